@@ -1,0 +1,77 @@
+//! The exit codes of every verb, one meaning each.
+
+/// How a verb ended, as a process status.
+///
+/// `run`, `exec` and `shell` pass on the status of the command and use [`ExitCode::LaunchFailed`],
+/// [`ExitCode::NotExecutable`] and [`ExitCode::NotFound`] for their own failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Everything asked for was done, every check passed.
+    Passed = 0,
+    /// A check or a gate failed.
+    Failed = 1,
+    /// The command line or a file is not valid.
+    Invalid = 2,
+    /// The evidence needed for a verdict is missing.
+    Unverified = 3,
+    /// This machine cannot honour the plan.
+    Unsupported = 4,
+    /// The agent, or the harness around it, failed.
+    AgentFailed = 5,
+    /// A budget was reached.
+    Budget = 6,
+    /// A replay drifted from its tape.
+    Drifted = 7,
+    /// A fault of belljar itself.
+    Bug = 70,
+    /// `run`, `exec`, `shell`: the sandbox could not be built.
+    LaunchFailed = 125,
+    /// `run`, `exec`, `shell`: the command is not executable.
+    NotExecutable = 126,
+    /// `run`, `exec`, `shell`: the command was not found.
+    NotFound = 127,
+}
+
+impl ExitCode {
+    /// Every code, in numeric order, for generated references.
+    pub const ALL: [ExitCode; 12] = [
+        ExitCode::Passed,
+        ExitCode::Failed,
+        ExitCode::Invalid,
+        ExitCode::Unverified,
+        ExitCode::Unsupported,
+        ExitCode::AgentFailed,
+        ExitCode::Budget,
+        ExitCode::Drifted,
+        ExitCode::Bug,
+        ExitCode::LaunchFailed,
+        ExitCode::NotExecutable,
+        ExitCode::NotFound,
+    ];
+
+    /// The process status.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What the code means, in one line.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            ExitCode::Passed => "done, everything passed",
+            ExitCode::Failed => "a check or gate failed",
+            ExitCode::Invalid => "the command line or a file is not valid",
+            ExitCode::Unverified => "could not verify: evidence is missing",
+            ExitCode::Unsupported => "this machine cannot honour the plan",
+            ExitCode::AgentFailed => "the agent or its harness failed",
+            ExitCode::Budget => "a budget was reached",
+            ExitCode::Drifted => "the replay drifted from its tape",
+            ExitCode::Bug => "a bug in belljar",
+            ExitCode::LaunchFailed => "run, exec, shell: the sandbox could not be built",
+            ExitCode::NotExecutable => "run, exec, shell: the command is not executable",
+            ExitCode::NotFound => "run, exec, shell: the command was not found",
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Development tasks: architecture checks and generated files.
+
+fn main() {}

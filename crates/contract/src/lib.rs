@@ -1,7 +1,36 @@
 //! Nouns that outlive a process, and the total functions on them.
 //!
-//! Everything here is pure: no clock, no disk, no environment, no network.
+//! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
+//! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
+mod diagnostic;
+mod digest;
+mod envelope;
 mod exit;
+mod harness;
+mod host;
+mod name;
+mod path;
+mod plan;
+mod quantity;
 
+pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources};
+pub use digest::Digest;
+pub use envelope::Envelope;
 pub use exit::ExitCode;
+pub use harness::{
+    Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
+    SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
+};
+pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
+pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError};
+pub use path::{AbsPath, PathError};
+pub use plan::{
+    Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
+    FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
+    Prompt, Purpose, Refusal, RuleEffect, Skill, SshEntry, Workspace, WorkspaceMode,
+};
+pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
+
+/// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
+pub const PLAN_FORMAT: u32 = 1;

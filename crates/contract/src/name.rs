@@ -1,0 +1,251 @@
+//! Names: of agents, library entries, environment variables and instances.
+
+use crate::{AbsPath, Digest};
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing there.
+    #[error("a name cannot be empty")]
+    Empty,
+    /// A character outside the alphabet of the kind of name.
+    #[error("{character:?} cannot be part of {kind}; allowed are {allowed}")]
+    Character {
+        /// The first offending character.
+        character: char,
+        /// What is being named.
+        kind: &'static str,
+        /// The alphabet, for a person.
+        allowed: &'static str,
+    },
+    /// The first character is in the alphabet, but not at the front.
+    #[error("{kind} cannot begin with {character:?}")]
+    Start {
+        /// The first character.
+        character: char,
+        /// What is being named.
+        kind: &'static str,
+    },
+    /// More than the permitted number of characters.
+    #[error("{kind} has at most {limit} characters, this has {found}")]
+    Long {
+        /// What is being named.
+        kind: &'static str,
+        /// The permitted number.
+        limit: usize,
+        /// The number found.
+        found: usize,
+    },
+}
+
+struct Alphabet {
+    kind: &'static str,
+    allowed: &'static str,
+    limit: usize,
+    first: fn(char) -> bool,
+    rest: fn(char) -> bool,
+}
+
+fn check(text: &str, alphabet: &Alphabet) -> Result<(), NameError> {
+    let &Alphabet { kind, allowed, limit, first, rest } = alphabet;
+    let start = text.chars().next().ok_or(NameError::Empty)?;
+    if let Some(character) = text.chars().find(|c| !rest(*c)) {
+        return Err(NameError::Character { character, kind, allowed });
+    }
+    if !first(start) {
+        return Err(NameError::Start { character: start, kind });
+    }
+    let found = text.chars().count();
+    if found > limit {
+        return Err(NameError::Long { kind, limit, found });
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $alphabet:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(String);
+
+        impl $type {
+            /// Checks `text` and takes it as a name.
+            ///
+            /// # Errors
+            /// When it is empty, too long, or holds a character outside the alphabet.
+            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+                let text = text.into();
+                check(&text, &$alphabet)?;
+                Ok(Self(text))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+    };
+}
+
+fn word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+name!(
+    /// The name of a declared agent: it becomes part of run names, directories and unit names.
+    AgentName,
+    Alphabet {
+        kind: "an agent name",
+        allowed: "letters, digits, `-`, `_` and `.`",
+        limit: 64,
+        first: |c| c.is_ascii_alphanumeric(),
+        rest: word,
+    }
+);
+
+name!(
+    /// The name of a library entry: it becomes a directory name inside the sandbox.
+    LibraryName,
+    Alphabet {
+        kind: "a library name",
+        allowed: "letters, digits, `-`, `_` and `.`",
+        limit: 64,
+        first: |c| c.is_ascii_alphanumeric(),
+        rest: word,
+    }
+);
+
+name!(
+    /// The name of an environment variable, as POSIX has it.
+    EnvName,
+    Alphabet {
+        kind: "an environment variable's name",
+        allowed: "letters, digits and `_`",
+        limit: 256,
+        first: |c| c.is_ascii_alphabetic() || c == '_',
+        rest: |c| c.is_ascii_alphanumeric() || c == '_',
+    }
+);
+
+impl EnvName {
+    /// Whether the name suggests that the value is a secret, for the audit before a launch.
+    #[must_use]
+    pub fn looks_secret(&self) -> bool {
+        const WORDS: [&str; 11] = [
+            "TOKEN",
+            "SECRET",
+            "PASSWORD",
+            "PASSWD",
+            "PASSPHRASE",
+            "CREDENTIAL",
+            "CREDENTIALS",
+            "APIKEY",
+            "PAT",
+            "AUTH",
+            "DSN",
+        ];
+        let upper = self.0.to_ascii_uppercase();
+        let mut parts = upper.split('_');
+        upper.ends_with("_KEY") || upper == "KEY" || parts.any(|part| WORDS.contains(&part))
+    }
+}
+
+/// Identifies the per-project state: the first 16 hexadecimal digits of the SHA-256 of the canonical root.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceKey(String);
+
+impl InstanceKey {
+    /// The key of the project whose canonical root is `root`.
+    #[must_use]
+    pub fn of(root: &AbsPath) -> Self {
+        let mut hex = Digest::of(root.as_bytes()).hex();
+        hex.truncate(16);
+        Self(hex)
+    }
+
+    /// The 16 hexadecimal digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InstanceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for InstanceKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_names() {
+        for good in ["a", "reviewer", "Code.Review_2-x", &"a".repeat(64)] {
+            assert!(AgentName::new(good).is_ok(), "{good}");
+        }
+        for (bad, reason) in [
+            ("", "a name cannot be empty"),
+            ("a/b", "'/' cannot be part of an agent name; allowed are letters, digits, `-`, `_` and `.`"),
+            (
+                "a\u{7}",
+                "'\\u{7}' cannot be part of an agent name; allowed are letters, digits, `-`, `_` and `.`",
+            ),
+            ("..", "an agent name cannot begin with '.'"),
+            ("-rf", "an agent name cannot begin with '-'"),
+            ("é", "'é' cannot be part of an agent name; allowed are letters, digits, `-`, `_` and `.`"),
+            (&"a".repeat(65), "an agent name has at most 64 characters, this has 65"),
+        ] {
+            assert_eq!(AgentName::new(bad).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn env_names() {
+        assert!(EnvName::new("_A9").is_ok());
+        for bad in ["9A", "A-B", "A=B", "A B", "", "A\0"] {
+            assert!(EnvName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn secret_looking_names() {
+        for yes in
+            ["GITHUB_TOKEN", "ANTHROPIC_API_KEY", "DB_PASSWORD", "npm_token", "AWS_SECRET_ACCESS_KEY", "KEY"]
+        {
+            assert!(EnvName::new(yes).unwrap().looks_secret(), "{yes}");
+        }
+        for no in ["PATH", "LOG_LEVEL", "KEYBOARD", "PATIENCE", "AUTHOR", "MONKEY"] {
+            assert!(!EnvName::new(no).unwrap().looks_secret(), "{no}");
+        }
+    }
+
+    #[test]
+    fn instance_key_is_the_digest_of_the_path() {
+        let root = AbsPath::new("/srv/project").unwrap();
+        // printf %s /srv/project | sha256sum | cut -c1-16
+        assert_eq!(InstanceKey::of(&root).as_str(), &Digest::of(b"/srv/project").hex()[..16]);
+    }
+}

@@ -1,0 +1,444 @@
+//! The plan: everything a run will see, reach and keep, decided before anything happens.
+//!
+//! A plan holds no secret value. Where a value is secret it says where the value will come from; a literal
+//! from a manifest is carried for the launch but never serialised.
+
+use crate::{
+    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, HostName, HostPattern, InstanceKey, LibraryName,
+    Port, TimeSpan, Usd,
+};
+use serde::{Serialize, Serializer};
+
+/// What the sandbox is for; decides where the project stands inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// `run`, `exec`, `shell`: the project stands at its own absolute path.
+    Session,
+    /// Tests: the project stands at `/workspace`, so that a tape matches anywhere.
+    Test,
+}
+
+/// The mechanism that builds the walls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// No walls: HOME and configuration are redirected, nothing else.
+    Host,
+    /// bubblewrap.
+    Bwrap,
+    /// A container engine.
+    Container,
+    /// A small virtual machine.
+    Microvm,
+}
+
+/// What of the agent's own directory persists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HomeMode {
+    /// Nothing persists.
+    Clean,
+    /// Only what the manifest names, plus the project's history.
+    Project,
+    /// The user's own agent configuration, read-only, plus the project's history.
+    Shared,
+}
+
+/// How the agent's changes to the project are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkspaceMode {
+    /// Written to the project as they happen.
+    Direct,
+    /// Kept beside the project until they are applied or discarded.
+    Overlay,
+    /// Made to a copy.
+    Copy,
+}
+
+/// Whether something can be written inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Access {
+    /// Read-only.
+    #[serde(rename = "ro")]
+    ReadOnly,
+    /// Read and write.
+    #[serde(rename = "rw")]
+    ReadWrite,
+}
+
+/// The project's own state, shared by all worktrees of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Instance {
+    /// Its key.
+    pub key: InstanceKey,
+    /// The canonical root it is derived from.
+    pub root: AbsPath,
+    /// Where it is kept on the host.
+    pub directory: AbsPath,
+}
+
+/// The project, outside and inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Workspace {
+    /// How changes are kept.
+    pub mode: WorkspaceMode,
+    /// The project on the host.
+    pub source: AbsPath,
+    /// The project inside.
+    pub target: AbsPath,
+    /// The working directory inside.
+    pub directory: AbsPath,
+}
+
+/// One step in building the view of the file system, in order; a later one lies over an earlier one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// Where it appears inside.
+    pub target: AbsPath,
+    /// What appears there.
+    #[serde(flatten)]
+    pub source: MountSource,
+    /// Whether it can be written.
+    pub access: Access,
+    /// Why it is there, for a person.
+    pub why: String,
+}
+
+/// What a mount shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", content = "source")]
+pub enum MountSource {
+    /// The system's programs and libraries.
+    System,
+    /// A made-up `/etc`: users, hosts, TLS roots.
+    SyntheticEtc,
+    /// The processes of the sandbox only.
+    Proc,
+    /// A handful of harmless devices.
+    Devices,
+    /// Empty memory that ends with the run.
+    Temporary,
+    /// The agent's own program.
+    AgentProgram,
+    /// The project, by its workspace mode.
+    Workspace,
+    /// A path of the host.
+    Host(AbsPath),
+    /// A directory of the instance, made when absent.
+    InstanceDirectory(AbsPath),
+    /// A file of the instance, made when absent.
+    InstanceFile(AbsPath),
+}
+
+/// A file made for the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedFile {
+    /// Where it appears inside.
+    pub target: AbsPath,
+    /// What it holds.
+    #[serde(flatten)]
+    pub content: FileContent,
+    /// Whether the agent may change its copy.
+    pub access: Access,
+    /// Why it is there.
+    pub why: String,
+}
+
+/// What a made file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileContent {
+    /// This text.
+    Text(String),
+    /// A JSON object: `base` with the named members of a host's file taken over at launch. The values are not
+    /// read before, because such a file may hold secrets.
+    JsonFrom {
+        /// The host's file.
+        source: AbsPath,
+        /// The members that are taken over.
+        members: Vec<String>,
+        /// What the object holds otherwise.
+        base: serde_json::Value,
+    },
+}
+
+/// Where a value of the environment comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvSource {
+    /// Written in the manifest; carried, never printed.
+    Literal(String),
+    /// A constant of the harness or of belljar; public.
+    Constant(String),
+    /// A variable of the host.
+    Variable(EnvName),
+    /// Asked at the terminal, every time, without echo.
+    Prompt(String),
+    /// Read from a file at launch.
+    File(AbsPath),
+    /// The output of a command that runs on the host at launch.
+    Command(Vec<String>),
+}
+
+impl Serialize for EnvSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde_json::json;
+        match self {
+            EnvSource::Literal(_) => json!({"from": "manifest"}),
+            EnvSource::Constant(value) => json!({"from": "constant", "value": value}),
+            EnvSource::Variable(name) => json!({"from": "variable", "name": name}),
+            EnvSource::Prompt(message) => json!({"from": "prompt", "message": message}),
+            EnvSource::File(path) => json!({"from": "file", "path": path}),
+            EnvSource::Command(argv) => json!({"from": "command", "argv": argv}),
+        }
+        .serialize(serializer)
+    }
+}
+
+/// Who wants a variable in the environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EnvGiver {
+    /// The manifest, for the agent.
+    Agent,
+    /// The manifest, for an MCP server.
+    McpServer(LibraryName),
+    /// The harness or belljar itself, and why.
+    Harness(String),
+}
+
+/// One variable of the agent's environment. There are no others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EnvEntry {
+    /// Its name.
+    pub name: EnvName,
+    /// Where its value comes from.
+    pub source: EnvSource,
+    /// Who wants it.
+    pub giver: EnvGiver,
+}
+
+impl EnvEntry {
+    /// Whether the audit before a launch points at it: a secret-looking name whose value enters the sandbox.
+    #[must_use]
+    pub fn enters_as_secret(&self) -> bool {
+        match self.source {
+            EnvSource::Constant(_) => false,
+            EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
+            EnvSource::Literal(_) | EnvSource::Variable(_) => self.name.looks_secret(),
+        }
+    }
+}
+
+/// Whether a rule opens or closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleEffect {
+    /// May be reached.
+    Allow,
+    /// May not, whatever else allows it.
+    Deny,
+}
+
+/// One rule, with the id that log lines and refusals carry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EgressRule {
+    /// Stable within the plan: `allow-1`, `deny-1`.
+    pub id: String,
+    /// Opens or closes.
+    pub effect: RuleEffect,
+    /// The hosts it speaks of.
+    pub host: HostPattern,
+}
+
+/// What can be reached. There is no form that means "everything".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Egress {
+    /// Whether the model can be reached through the gateway.
+    pub model: bool,
+    /// The rules; empty means that nothing else can be reached.
+    pub rules: Vec<EgressRule>,
+}
+
+/// A piece of a credential's value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CredentialPart {
+    /// Public text, such as `Bearer `.
+    Text(String),
+    /// The secret.
+    Secret(EnvSource),
+}
+
+/// A secret that is added to requests for one host, outside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Credential {
+    /// The host it is for; no other sees it.
+    pub host: HostName,
+    /// The header it is put in.
+    pub header: String,
+    /// How the header's value is made.
+    pub value: Vec<CredentialPart>,
+}
+
+/// A key that ssh inside can sign with, for one host. The key itself stays outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SshEntry {
+    /// The alias.
+    pub host: String,
+    /// The real name.
+    pub hostname: HostName,
+    /// The user there.
+    pub user: String,
+    /// The port there.
+    pub port: Port,
+    /// The key's file on the host.
+    pub identity_file: AbsPath,
+    /// The host's public key; without it the user's own known hosts decide at launch.
+    pub known_host_key: Option<String>,
+}
+
+/// What the run may use up. `None` means that no limit was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Memory, swap included.
+    pub memory: Option<ByteSize>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Processors.
+    pub cpu: Option<Cpus>,
+    /// Wall clock.
+    pub time: Option<TimeSpan>,
+    /// Money, enforced at the gateway.
+    pub cost_usd: Option<Usd>,
+}
+
+/// A skill the agent gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skill {
+    /// Its name in the library and inside.
+    pub name: LibraryName,
+    /// Its folder on the host.
+    pub source: AbsPath,
+    /// The line the agent reads about it.
+    pub description: String,
+}
+
+/// An MCP server the agent gets; it runs inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct McpServer {
+    /// Its name.
+    pub name: LibraryName,
+    /// The program, found inside.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The names of the variables it gets.
+    pub env: Vec<EnvName>,
+}
+
+/// A plugin the agent gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Plugin {
+    /// Its name in the library.
+    pub name: LibraryName,
+    /// Its folder on the host.
+    pub source: AbsPath,
+    /// The MCP servers it bundles.
+    pub mcp: Vec<String>,
+}
+
+/// The first message, delivered as a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Prompt {
+    /// The text.
+    pub text: String,
+    /// Where it lies inside.
+    pub file: AbsPath,
+}
+
+/// Something that the agent will be refused, said before it tries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// What is refused.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A whole plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Version of this form.
+    pub format: u32,
+    /// The agent.
+    pub agent: AgentName,
+    /// The kind of agent.
+    pub harness: String,
+    /// What the sandbox is for.
+    pub purpose: Purpose,
+    /// What builds the walls.
+    pub backend: BackendKind,
+    /// The model, when one is named.
+    pub model: Option<String>,
+    /// The effort, when one is named.
+    pub effort: Option<String>,
+    /// The project's state.
+    pub instance: Instance,
+    /// What of the agent's directory persists.
+    pub home: HomeMode,
+    /// The home directory inside.
+    pub home_directory: AbsPath,
+    /// The project.
+    pub workspace: Workspace,
+    /// The view of the file system, in order.
+    pub mounts: Vec<Mount>,
+    /// Files made for the run, laid over the mounts.
+    pub files: Vec<PlannedFile>,
+    /// The whole environment.
+    pub env: Vec<EnvEntry>,
+    /// What can be reached.
+    pub egress: Egress,
+    /// Where the model's credential is looked for, in order; it stays outside.
+    pub model_credentials: Vec<String>,
+    /// Other credentials that stay outside.
+    pub credentials: Vec<Credential>,
+    /// Keys that ssh inside can sign with.
+    pub ssh: Vec<SshEntry>,
+    /// What the run may use up.
+    pub limits: Limits,
+    /// Skills.
+    pub skills: Vec<Skill>,
+    /// MCP servers.
+    pub mcp: Vec<McpServer>,
+    /// Plugins.
+    pub plugins: Vec<Plugin>,
+    /// The first message.
+    pub prompt: Option<Prompt>,
+    /// The agent's command line inside. No shell ever sees it.
+    pub argv: Vec<String>,
+    /// What the agent will be refused.
+    pub refused: Vec<Refusal>,
+}
+
+impl Plan {
+    /// The digest of the plan: equal plans have equal digests, literals included, though no literal is printed.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let shown = serde_json::json!(self).to_string();
+        let literals: Vec<(&EnvName, &str)> = self
+            .env
+            .iter()
+            .filter_map(|entry| match &entry.source {
+                EnvSource::Literal(value) => Some((&entry.name, value.as_str())),
+                EnvSource::Constant(_)
+                | EnvSource::Variable(_)
+                | EnvSource::Prompt(_)
+                | EnvSource::File(_)
+                | EnvSource::Command(_) => None,
+            })
+            .collect();
+        Digest::of(serde_json::json!([shown, literals]).to_string().as_bytes())
+    }
+}

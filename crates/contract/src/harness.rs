@@ -3,7 +3,7 @@
 //! A harness knows one agent: its flags, its files, its variables. It is asked, with everything already
 //! resolved, what the agent's directory and command line are to be; it answers as a pure function.
 
-use crate::{AbsPath, AgentName, EnvName, HomeMode, LibraryName, PlannedFile, Purpose};
+use crate::{AbsPath, AgentName, EnvName, HomeMode, LibraryName, PlannedFile, Prompt, Purpose};
 
 /// A kind of agent.
 pub trait Harness: Sync {
@@ -79,9 +79,15 @@ pub struct HarnessProfile {
     pub persist: Vec<Persisted>,
     /// What `home = "shared"` shows.
     pub shared: Vec<SharedEntry>,
-    /// Folders in which a skill without a source is looked for: below the project, and below the user's
+    /// Folders in which a skill without a source is looked for: below the project, then below the user's
     /// home, in order.
     pub skill_folders: Vec<String>,
+    /// Files that make a folder a plugin; one of them is enough.
+    pub plugin_marks: Vec<String>,
+    /// Files of a plugin that may name MCP servers.
+    pub plugin_mcp_files: Vec<String>,
+    /// The project's own MCP file.
+    pub project_mcp_file: String,
 }
 
 /// A skill, resolved.
@@ -150,8 +156,8 @@ pub struct Wanted<'a> {
     pub host_home: &'a AbsPath,
     /// Whether the user has a state file, for `home = "shared"`.
     pub host_state: bool,
-    /// Where the agent's program lies inside.
-    pub program: &'a AbsPath,
+    /// Where belljar keeps the agent's things inside.
+    pub kit: &'a AbsPath,
     /// The project inside.
     pub project: &'a AbsPath,
     /// The role text.
@@ -170,8 +176,10 @@ pub struct Wanted<'a> {
     pub mcp: &'a [McpLaunch],
     /// Plugins.
     pub plugins: &'a [WantedPlugin<'a>],
-    /// Where the prompt's file lies inside, when there is one.
-    pub prompt: Option<&'a AbsPath>,
+    /// Servers of the project's own MCP file that the agent did not declare.
+    pub undeclared_mcp: &'a [String],
+    /// The first message.
+    pub prompt: Option<&'a str>,
     /// The note on what the agent may and may not do here.
     pub note: &'a str,
 }
@@ -179,10 +187,14 @@ pub struct Wanted<'a> {
 /// What a harness answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
-    /// The command line.
+    /// Where the agent's program is to lie inside.
+    pub program: AbsPath,
+    /// The command line, without the first message.
     pub argv: Vec<String>,
     /// Files to lay over the mounts.
     pub files: Vec<PlannedFile>,
-    /// Where a skill's folder is mounted inside, by its name.
+    /// The folder inside that skills are mounted in, by their names.
     pub skills_directory: AbsPath,
+    /// How the first message is delivered.
+    pub prompt: Option<Prompt>,
 }

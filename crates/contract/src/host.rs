@@ -264,6 +264,16 @@ impl HostPattern {
         Ok(Self { target, port })
     }
 
+    /// Whether the pattern speaks of this name, whatever the port.
+    #[must_use]
+    pub fn covers(&self, name: &HostName) -> bool {
+        match &self.target {
+            HostTarget::Exact(exact) => exact == name,
+            HostTarget::AnyUnder(domain) => name.is_under(domain),
+            HostTarget::Address(_) | HostTarget::Range(_) => false,
+        }
+    }
+
     fn parse_bracketed(text: &str, rest: &str) -> Result<Self, HostPatternError> {
         let (inside, behind) = rest.split_once(']').ok_or(HostPatternError::Brackets)?;
         let port = match behind.strip_prefix(':') {

@@ -14,7 +14,7 @@ mod path;
 mod plan;
 mod quantity;
 
-pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources};
+pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
 pub use envelope::Envelope;
 pub use exit::ExitCode;

@@ -356,6 +356,8 @@ pub struct Prompt {
     pub text: String,
     /// Where it lies inside.
     pub file: AbsPath,
+    /// The last word of the command line, which points at the file.
+    pub argument: String,
 }
 
 /// Something that the agent will be refused, said before it tries.

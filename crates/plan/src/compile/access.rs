@@ -1,0 +1,134 @@
+//! What can be reached, with which credentials and keys, and what may be used up.
+
+use super::{Compiler, Reasons, Wanted, defaults, env};
+use crate::decode::At;
+use crate::explain::Origin;
+use crate::manifest::{CredentialSpec, CredentialText, EgressSpec, LimitsSpec, SshSpec};
+use belljar_contract::{
+    Credential, CredentialPart, Egress, EgressRule, HostPattern, Limits, RuleEffect, SshEntry,
+};
+use std::collections::BTreeSet;
+
+/// The rules, numbered in the order they are written.
+pub(super) fn egress(written: Option<&At<EgressSpec>>, reasons: &mut Reasons) -> Egress {
+    let mut rules = Vec::new();
+    if let Some(spec) = written {
+        let EgressSpec { allow, deny } = &spec.value;
+        let mut add = |effect: RuleEffect, word: &str, hosts: &[At<HostPattern>]| {
+            for (index, host) in hosts.iter().enumerate() {
+                let id = format!("{word}-{}", index + 1);
+                reasons.add(format!("egress.{id}"), host.to_string(), Origin::Written(host.place.clone()));
+                rules.push(EgressRule { id, effect, host: host.value.clone() });
+            }
+        };
+        add(RuleEffect::Deny, "deny", deny);
+        add(RuleEffect::Allow, "allow", allow);
+    }
+    if rules.is_empty() {
+        reasons.add(
+            "egress",
+            "nothing but the model",
+            Origin::Default("what is not declared cannot be reached"),
+        );
+    }
+    Egress { model: true, rules }
+}
+
+/// The limits as written; there is no default, because no number fits every task.
+pub(super) fn limits(written: Option<&At<LimitsSpec>>, reasons: &mut Reasons) -> Limits {
+    let Some(spec) = written else { return Limits::default() };
+    let LimitsSpec { memory, pids, cpu, time, cost_usd } = &spec.value;
+    fn take<T: Copy + ToString>(name: &str, at: Option<&At<T>>, reasons: &mut Reasons) -> Option<T> {
+        let at = at?;
+        reasons.add(format!("limits.{name}"), at.value.to_string(), Origin::Written(at.place.clone()));
+        Some(at.value)
+    }
+    Limits {
+        memory: take("memory", memory.as_ref(), reasons),
+        pids: take("pids", pids.as_ref(), reasons),
+        cpu: take("cpu", cpu.as_ref(), reasons),
+        time: take("time", time.as_ref(), reasons),
+        cost_usd: take("cost_usd", cost_usd.as_ref(), reasons),
+    }
+}
+
+impl Compiler<'_> {
+    /// Credentials, each for one host and header.
+    pub(super) fn credentials(
+        &mut self,
+        written: &[At<CredentialSpec>],
+        egress: &Egress,
+        reasons: &mut Reasons,
+    ) -> Vec<Credential> {
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::new();
+        for spec in written {
+            let CredentialSpec { host, header, value } = &spec.value;
+            let header = header.as_ref().map_or(defaults::HEADER.to_owned(), |header| header.value.0.clone());
+            if !seen.insert((host.value.clone(), header.to_ascii_lowercase())) {
+                let message =
+                    format!("a credential for `{}` and the header `{header}` is declared twice", host.value);
+                self.report("duplicate-credential", message, &host.place, "the second");
+                continue;
+            }
+            if !reaches(egress, &host.value) {
+                let message = format!(
+                    "the credential for `{}` can never be used: no egress rule allows that host",
+                    host.value
+                );
+                self.report("unreachable-credential", message, &host.place, "not allowed").help =
+                    Some(format!("add `\"{}\"` to `egress.allow`", host.value));
+            }
+            let CredentialText { prefix, secret, suffix } = &value.value;
+            let Some(source) = self.source(secret, &value.place) else { continue };
+            reasons.add(
+                format!("credentials.{}", host.value),
+                format!("{header}, {}", env::describe(&source)),
+                Origin::Written(host.place.clone()),
+            );
+            let text = |text: &String| (!text.is_empty()).then(|| CredentialPart::Text(text.clone()));
+            let parts = [text(prefix), Some(CredentialPart::Secret(source)), text(suffix)];
+            out.push(Credential {
+                host: host.value.clone(),
+                header,
+                value: parts.into_iter().flatten().collect(),
+            });
+        }
+        out
+    }
+
+    /// Keys, each for one host. A key that is not there is noticed now, not after a confirmation.
+    pub(super) fn ssh(&mut self, written: &[At<SshSpec>], reasons: &mut Reasons) -> Vec<SshEntry> {
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::new();
+        for spec in written {
+            let SshSpec { host, hostname, user, port, identity_file, known_host_key } = &spec.value;
+            if !seen.insert(host.value.0.clone()) {
+                let message = format!("the ssh host `{}` is declared twice", host.value.0);
+                self.report("duplicate-ssh", message, &host.place, "the second");
+                continue;
+            }
+            let what = format!("the key of the ssh host `{}`", host.value.0);
+            let Some(path) = self.resolve(identity_file) else { continue };
+            let Some(key) = self.existing(&path, &identity_file.place, &what, Wanted::File) else { continue };
+            reasons.add(
+                format!("ssh.{}", host.value.0),
+                format!("{}@{}", user.value.0, hostname.value),
+                Origin::Written(host.place.clone()),
+            );
+            out.push(SshEntry {
+                host: host.value.0.clone(),
+                hostname: hostname.value.clone(),
+                user: user.value.0.clone(),
+                port: port.as_ref().map_or(defaults::ssh_port(), |port| port.value),
+                identity_file: key,
+                known_host_key: known_host_key.as_ref().map(|key| key.value.0.clone()),
+            });
+        }
+        out
+    }
+}
+
+fn reaches(egress: &Egress, host: &belljar_contract::HostName) -> bool {
+    egress.rules.iter().any(|rule| rule.effect == RuleEffect::Allow && rule.host.covers(host))
+}

@@ -1,0 +1,371 @@
+//! One agent: from what is written to a whole plan.
+
+use super::library::server_names;
+use super::mounts::{Inside, Parts};
+use super::{Compiled, Compiler, Reasons, access, defaults, note};
+use crate::decode::{At, list, nearest};
+use crate::explain::Origin;
+use crate::facts::{PathFact, TextFact};
+use crate::manifest::{AgentSpec, Layered, PathText, PermissionsSpec, ToolsSpec, Word};
+use belljar_contract::{
+    AbsPath, AgentName, BackendKind, EnvEntry, Harness, HarnessProfile, HomeMode, Instance, InstanceKey,
+    LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin, Purpose, Refusal, Skill,
+    ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace, WorkspaceMode,
+};
+
+/// Where the project stands in tests.
+const TEST_WORKSPACE: &str = "/workspace";
+/// The agent's home, unless the user's own configuration is shared.
+const AGENT_HOME: &str = "/home/agent";
+/// belljar's own directory inside.
+const KIT: &str = "/opt/belljar";
+
+pub(super) fn compile(
+    compiler: &mut Compiler<'_>,
+    name: &AgentName,
+    agent: &Layered<AgentSpec>,
+) -> Option<Compiled> {
+    // Destructured in full: a key that is added to the schema stops this function from compiling.
+    let AgentSpec {
+        harness,
+        model,
+        effort,
+        role,
+        prompt,
+        skills,
+        mcp,
+        plugins,
+        tools,
+        permissions,
+        home,
+        workspace,
+        backend,
+        mounts,
+        env,
+        egress,
+        credentials,
+        ssh,
+        limits,
+    } = &agent.spec;
+    let request = compiler.request;
+    let facts = request.facts;
+    let mut reasons = Reasons::default();
+    reasons.add("agent", name.as_str(), Origin::Written(agent.place.clone()));
+
+    let harness = compiler.harness(harness.as_ref(), &mut reasons)?;
+    let profile = harness.profile();
+    let model = word("model", model.as_ref(), &mut reasons);
+    let effort = compiler.effort(effort.as_ref(), profile, &mut reasons);
+    let backend = reasons.choose("backend", backend.as_ref(), defaults::BACKEND, shown);
+    let home = reasons.choose("home", home.as_ref(), defaults::HOME, shown);
+    let mode = reasons.choose("workspace", workspace.as_ref(), defaults::WORKSPACE, shown);
+
+    let picked_skills = compiler.pick(name, "skill", skills, &request.manifest.skills);
+    let picked_plugins = compiler.pick(name, "plugin", plugins, &request.manifest.plugins);
+    let picked_mcp = compiler.pick(name, "MCP server", mcp, &request.manifest.mcp);
+    explain_picks("skills", skills, &mut reasons);
+    explain_picks("plugins", plugins, &mut reasons);
+    explain_picks("mcp", mcp, &mut reasons);
+    let skills: Vec<Skill> = picked_skills.iter().filter_map(|name| compiler.skill(name)).collect();
+    let plugins: Vec<Plugin> = picked_plugins.iter().filter_map(|name| compiler.plugin(name)).collect();
+    let (servers, launches, server_env) = compiler.servers(&picked_mcp);
+
+    let instance = instance(compiler, &mut reasons);
+    let inside = inside(compiler, home, backend, &instance);
+    let workspace = project(compiler, mode);
+    let role = compiler.role(role.as_ref(), &mut reasons);
+    let egress = access::egress(egress.as_ref(), &mut reasons);
+    let credentials = compiler.credentials(credentials, &egress, &mut reasons);
+    let ssh = compiler.ssh(ssh, &mut reasons);
+    let limits = access::limits(limits.as_ref(), &mut reasons);
+    let env = compiler.environment(env, server_env, profile, &inside.home, &mut reasons);
+    let tools = tool_rules(tools.as_ref(), &mut reasons);
+    let permissions = permission_rules(permissions.as_ref(), &mut reasons);
+    let undeclared = compiler.undeclared_servers(profile, &launches);
+    if let Some(prompt) = prompt {
+        reasons.add(
+            "prompt",
+            format!("{} characters", prompt.value.0.chars().count()),
+            Origin::Written(prompt.place.clone()),
+        );
+    }
+
+    let note = note::write(&note::Facts {
+        workspace: &workspace,
+        home_directory: &inside.home,
+        home,
+        egress: &egress,
+        limits: &limits,
+        credentials: &credentials.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
+        ssh: &ssh.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
+    });
+    let plugin_targets: Vec<(Plugin, AbsPath)> = plugins
+        .iter()
+        .map(|plugin| (plugin.clone(), inside.kit.child("plugins").child(plugin.name.as_str())))
+        .collect();
+    let assembly = harness.assemble(&Wanted {
+        agent: name,
+        purpose: request.purpose,
+        home,
+        home_directory: &inside.home,
+        host_home: &facts.user.home,
+        host_state: matches!(facts.path(&facts.user.home.child(&profile.state_file)), PathFact::File(_)),
+        kit: &inside.kit,
+        project: &workspace.target,
+        role: role.as_deref(),
+        model: model.as_deref(),
+        effort: effort.as_deref(),
+        tools: &tools,
+        permissions: &permissions,
+        skills: &skills
+            .iter()
+            .map(|skill| WantedSkill { name: &skill.name, description: &skill.description })
+            .collect::<Vec<_>>(),
+        mcp: &launches,
+        plugins: &plugin_targets
+            .iter()
+            .map(|(plugin, directory)| WantedPlugin { name: &plugin.name, directory })
+            .collect::<Vec<_>>(),
+        undeclared_mcp: &undeclared,
+        prompt: prompt.as_ref().map(|prompt| prompt.value.0.as_str()),
+        note: &note,
+    });
+    let mounts = compiler.mounts(
+        &Parts {
+            inside: &inside,
+            workspace: &workspace,
+            instance: &instance,
+            home,
+            profile,
+            assembly: &assembly,
+            skills: &skills,
+            plugins: &plugin_targets,
+            declared: mounts,
+        },
+        &mut reasons,
+    );
+    let plan = Plan {
+        format: PLAN_FORMAT,
+        agent: name.clone(),
+        harness: profile.name.clone(),
+        purpose: request.purpose,
+        backend,
+        model,
+        effort,
+        instance,
+        home,
+        home_directory: inside.home,
+        workspace,
+        mounts,
+        files: assembly.files,
+        env,
+        refused: refusals(&egress, &tools, &permissions, &undeclared),
+        egress,
+        model_credentials: profile.credentials.clone(),
+        credentials,
+        ssh,
+        limits,
+        skills,
+        mcp: servers,
+        plugins,
+        prompt: assembly.prompt,
+        argv: assembly.argv,
+    };
+    Some(Compiled { plan, reasons: reasons.0 })
+}
+
+impl<'a> Compiler<'a> {
+    fn harness(&mut self, written: Option<&At<Word>>, reasons: &mut Reasons) -> Option<&'a dyn Harness> {
+        let name = match written {
+            Some(at) => at.value.0.as_str(),
+            None => defaults::HARNESS.0,
+        };
+        let found = self.request.harnesses.iter().find(|harness| harness.profile().name == name);
+        match (found, written) {
+            (Some(harness), Some(at)) => {
+                reasons.add("harness", name, Origin::Written(at.place.clone()));
+                Some(*harness)
+            }
+            (Some(harness), None) => {
+                reasons.add("harness", name, Origin::Default(defaults::HARNESS.1));
+                Some(*harness)
+            }
+            (None, Some(at)) => {
+                let known: Vec<&str> =
+                    self.request.harnesses.iter().map(|harness| harness.profile().name.as_str()).collect();
+                let label =
+                    nearest(name, &known).map_or(String::new(), |near| format!("did you mean `{near}`?"));
+                let message = format!("no harness is called `{}`", crate::decode::shown(name));
+                self.report("unknown-harness", message, &at.place, &label).help =
+                    Some(format!("known is {}", list(&known)));
+                None
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn effort(
+        &mut self,
+        written: Option<&At<Word>>,
+        profile: &HarnessProfile,
+        reasons: &mut Reasons,
+    ) -> Option<String> {
+        let at = written?;
+        if !profile.efforts.contains(&at.value.0) {
+            let known: Vec<&str> = profile.efforts.iter().map(String::as_str).collect();
+            let label =
+                nearest(&at.value.0, &known).map_or(String::new(), |near| format!("did you mean `{near}`?"));
+            let message =
+                format!("`{}` is not an effort of {}", crate::decode::shown(&at.value.0), profile.name);
+            self.report("invalid-value", message, &at.place, &label).help =
+                Some(format!("write one of {}", list(&known)));
+        }
+        word("effort", written, reasons)
+    }
+
+    fn servers(&mut self, picked: &[LibraryName]) -> (Vec<McpServer>, Vec<McpLaunch>, Vec<EnvEntry>) {
+        let (mut servers, mut launches, mut env) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, name) in picked.iter().enumerate() {
+            let Some(layered) = self.request.manifest.mcp.get(name) else { continue };
+            let (server, launch, entries) = self.server(name, index + 1, layered);
+            servers.push(server);
+            launches.push(launch);
+            env.extend(entries);
+        }
+        (servers, launches, env)
+    }
+
+    /// Servers that the project's own file would start, though the agent does not declare them.
+    fn undeclared_servers(&self, profile: &HarnessProfile, declared: &[McpLaunch]) -> Vec<String> {
+        let file = self.request.facts.project.root.child(&profile.project_mcp_file);
+        let TextFact::Text(text) = self.request.facts.text(&file) else { return Vec::new() };
+        let names = server_names(&text).unwrap_or_default();
+        names.into_iter().filter(|name| !declared.iter().any(|server| server.name == *name)).collect()
+    }
+
+    fn role(&mut self, written: Option<&At<PathText>>, reasons: &mut Reasons) -> Option<String> {
+        let at = written?;
+        let path = self.resolve(at)?;
+        match self.request.facts.text(&path) {
+            TextFact::Text(text) => {
+                reasons.add("role", path.to_string(), Origin::Written(at.place.clone()));
+                return Some(text);
+            }
+            TextFact::Missing => {
+                self.report(
+                    "no-such-source",
+                    format!("the role: `{path}` does not exist"),
+                    &at.place,
+                    "this path",
+                );
+            }
+            TextFact::Unusable(why) => {
+                self.report(
+                    "no-such-source",
+                    format!("the role: `{path}` cannot be read: {why}"),
+                    &at.place,
+                    "this path",
+                );
+            }
+        }
+        None
+    }
+}
+
+fn word(key: &str, written: Option<&At<Word>>, reasons: &mut Reasons) -> Option<String> {
+    let at = written?;
+    reasons.add(key, at.value.0.clone(), Origin::Written(at.place.clone()));
+    Some(at.value.0.clone())
+}
+
+fn explain_picks(family: &str, picked: &[At<LibraryName>], reasons: &mut Reasons) {
+    for name in picked {
+        reasons.add(format!("{family}.{}", name.value), "picked", Origin::Written(name.place.clone()));
+    }
+}
+
+fn shown<T: serde::Serialize>(value: &T) -> String {
+    serde_json::json!(value).as_str().unwrap_or_default().to_owned()
+}
+
+fn instance(compiler: &Compiler<'_>, reasons: &mut Reasons) -> Instance {
+    let facts = compiler.request.facts;
+    let root = facts.project.canonical_root.clone();
+    let key = InstanceKey::of(&root);
+    reasons.add("instance", key.as_str(), Origin::Host(format!("from the project root {root}")));
+    Instance { directory: facts.user.instances.child(key.as_str()), key, root }
+}
+
+fn inside(compiler: &Compiler<'_>, home: HomeMode, backend: BackendKind, instance: &Instance) -> Inside {
+    if backend == BackendKind::Host {
+        // Without walls nothing can stand at a path of our choice, so it stands in the instance.
+        return Inside {
+            home: instance.directory.child("host/home"),
+            kit: instance.directory.child("host/kit"),
+        };
+    }
+    let fixed = |path: &str| AbsPath::new(path).unwrap_or_else(|_| instance.directory.clone());
+    let home = match (home, compiler.request.purpose) {
+        // The user's configuration holds absolute paths of the user's home.
+        (HomeMode::Shared, Purpose::Session) => compiler.request.facts.user.home.clone(),
+        (HomeMode::Shared, Purpose::Test) | (HomeMode::Clean | HomeMode::Project, _) => fixed(AGENT_HOME),
+    };
+    Inside { home, kit: fixed(KIT) }
+}
+
+fn project(compiler: &Compiler<'_>, mode: WorkspaceMode) -> Workspace {
+    let facts = &compiler.request.facts.project;
+    let target = match compiler.request.purpose {
+        Purpose::Session => facts.root.clone(),
+        Purpose::Test => AbsPath::new(TEST_WORKSPACE).unwrap_or_else(|_| facts.root.clone()),
+    };
+    let directory = match facts.directory.relative_to(&facts.root) {
+        Some(below) => target.join(below).unwrap_or_else(|_| target.clone()),
+        None => target.clone(),
+    };
+    Workspace { mode, source: facts.root.clone(), target, directory }
+}
+
+fn words(list: &[At<Word>]) -> Vec<String> {
+    list.iter().map(|word| word.value.0.clone()).collect()
+}
+
+fn tool_rules(written: Option<&At<ToolsSpec>>, reasons: &mut Reasons) -> ToolRules {
+    let Some(spec) = written else { return ToolRules::default() };
+    let ToolsSpec { allow, deny } = &spec.value;
+    reasons.add("tools", "restricted", Origin::Written(spec.place.clone()));
+    ToolRules { allow: allow.as_ref().map(|list| words(&list.value.0)), deny: words(deny) }
+}
+
+fn permission_rules(written: Option<&At<PermissionsSpec>>, reasons: &mut Reasons) -> PermissionRules {
+    let Some(spec) = written else {
+        reasons.add("permissions", "the agent asks", Origin::Default("absence is not permission"));
+        return PermissionRules::default();
+    };
+    let PermissionsSpec { skip_prompts, allow, deny } = &spec.value;
+    let skip = skip_prompts.as_ref().is_some_and(|skip| skip.value);
+    let value = if skip { "the agent does not ask" } else { "the agent asks" };
+    reasons.add("permissions", value, Origin::Written(spec.place.clone()));
+    PermissionRules { skip_prompts: skip, allow: words(allow), deny: words(deny) }
+}
+
+fn refusals(
+    egress: &belljar_contract::Egress,
+    tools: &ToolRules,
+    permissions: &PermissionRules,
+    undeclared: &[String],
+) -> Vec<Refusal> {
+    let refusal = |what: String, why: &str| Refusal { what, why: why.to_owned() };
+    let network =
+        if egress.rules.is_empty() { "every host but the model" } else { "every host that is not listed" };
+    let mut out = vec![
+        refusal("everything of this machine that is not listed".to_owned(), "it is not there"),
+        refusal(network.to_owned(), "nothing is reachable unless it is declared"),
+    ];
+    out.extend(tools.deny.iter().map(|tool| refusal(format!("the tool {tool}"), "tools.deny")));
+    out.extend(permissions.deny.iter().map(|rule| refusal(rule.clone(), "permissions.deny")));
+    out.extend(undeclared.iter().map(|name| {
+        refusal(format!("the MCP server {name} of the project's own file"), "the agent does not declare it")
+    }));
+    out
+}

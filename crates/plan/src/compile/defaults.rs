@@ -1,0 +1,35 @@
+//! What holds when nothing is written, each with its reason.
+
+use crate::manifest::{Layer, LayerText};
+use belljar_contract::{AbsPath, Access, BackendKind, HomeMode, PathError, Port, WorkspaceMode};
+
+/// The agent that serves when none is declared.
+pub const BUILT_IN_AGENT: &str = "default";
+
+pub(super) const HARNESS: (&str, &str) = ("claude-code", "the first agent belljar knows");
+pub(super) const HOME: (HomeMode, &str) =
+    (HomeMode::Project, "a conversation can be resumed, and nothing of yours is visible");
+pub(super) const WORKSPACE: (WorkspaceMode, &str) =
+    (WorkspaceMode::Direct, "you see the agent's changes as they happen");
+pub(super) const BACKEND: (BackendKind, &str) =
+    (BackendKind::Bwrap, "starts in milliseconds and needs no daemon");
+pub(super) const MOUNT_MODE: Access = Access::ReadOnly;
+pub(super) const SSH_PORT: u16 = 22;
+pub(super) const HEADER: &str = "Authorization";
+
+pub(super) fn ssh_port() -> Port {
+    Port::new(SSH_PORT).unwrap_or(Port::HTTPS)
+}
+
+/// The manifest behind the built-in agent: it goes through the same checks as anyone's.
+///
+/// # Errors
+/// Never: `/` is absolute.
+pub fn built_in_manifest() -> Result<LayerText, PathError> {
+    Ok(LayerText {
+        layer: Layer::BuiltIn,
+        name: "built-in manifest".to_owned(),
+        directory: AbsPath::new("/")?,
+        bytes: include_bytes!("../../defaults.toml").to_vec(),
+    })
+}

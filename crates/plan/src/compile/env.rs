@@ -1,0 +1,166 @@
+//! The environment: what is in it, and where each value comes from. There is nothing else in it.
+
+use super::{Compiler, Reasons, Rigour, Wanted};
+use crate::decode::{At, Named, Place};
+use crate::explain::Origin;
+use crate::manifest::{EnvText, Layered, McpSpec};
+use belljar_contract::{
+    AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
+};
+
+/// Set by belljar for every agent; a manifest may replace those that are marked so.
+const BASE: [(&str, &str, bool, &str); 3] = [
+    (
+        "PATH",
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        true,
+        "programs of the system are found",
+    ),
+    ("LANG", "C.UTF-8", true, "text is UTF-8 on every machine"),
+    ("SHELL", "/bin/bash", true, "the shell that the agent's tools start"),
+];
+const RESERVED: [&str; 3] = ["HOME", "USER", "LOGNAME"];
+
+impl Compiler<'_> {
+    /// The agent's own variables, those of its servers, those of the harness and belljar's own.
+    pub(super) fn environment(
+        &mut self,
+        written: &[Named<EnvName, EnvText>],
+        servers: Vec<EnvEntry>,
+        profile: &HarnessProfile,
+        home: &AbsPath,
+        reasons: &mut Reasons,
+    ) -> Vec<EnvEntry> {
+        let mut out = Vec::new();
+        let constants = base(home).into_iter().chain(
+            profile
+                .env
+                .iter()
+                .map(|entry| (entry.name.clone(), entry.value.clone(), false, entry.why.clone())),
+        );
+        for (name, value, replaceable, why) in constants {
+            let by_hand = written.iter().find(|entry| entry.name == name);
+            match by_hand {
+                Some(_) if replaceable => {}
+                Some(entry) => self.reserved(&entry.name, &entry.name_place, &why),
+                None => {
+                    reasons.add(format!("env.{name}"), "constant", Origin::Harness(why.clone()));
+                    out.push(EnvEntry {
+                        name,
+                        source: EnvSource::Constant(value),
+                        giver: EnvGiver::Harness(why),
+                    });
+                }
+            }
+        }
+        for entry in written {
+            if profile.reserved_env.contains(&entry.name) {
+                self.reserved(&entry.name, &entry.name_place, "it would lead the agent around the walls");
+                continue;
+            }
+            let Some(source) = self.source(&entry.value, &entry.place) else { continue };
+            reasons.add(
+                format!("env.{}", entry.name),
+                describe(&source),
+                Origin::Written(entry.name_place.clone()),
+            );
+            out.push(EnvEntry { name: entry.name.clone(), source, giver: EnvGiver::Agent });
+        }
+        out.extend(servers);
+        out.sort_by(|a, b| a.name.cmp(&b.name));
+        out
+    }
+
+    fn reserved(&mut self, name: &EnvName, place: &Place, why: &str) {
+        let message = format!("`{name}` is set by belljar and cannot be set here: {why}");
+        self.report("reserved-variable", message, place, "leave this out");
+    }
+
+    /// Where a value comes from, checked as far as this machine can tell.
+    pub(super) fn source(&mut self, value: &EnvText, place: &Place) -> Option<EnvSource> {
+        match value {
+            EnvText::Literal(text) => Some(EnvSource::Literal(text.clone())),
+            EnvText::Prompt(message) => Some(EnvSource::Prompt(message.clone())),
+            EnvText::Command(argv) => Some(EnvSource::Command(argv.clone())),
+            EnvText::Variable(name) => {
+                if !self.request.facts.variables.contains(name) {
+                    let message = format!("the variable `{name}` is not set in this shell");
+                    self.report("unset-variable", message, place, "read from here").help =
+                        Some(format!("`export {name}=…` before you start belljar"));
+                    if self.request.rigour == Rigour::Check
+                        && let Some(last) = self.diagnostics.pop()
+                    {
+                        self.diagnostics.push(last.warning());
+                    }
+                }
+                Some(EnvSource::Variable(name.clone()))
+            }
+            EnvText::File(path) => {
+                let path = self.resolve(&At { value: path.clone(), place: place.clone() })?;
+                self.existing(&path, place, "the file of a value", Wanted::File).map(EnvSource::File)
+            }
+        }
+    }
+
+    /// An MCP server: what the agent starts, and the variables it needs in the agent's environment.
+    ///
+    /// The values travel as variables of the agent under names of ours, so that no file holds them.
+    pub(super) fn server(
+        &mut self,
+        name: &LibraryName,
+        number: usize,
+        server: &Layered<McpSpec>,
+    ) -> (McpServer, McpLaunch, Vec<EnvEntry>) {
+        let McpSpec { command, args, env } = &server.spec;
+        let mut entries = Vec::new();
+        let mut pairs = Vec::new();
+        for entry in env {
+            let carrier = EnvName::new(format!("BELLJAR_MCP_{number}_{}", entry.name));
+            let (Some(source), Ok(carrier)) = (self.source(&entry.value, &entry.place), carrier) else {
+                continue;
+            };
+            entries.push(EnvEntry {
+                name: carrier.clone(),
+                source,
+                giver: EnvGiver::McpServer(name.clone()),
+            });
+            pairs.push((entry.name.clone(), carrier));
+        }
+        let args: Vec<String> = args.iter().map(|arg| arg.value.0.clone()).collect();
+        let shown = McpServer {
+            name: name.clone(),
+            command: command.value.0.clone(),
+            args: args.clone(),
+            env: pairs.iter().map(|(name, _)| name.clone()).collect(),
+        };
+        let launch = McpLaunch { name: name.to_string(), command: command.value.0.clone(), args, env: pairs };
+        (shown, launch, entries)
+    }
+}
+
+fn base(home: &AbsPath) -> Vec<(EnvName, String, bool, String)> {
+    let home_text = home.as_path().to_string_lossy().into_owned();
+    let own = RESERVED.iter().map(|name| {
+        let value = if *name == "HOME" { home_text.clone() } else { "agent".to_owned() };
+        (*name, value, false, "the agent has a home and a name of its own")
+    });
+    let rest =
+        BASE.iter().map(|(name, value, replaceable, why)| (*name, (*value).to_owned(), *replaceable, *why));
+    own.chain(rest)
+        .filter_map(|(name, value, replaceable, why)| {
+            Some((EnvName::new(name).ok()?, value, replaceable, why.to_owned()))
+        })
+        .collect()
+}
+
+/// Where a value comes from, in a word; never the value.
+pub(super) fn describe(source: &EnvSource) -> String {
+    match source {
+        EnvSource::Literal(_) => "written in the manifest".to_owned(),
+        EnvSource::Constant(value) => value.clone(),
+        EnvSource::Variable(name) => format!("the host's variable {name}"),
+        EnvSource::Prompt(message) => format!("asked at the terminal: {message}"),
+        EnvSource::File(path) => format!("the file {path}"),
+        EnvSource::Command(argv) => format!("the output of a command on the host: {argv:?}"),
+    }
+}

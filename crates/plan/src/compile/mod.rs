@@ -1,0 +1,240 @@
+//! Manifest, harness and host facts become a plan. Pure: everything about the world comes in as an answer.
+
+mod access;
+mod agent;
+mod defaults;
+mod env;
+mod library;
+mod mounts;
+mod note;
+mod questions;
+
+pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
+pub use questions::questions;
+
+use crate::decode::{At, Place, list, nearest};
+use crate::explain::{Origin, Reason};
+use crate::facts::{HostFacts, PathFact};
+use crate::manifest::{Manifest, PathText};
+use belljar_contract::{
+    AbsPath, AgentName, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
+};
+use std::collections::BTreeMap;
+
+/// How much must be true of this very machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rigour {
+    /// Everything: a run is about to begin.
+    Launch,
+    /// The files: a variable that is not set here and now is a warning.
+    Check,
+}
+
+/// What a compilation works on.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The merged files.
+    pub manifest: &'a Manifest,
+    /// The kinds of agent there are.
+    pub harnesses: &'a [&'a dyn Harness],
+    /// The answers to [`questions`].
+    pub facts: &'a HostFacts,
+    /// What the sandbox is for.
+    pub purpose: Purpose,
+    /// How much must be true of this very machine.
+    pub rigour: Rigour,
+}
+
+/// A plan and where each of its values comes from.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Plan,
+    /// Where its values come from.
+    pub reasons: Vec<Reason>,
+}
+
+/// Compiles agents one after another; what they share is resolved, and complained about, once.
+pub struct Compiler<'a> {
+    request: Request<'a>,
+    sources: Sources,
+    diagnostics: Vec<Diagnostic>,
+    skills: BTreeMap<LibraryName, Option<Skill>>,
+    plugins: BTreeMap<LibraryName, Option<Plugin>>,
+}
+
+impl<'a> Compiler<'a> {
+    /// A compiler that has done nothing yet.
+    #[must_use]
+    pub fn new(request: Request<'a>) -> Self {
+        Self {
+            sources: request.manifest.sources.clone(),
+            request,
+            diagnostics: Vec::new(),
+            skills: BTreeMap::new(),
+            plugins: BTreeMap::new(),
+        }
+    }
+
+    /// Checks every library entry, also those that no agent picks.
+    pub fn library(&mut self) {
+        for name in self.request.manifest.skills.keys() {
+            self.skill(name);
+        }
+        for name in self.request.manifest.plugins.keys() {
+            self.plugin(name);
+        }
+    }
+
+    /// The plan of one agent; `None` when something about it is wrong, which is then among the findings.
+    pub fn agent(&mut self, name: &AgentName) -> Option<Compiled> {
+        let before = self.errors();
+        let layered = self.request.manifest.agents.get(name)?;
+        let compiled = agent::compile(self, name, layered);
+        compiled.filter(|_| self.errors() == before)
+    }
+
+    /// The texts and the findings.
+    #[must_use]
+    pub fn finish(self) -> (Sources, Vec<Diagnostic>) {
+        (self.sources, self.diagnostics)
+    }
+
+    fn errors(&self) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
+    }
+
+    fn report(
+        &mut self,
+        code: &'static str,
+        message: impl Into<String>,
+        place: &Place,
+        label: &str,
+    ) -> &mut Diagnostic {
+        self.diagnostics.push(Diagnostic::error(code, message, place.label(label)));
+        let last = self.diagnostics.len() - 1;
+        &mut self.diagnostics[last]
+    }
+
+    /// The absolute form of a path that is written at a place.
+    fn resolve(&mut self, path: &At<PathText>) -> Option<AbsPath> {
+        let directory = self.request.manifest.directory(&path.place)?;
+        match path.resolve(&self.request.facts.user.home, directory) {
+            Ok(path) => Some(path),
+            Err(error) => {
+                self.report("invalid-path", error.to_string(), &path.place, "");
+                None
+            }
+        }
+    }
+
+    /// The canonical form of what must exist, or a complaint that names `what` and the path.
+    fn existing(&mut self, path: &AbsPath, place: &Place, what: &str, wanted: Wanted) -> Option<AbsPath> {
+        let problem = match (self.request.facts.path(path), wanted) {
+            (PathFact::Directory(real), Wanted::Directory | Wanted::Either) => return Some(real),
+            (PathFact::File(real), Wanted::File | Wanted::Either) => return Some(real),
+            (PathFact::Directory(_), Wanted::File) => "is a directory, not a file".to_owned(),
+            (PathFact::File(_), Wanted::Directory) => "is a file, not a directory".to_owned(),
+            (PathFact::Missing, _) => "does not exist".to_owned(),
+            (PathFact::Special, _) => "is neither a file nor a directory".to_owned(),
+            (PathFact::Loop, _) => "is a loop of symbolic links".to_owned(),
+            (PathFact::Unreadable(why), _) => format!("cannot be looked at: {why}"),
+        };
+        self.report("no-such-source", format!("{what}: `{path}` {problem}"), place, "this path");
+        None
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    File,
+    Directory,
+    Either,
+}
+
+/// Which agent is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// This one.
+    Agent(AgentName),
+    /// None is declared: the built-in one.
+    BuiltIn,
+}
+
+/// Why no agent could be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectionError {
+    /// What is wrong.
+    pub message: String,
+    /// The way out.
+    pub help: String,
+}
+
+/// Chooses the agent: the named one, or the only one there is.
+///
+/// # Errors
+/// When there is no such agent, or several and none is named.
+pub fn select(manifest: &Manifest, name: Option<&str>) -> Result<Selection, SelectionError> {
+    let names: Vec<&str> = manifest.agents.keys().map(AgentName::as_str).collect();
+    let Some(name) = name else {
+        return match names.as_slice() {
+            [] => Ok(Selection::BuiltIn),
+            [_only] => {
+                Ok(manifest.agents.keys().next().cloned().map_or(Selection::BuiltIn, Selection::Agent))
+            }
+            _ => Err(SelectionError {
+                message: "several agents are declared and none was named".to_owned(),
+                help: format!("name one of {}", some(&names)),
+            }),
+        };
+    };
+    match AgentName::new(name) {
+        Ok(agent) if manifest.agents.contains_key(&agent) => Ok(Selection::Agent(agent)),
+        _ => Err(SelectionError {
+            message: format!("no agent `{}` is declared", crate::decode::shown(name)),
+            help: match nearest(name, &names) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if names.is_empty() => "the manifest declares no agent".to_owned(),
+                None => format!("declared are {}", some(&names)),
+            },
+        }),
+    }
+}
+
+/// A list that stays readable when there are many.
+fn some(names: &[&str]) -> String {
+    match names.len() {
+        0..=12 => list(names),
+        more => format!(
+            "{} and {} more",
+            names[..12].iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+            more - 12
+        ),
+    }
+}
+
+/// Collects reasons while a plan is built.
+#[derive(Default)]
+struct Reasons(Vec<Reason>);
+
+impl Reasons {
+    fn add(&mut self, key: impl Into<String>, value: impl Into<String>, origin: Origin) {
+        self.0.push(Reason { key: key.into(), value: value.into(), origin });
+    }
+
+    /// The written value, or the default; either way with its reason.
+    fn choose<T: Clone>(
+        &mut self,
+        key: &str,
+        written: Option<&At<T>>,
+        default: (T, &'static str),
+        show: fn(&T) -> String,
+    ) -> T {
+        let (value, origin) = match written {
+            Some(at) => (at.value.clone(), Origin::Written(at.place.clone())),
+            None => (default.0, Origin::Default(default.1)),
+        };
+        self.add(key, show(&value), origin);
+        value
+    }
+}

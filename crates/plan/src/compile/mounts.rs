@@ -1,0 +1,208 @@
+//! The view of the file system, in order: a later mount lies over an earlier one.
+
+use super::{Compiler, Reasons, Wanted, defaults};
+use crate::decode::{At, Place};
+use crate::explain::Origin;
+use crate::facts::PathFact;
+use crate::manifest::MountSpec;
+use belljar_contract::{
+    AbsPath, Access, Assembly, HarnessProfile, HomeMode, Instance, Mount, MountSource, PersistedKind, Plugin,
+    Skill, Workspace,
+};
+
+/// Where things lie inside.
+pub(super) struct Inside {
+    /// The agent's home.
+    pub home: AbsPath,
+    /// belljar's own directory.
+    pub kit: AbsPath,
+}
+
+/// Everything that the order is made of.
+pub(super) struct Parts<'a> {
+    pub inside: &'a Inside,
+    pub workspace: &'a Workspace,
+    pub instance: &'a Instance,
+    pub home: HomeMode,
+    pub profile: &'a HarnessProfile,
+    pub assembly: &'a Assembly,
+    pub skills: &'a [Skill],
+    pub plugins: &'a [(Plugin, AbsPath)],
+    pub declared: &'a [At<MountSpec>],
+}
+
+/// Where no declared mount may go, and why.
+const RESERVED: [(&str, &str); 7] = [
+    ("/proc", "the sandbox has its own processes"),
+    ("/sys", "it is not there"),
+    ("/dev", "the sandbox has a handful of devices"),
+    ("/etc", "it is made up by belljar"),
+    ("/usr", "it is the system's, read-only"),
+    ("/run", "sockets of the host never appear there"),
+    ("/tmp", "it is private and empty at every start"),
+];
+
+fn mount(target: &AbsPath, source: MountSource, access: Access, why: impl Into<String>) -> Mount {
+    Mount { target: target.clone(), source, access, why: why.into() }
+}
+
+impl Compiler<'_> {
+    /// All mounts, in order.
+    pub(super) fn mounts(&mut self, parts: &Parts<'_>, reasons: &mut Reasons) -> Vec<Mount> {
+        let Parts { inside, workspace, instance, home, profile, assembly, skills, plugins, declared } = parts;
+        let mut out = skeleton(inside);
+        if let Some(repository) = &self.request.facts.project.outside_repository {
+            let why = "the repository of this worktree";
+            out.push(mount(repository, MountSource::Host(repository.clone()), Access::ReadWrite, why));
+        }
+        out.push(mount(&workspace.target, MountSource::Workspace, Access::ReadWrite, "the project"));
+        let agent_directory = inside.home.child(&profile.config_directory);
+        match home {
+            HomeMode::Clean => {}
+            HomeMode::Project => out.extend(persisted(profile, instance, &agent_directory)),
+            HomeMode::Shared => {
+                out.extend(persisted(profile, instance, &agent_directory));
+                out.extend(self.shared(profile, &agent_directory));
+            }
+        }
+        for skill in *skills {
+            let target = assembly.skills_directory.child(skill.name.as_str());
+            let why = format!("the skill `{}`", skill.name);
+            out.push(mount(&target, MountSource::Host(skill.source.clone()), Access::ReadOnly, why));
+        }
+        for (plugin, target) in *plugins {
+            let why = format!("the plugin `{}`", plugin.name);
+            out.push(mount(target, MountSource::Host(plugin.source.clone()), Access::ReadOnly, why));
+        }
+        out.push(mount(&assembly.program, MountSource::AgentProgram, Access::ReadOnly, "the agent"));
+        self.declared(declared, parts, &mut out, reasons);
+        out
+    }
+
+    fn shared(&self, profile: &HarnessProfile, agent_directory: &AbsPath) -> Vec<Mount> {
+        let facts = self.request.facts;
+        let own = facts.user.home.child(&profile.config_directory);
+        let entry = |entry: &belljar_contract::SharedEntry| match facts.path(&own.child(&entry.name)) {
+            PathFact::Directory(real) | PathFact::File(real) => {
+                let target = agent_directory.child(&entry.name);
+                Some(mount(
+                    &target,
+                    MountSource::Host(real),
+                    Access::ReadOnly,
+                    format!("yours: {}", entry.why),
+                ))
+            }
+            PathFact::Missing | PathFact::Special | PathFact::Loop | PathFact::Unreadable(_) => None,
+        };
+        profile.shared.iter().filter_map(entry).collect()
+    }
+
+    fn declared(
+        &mut self,
+        specs: &[At<MountSpec>],
+        parts: &Parts<'_>,
+        out: &mut Vec<Mount>,
+        reasons: &mut Reasons,
+    ) {
+        for spec in specs {
+            let MountSpec { source, target, mode } = &spec.value;
+            let Some(path) = self.resolve(source) else { continue };
+            let Some(real) = self.existing(&path, &source.place, "a mount", Wanted::Either) else { continue };
+            if !self.source_is_fit(&real, &source.place) {
+                continue;
+            }
+            let (target, place) = match target {
+                Some(target) => (target.value.clone(), &target.place),
+                None => (path, &source.place),
+            };
+            if !self.target_is_free(&target, place, parts, out) {
+                continue;
+            }
+            let access = mode.as_ref().map_or(defaults::MOUNT_MODE, |mode| mode.value);
+            reasons.add(format!("mounts.{target}"), real.to_string(), Origin::Written(source.place.clone()));
+            out.push(mount(&target, MountSource::Host(real), access, "declared"));
+        }
+    }
+
+    /// The whole home, or what lies above it, is what a sandbox is for keeping out.
+    fn source_is_fit(&mut self, real: &AbsPath, place: &Place) -> bool {
+        let user = &self.request.facts.user;
+        let (home, instances) = (user.home.clone(), user.instances.clone());
+        let why = if home.is_within(real) {
+            "it holds your whole home"
+        } else if instances.is_within(real) || real.is_within(&instances) {
+            "it holds belljar's own state"
+        } else {
+            return true;
+        };
+        let message = format!("`{real}` cannot be mounted: {why}");
+        self.report("forbidden-mount", message, place, "").help =
+            Some("mount the folder that is needed".to_owned());
+        false
+    }
+
+    fn target_is_free(&mut self, target: &AbsPath, place: &Place, parts: &Parts<'_>, out: &[Mount]) -> bool {
+        let reserved = RESERVED.iter().find(|(path, _)| target.as_path().starts_with(path));
+        let problem = if let Some((path, why)) = reserved {
+            Some(format!("`{path}` belongs to the sandbox: {why}"))
+        } else if target.is_within(&parts.inside.kit) {
+            Some("that folder belongs to belljar".to_owned())
+        } else if parts.workspace.target.is_within(target) || parts.inside.home.is_within(target) {
+            Some("it would hide the project or the agent's home".to_owned())
+        } else if out.iter().any(|mount| mount.target == *target) {
+            Some("something is mounted there already".to_owned())
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let message = format!("nothing can be mounted at `{target}`: {problem}");
+            self.report("forbidden-mount", message, place, "").help =
+                Some("give another `target`, such as `/data`".to_owned());
+            return false;
+        }
+        true
+    }
+}
+
+fn skeleton(inside: &Inside) -> Vec<Mount> {
+    let path = |text: &str| AbsPath::new(text).unwrap_or_else(|_| inside.home.clone());
+    vec![
+        mount(&path("/usr"), MountSource::System, Access::ReadOnly, "programs and libraries of the system"),
+        mount(
+            &path("/etc"),
+            MountSource::SyntheticEtc,
+            Access::ReadOnly,
+            "users, hosts and TLS roots, made up",
+        ),
+        mount(&path("/proc"), MountSource::Proc, Access::ReadWrite, "processes of the sandbox"),
+        mount(&path("/dev"), MountSource::Devices, Access::ReadWrite, "null, zero, random, a terminal"),
+        mount(&path("/tmp"), MountSource::Temporary, Access::ReadWrite, "private, gone after the run"),
+        mount(
+            &inside.home,
+            MountSource::Temporary,
+            Access::ReadWrite,
+            "the agent's home, gone after the run",
+        ),
+    ]
+}
+
+fn persisted(profile: &HarnessProfile, instance: &Instance, agent_directory: &AbsPath) -> Vec<Mount> {
+    let kept = instance.directory.child(&profile.name);
+    profile
+        .persist
+        .iter()
+        .map(|entry| {
+            let source = kept.child(&entry.name);
+            let source = match entry.kind {
+                PersistedKind::Directory => MountSource::InstanceDirectory(source),
+                PersistedKind::File => MountSource::InstanceFile(source),
+            };
+            mount(
+                &agent_directory.child(&entry.name),
+                source,
+                Access::ReadWrite,
+                format!("persists: {}", entry.why),
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,84 @@
+//! What the agent is told about the place it is in.
+
+use belljar_contract::{AbsPath, Egress, HomeMode, Limits, RuleEffect, Workspace, WorkspaceMode};
+use std::fmt::Write as _;
+
+/// The facts that the note is made of.
+pub(super) struct Facts<'a> {
+    pub workspace: &'a Workspace,
+    pub home_directory: &'a AbsPath,
+    pub home: HomeMode,
+    pub egress: &'a Egress,
+    pub limits: &'a Limits,
+    pub credentials: &'a [String],
+    pub ssh: &'a [String],
+}
+
+/// The note, as Markdown.
+pub(super) fn write(facts: &Facts<'_>) -> String {
+    let Facts { workspace, home_directory, home, egress, limits, credentials, ssh } = facts;
+    let mut lines = vec![format!(
+        "The project is at `{}`. {}",
+        workspace.target,
+        match workspace.mode {
+            WorkspaceMode::Direct => "What you change there is changed for the user at once.",
+            WorkspaceMode::Overlay => "What you change there is kept aside until the user applies it.",
+            WorkspaceMode::Copy => "It is a copy; the user's own files do not change.",
+        }
+    )];
+    lines.push(format!(
+        "Your home `{home_directory}` and `/tmp` are empty at every start{}.",
+        match home {
+            HomeMode::Clean => "",
+            HomeMode::Project | HomeMode::Shared => ", but for your conversations and memory of this project",
+        }
+    ));
+    lines.push("Nothing else of the user's machine is here: do not look for keys, other projects or programs in homes.".to_owned());
+    let rules = |effect| -> Vec<String> {
+        egress
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == effect)
+            .map(|rule| format!("`{}`", rule.host))
+            .collect()
+    };
+    let (allowed, denied) = (rules(RuleEffect::Allow), rules(RuleEffect::Deny));
+    lines.push(if allowed.is_empty() {
+        "There is no network. Do not try to download or install anything from it.".to_owned()
+    } else {
+        format!(
+            "The network reaches only {}; everything else is refused, and trying again does not help.",
+            allowed.join(", ")
+        )
+    });
+    if !denied.is_empty() {
+        lines.push(format!("Never reachable: {}.", denied.join(", ")));
+    }
+    if !credentials.is_empty() {
+        lines.push(format!(
+            "Requests to {} are signed in for you; you hold no token and need none.",
+            credentials.join(", ")
+        ));
+    }
+    if !ssh.is_empty() {
+        lines.push(format!("`ssh` works for {}; the keys are not here.", ssh.join(", ")));
+    }
+    let Limits { memory, pids, cpu, time, cost_usd: _ } = limits;
+    let shown = [
+        memory.map(|v| format!("{v} of memory")),
+        pids.map(|v| format!("{v} processes")),
+        cpu.map(|v| format!("{v} processors")),
+        time.map(|v| format!("{v} of time")),
+    ];
+    let shown: Vec<String> = shown.into_iter().flatten().collect();
+    if !shown.is_empty() {
+        lines.push(format!("You have {}.", shown.join(", ")));
+    }
+    lines.push("When something is refused, say so to the user and what would have to be declared; do not work around it.".to_owned());
+    let mut out = "# You are in a sandbox\n\n".to_owned();
+    for line in lines {
+        // Writing to a `String` cannot fail.
+        writeln!(out, "- {line}").ok();
+    }
+    out
+}

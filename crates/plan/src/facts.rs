@@ -1,0 +1,107 @@
+//! What a plan has to know about the host. The plan asks; one place outside answers, once.
+
+use belljar_contract::{AbsPath, EnvName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What has to be found out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// What is at these paths?
+    pub paths: BTreeSet<AbsPath>,
+    /// What do these text files hold? Absent ones are answered by absence.
+    pub texts: BTreeSet<AbsPath>,
+    /// Which of these variables are set?
+    pub variables: BTreeSet<EnvName>,
+}
+
+impl Questions {
+    /// Adds the questions of another.
+    pub fn extend(&mut self, other: Questions) {
+        let Questions { paths, texts, variables } = other;
+        self.paths.extend(paths);
+        self.texts.extend(texts);
+        self.variables.extend(variables);
+    }
+}
+
+/// What is at a path, symbolic links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathFact {
+    /// Nothing.
+    Missing,
+    /// A directory, at this canonical path.
+    Directory(AbsPath),
+    /// A regular file, at this canonical path.
+    File(AbsPath),
+    /// Something else: a socket, a device.
+    Special,
+    /// Symbolic links that go in a circle.
+    Loop,
+    /// It cannot be looked at, and why.
+    Unreadable(String),
+}
+
+/// A text file's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextFact {
+    /// The text.
+    Text(String),
+    /// There is none.
+    Missing,
+    /// It cannot be used, and why.
+    Unusable(String),
+}
+
+/// The project around the working directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectFacts {
+    /// The working directory, canonical.
+    pub directory: AbsPath,
+    /// The top of the work tree, or the working directory outside a repository.
+    pub root: AbsPath,
+    /// Parent of the repository's common directory; the same for all worktrees.
+    pub canonical_root: AbsPath,
+    /// The repository's common directory, when it lies outside the work tree.
+    pub outside_repository: Option<AbsPath>,
+}
+
+/// The user and where belljar keeps things.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserFacts {
+    /// The home directory, canonical.
+    pub home: AbsPath,
+    /// Where per-project state is kept.
+    pub instances: AbsPath,
+}
+
+/// All the answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFacts {
+    /// The user.
+    pub user: UserFacts,
+    /// The project.
+    pub project: ProjectFacts,
+    /// Answers about paths.
+    pub paths: BTreeMap<AbsPath, PathFact>,
+    /// Answers about texts.
+    pub texts: BTreeMap<AbsPath, TextFact>,
+    /// The variables, of those asked about, that are set.
+    pub variables: BTreeSet<EnvName>,
+}
+
+impl HostFacts {
+    /// What is at a path. A path that was not asked about counts as unreadable: absence is not permission.
+    #[must_use]
+    pub fn path(&self, path: &AbsPath) -> PathFact {
+        self.paths
+            .get(path)
+            .cloned()
+            .unwrap_or_else(|| PathFact::Unreadable("it was not looked at".to_owned()))
+    }
+
+    /// What a text file holds.
+    #[must_use]
+    pub fn text(&self, path: &AbsPath) -> TextFact {
+        self.texts.get(path).cloned().unwrap_or_else(|| TextFact::Unusable("it was not read".to_owned()))
+    }
+}

@@ -1,0 +1,18 @@
+//! From a manifest to a plan: parsing, layering, checking and compiling. Everything here is pure.
+
+mod compile;
+mod decode;
+mod explain;
+mod facts;
+mod manifest;
+mod skill;
+mod syntax;
+
+pub use compile::{
+    BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, built_in_manifest,
+    questions, select,
+};
+pub use decode::Place;
+pub use explain::{Origin, Reason, why};
+pub use facts::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
+pub use manifest::{Layer, LayerText, Manifest, ManifestError, SIZE_LIMIT, json_schema, parse};

@@ -1,0 +1,27 @@
+//! The manifest: what is written, and the two files laid over each other.
+
+mod layers;
+mod schema;
+mod value;
+
+pub(crate) use layers::Layered;
+pub use layers::{Layer, LayerText, Manifest, ManifestError, SIZE_LIMIT, parse};
+pub(crate) use schema::{
+    AgentSpec, CredentialSpec, EgressSpec, FileSpec, LibrarySpec, LimitsSpec, McpSpec, MountSpec,
+    PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,
+};
+pub(crate) use value::{CredentialText, EnvText, PathText, Word};
+
+use crate::decode::Shape;
+
+/// The JSON Schema of a manifest, for editors.
+#[must_use]
+pub fn json_schema() -> serde_json::Value {
+    let mut schema = FileSpec::schema();
+    let object = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
+    let mut out = serde_json::Map::new();
+    out.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
+    out.insert("title".to_owned(), "belljar.toml".into());
+    out.extend(object);
+    out.into()
+}

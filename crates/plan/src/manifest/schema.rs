@@ -1,0 +1,223 @@
+//! The keys of a manifest. One definition per table: decoding, hints and the JSON Schema come from it.
+
+use super::value::{
+    Argument, CredentialText, EnvText, HeaderName, KnownHostKey, Line, PathText, SshWord, Text, Word,
+};
+use crate::decode::{At, Named, table};
+use belljar_contract::{
+    AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, HostName, HostPattern,
+    LibraryName, Port, TimeSpan, Usd, WorkspaceMode,
+};
+
+table! {
+    /// A manifest: the library and the agents that pick from it.
+    "a manifest"
+    pub struct FileSpec {
+        /// Skills, MCP servers and plugins that agents pick by name.
+        library: Option<At<LibrarySpec>>,
+        /// The agents, by name.
+        agents: Vec<Named<AgentName, AgentSpec>>,
+    }
+}
+
+table! {
+    /// What agents pick from, by name.
+    "the library"
+    pub struct LibrarySpec {
+        /// Skills.
+        skills: Vec<Named<LibraryName, SkillSpec>>,
+        /// MCP servers.
+        mcp: Vec<Named<LibraryName, McpSpec>>,
+        /// Plugins.
+        plugins: Vec<Named<LibraryName, PluginSpec>>,
+    }
+}
+
+table! {
+    /// A skill: a folder with a `SKILL.md`.
+    "a skill"
+    pub struct SkillSpec {
+        /// The folder. Without it the skill is looked for by its name in the project and in your agent directory.
+        source: Option<At<PathText>>,
+        /// The line the agent reads about the skill; `SKILL.md` has one too.
+        description: Option<At<Line>>,
+    }
+}
+
+table! {
+    /// An MCP server that runs inside the sandbox.
+    "an MCP server"
+    pub struct McpSpec {
+        /// The program, found inside the sandbox.
+        command: At<Argument>,
+        /// Its arguments; no shell sees them.
+        args: Vec<At<Argument>>,
+        /// Its variables.
+        env: Vec<Named<EnvName, EnvText>>,
+    }
+}
+
+table! {
+    /// A plugin of the agent: a folder.
+    "a plugin"
+    pub struct PluginSpec {
+        /// The folder.
+        source: At<PathText>,
+    }
+}
+
+table! {
+    /// An agent: what it is, what it sees, what it can reach.
+    "an agent"
+    pub struct AgentSpec {
+        /// The kind of agent; `claude-code` when absent.
+        harness: Option<At<Word>>,
+        /// The model; the agent's own default when absent.
+        model: Option<At<Word>>,
+        /// How hard the model thinks.
+        effort: Option<At<Word>>,
+        /// A text file that becomes the agent's instructions (`CLAUDE.md`).
+        role: Option<At<PathText>>,
+        /// The first message, delivered as a file.
+        prompt: Option<At<Text>>,
+        /// Skills from the library.
+        skills: Vec<At<LibraryName>>,
+        /// MCP servers from the library.
+        mcp: Vec<At<LibraryName>>,
+        /// Plugins from the library.
+        plugins: Vec<At<LibraryName>>,
+        /// Which tools the agent has.
+        tools: Option<At<ToolsSpec>>,
+        /// What the agent asks about.
+        permissions: Option<At<PermissionsSpec>>,
+        /// What of the agent's own directory persists: `clean`, `project` or `shared`.
+        home: Option<At<HomeMode>>,
+        /// How changes to the project are kept: `direct`, `overlay` or `copy`.
+        workspace: Option<At<WorkspaceMode>>,
+        /// What builds the walls: `bwrap`, `container`, `microvm`, or `host` for none.
+        backend: Option<At<BackendKind>>,
+        /// Folders and files of the host that appear inside.
+        mounts: Vec<At<MountSpec>>,
+        /// Variables of the environment. There are no others.
+        env: Vec<Named<EnvName, EnvText>>,
+        /// What can be reached.
+        egress: Option<At<EgressSpec>>,
+        /// Secrets that are added to requests outside the sandbox.
+        credentials: Vec<At<CredentialSpec>>,
+        /// Keys that ssh inside can sign with.
+        ssh: Vec<At<SshSpec>>,
+        /// What a run may use up.
+        limits: Option<At<LimitsSpec>>,
+    }
+}
+
+table! {
+    /// Which tools the agent has.
+    "`tools`"
+    pub struct ToolsSpec {
+        /// Only these.
+        allow: Option<At<Words>>,
+        /// Never these.
+        deny: Vec<At<Word>>,
+    }
+}
+
+table! {
+    /// What the agent asks about.
+    "`permissions`"
+    pub struct PermissionsSpec {
+        /// Ask about nothing: the sandbox is the wall.
+        skip_prompts: Option<At<bool>>,
+        /// Never asked about.
+        allow: Vec<At<Word>>,
+        /// Always refused.
+        deny: Vec<At<Word>>,
+    }
+}
+
+table! {
+    /// A folder or file of the host that appears inside.
+    "a mount"
+    pub struct MountSpec {
+        /// On the host.
+        source: At<PathText>,
+        /// Inside; the same path as on the host when absent.
+        target: Option<At<AbsPath>>,
+        /// `ro` or `rw`; read-only when absent.
+        mode: Option<At<Access>>,
+    }
+}
+
+table! {
+    /// What can be reached. Nothing, when absent, but the model.
+    "`egress`"
+    pub struct EgressSpec {
+        /// Hosts, `*.domain`, addresses or ranges, each with an optional port; 443 without one.
+        allow: Vec<At<HostPattern>>,
+        /// Never these, whatever is allowed.
+        deny: Vec<At<HostPattern>>,
+    }
+}
+
+table! {
+    /// A secret that is added to requests for one host, outside the sandbox.
+    "a credential"
+    pub struct CredentialSpec {
+        /// The host; no other sees the secret.
+        host: At<HostName>,
+        /// The header; `Authorization` when absent.
+        header: Option<At<HeaderName>>,
+        /// Its value, around `${NAME}`, or a table with `prefix` and one of `env`, `prompt`, `file`, `command`.
+        value: At<CredentialText>,
+    }
+}
+
+table! {
+    /// A key that ssh inside can sign with, for one host.
+    "an ssh entry"
+    pub struct SshSpec {
+        /// The alias that is typed.
+        host: At<SshWord>,
+        /// The real name.
+        hostname: At<HostName>,
+        /// The user there.
+        user: At<SshWord>,
+        /// The port there; 22 when absent.
+        port: Option<At<Port>>,
+        /// The private key's file; it stays on the host.
+        identity_file: At<PathText>,
+        /// The host's public key.
+        known_host_key: Option<At<KnownHostKey>>,
+    }
+}
+
+table! {
+    /// What a run may use up. A limit that this machine cannot enforce is refused, not ignored.
+    "`limits`"
+    pub struct LimitsSpec {
+        /// Memory, swap included, such as `4G`.
+        memory: Option<At<ByteSize>>,
+        /// Processes and threads.
+        pids: Option<At<u32>>,
+        /// Processors, such as `1.5`.
+        cpu: Option<At<Cpus>>,
+        /// Wall clock, such as `30m`.
+        time: Option<At<TimeSpan>>,
+        /// Money spent on the model.
+        cost_usd: Option<At<Usd>>,
+    }
+}
+
+/// A list whose absence and whose emptiness differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Words(pub Vec<At<Word>>);
+
+impl crate::decode::Shape for Words {
+    fn decode(node: &crate::syntax::Node, faults: &mut crate::decode::Faults) -> Option<Self> {
+        crate::decode::Field::decode_field(Some(node), faults).map(Words)
+    }
+
+    fn schema() -> serde_json::Value {
+        <Vec<At<Word>> as crate::decode::Field>::field_schema()
+    }
+}

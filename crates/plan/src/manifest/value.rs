@@ -1,0 +1,578 @@
+//! The values a manifest holds, each parsed once into a type.
+
+use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, list, nearest, shown};
+use crate::syntax::{Kind, Node};
+use belljar_contract::{
+    AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, HostName, HostPattern,
+    HostPatternError, LibraryName, PathError, Port, QuantityError, TimeSpan, Usd, WorkspaceMode,
+};
+use serde_json::{Value, json};
+
+fn nul(text: &str, what: &str) -> Result<(), Fault> {
+    if text.contains('\0') {
+        return Err(Fault::new(format!("{what} cannot hold a NUL character")).label("a `\\u0000` is in here"));
+    }
+    Ok(())
+}
+
+/// Text of any length and any number of lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text(pub String);
+
+impl Scalar for Text {
+    const EXPECTED: &'static str = "a string";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        nul(text, "a text")?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Text on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line(pub String);
+
+impl Scalar for Line {
+    const EXPECTED: &'static str = "a line of text";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        if text.trim().is_empty() {
+            return Err(Fault::new("expected a line of text, found an empty one"));
+        }
+        match text.chars().find(|c| c.is_control()) {
+            Some(c) => {
+                Err(Fault::new(format!("expected a line of text, found the control character {c:?} in it")))
+            }
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+/// A word that goes to the agent's command line: not empty, no control character, not a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word(pub String);
+
+impl Scalar for Word {
+    const EXPECTED: &'static str = "a string";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let Line(text) = Line::parse(text)?;
+        if text.starts_with('-') {
+            return Err(Fault::new(format!(
+                "`{}` begins with `-`; the agent would read it as a flag",
+                shown(&text)
+            )));
+        }
+        Ok(Self(text))
+    }
+}
+
+/// An argument of a command: anything but NUL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument(pub String);
+
+impl Scalar for Argument {
+    const EXPECTED: &'static str = "a string";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        nul(text, "an argument")?;
+        // The agent expands `${NAME}` in the configuration of a server; what is written here must arrive as it is.
+        if text.contains("${") {
+            return Err(Fault::new("`${…}` would be expanded by the agent").help(
+                "give the server a variable under `env`, where `\"${NAME}\"` reads the host's variable",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// A path as it is written: absolute, below the home with `~`, or below the manifest's own folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathText {
+    /// `/…`
+    Absolute(AbsPath),
+    /// `~` or `~/…`
+    Home(String),
+    /// Below the folder of the file it is written in.
+    Beside(String),
+}
+
+impl PathText {
+    /// The path, given the home and the manifest's folder.
+    ///
+    /// # Errors
+    /// Never for a value that was parsed; the types cannot say so.
+    pub fn resolve(&self, home: &AbsPath, beside: &AbsPath) -> Result<AbsPath, PathError> {
+        match self {
+            PathText::Absolute(path) => Ok(path.clone()),
+            PathText::Home(rest) => home.join(rest),
+            PathText::Beside(rest) => beside.join(rest),
+        }
+    }
+}
+
+impl Scalar for PathText {
+    const EXPECTED: &'static str = "a path";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        nul(text, "a path")?;
+        if text.is_empty() {
+            return Err(Fault::new("expected a path, found an empty string")
+                .help("write `.` for the manifest's own folder"));
+        }
+        if let Some(rest) = text.strip_prefix('~') {
+            return match rest.strip_prefix('/') {
+                Some(rest) => Ok(Self::Home(rest.to_owned())),
+                None if rest.is_empty() => Ok(Self::Home(String::new())),
+                None => Err(Fault::new("`~` means your own home; another user's cannot be named")
+                    .help("write the absolute path")),
+            };
+        }
+        Ok(AbsPath::new(text).map_or_else(|_relative| Self::Beside(text.to_owned()), Self::Absolute))
+    }
+}
+
+/// An absolute path inside the sandbox.
+impl Scalar for AbsPath {
+    const EXPECTED: &'static str = "an absolute path";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        AbsPath::new(text)
+            .map_err(|error| Fault::new(error.to_string()).help("a path inside the sandbox begins with `/`"))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^/")
+    }
+}
+
+fn quantity(error: &QuantityError) -> Fault {
+    Fault::new(error.to_string())
+}
+
+impl Scalar for ByteSize {
+    const EXPECTED: &'static str = "a size such as `\"4G\"`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        ByteSize::parse(text).map_err(|error| quantity(&error))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^[0-9]+ ?([KkMGT](iB)?|B)?$")
+    }
+}
+
+impl Scalar for TimeSpan {
+    const EXPECTED: &'static str = "a time such as `\"30m\"`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        TimeSpan::parse(text).map_err(|error| quantity(&error))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^([0-9]+[smhd])+$")
+    }
+}
+
+impl Scalar for HostPattern {
+    const EXPECTED: &'static str = "a host or `*.domain`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        HostPattern::parse(text).map_err(|error| {
+            let fault = Fault::new(error.to_string());
+            match error.instead() {
+                Some(host) => {
+                    fault.help(format!("write `{}`; an egress rule names hosts and ports only", shown(host)))
+                }
+                None => match error {
+                    HostPatternError::Wildcard if text == "*" => {
+                        fault.help("there is no rule that opens everything; name the hosts")
+                    }
+                    _ => fault,
+                },
+            }
+        })
+    }
+}
+
+impl Scalar for HostName {
+    const EXPECTED: &'static str = "a host name";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        HostName::new(text).map_err(|error| {
+            let fault = Fault::new(error.to_string());
+            match text.split_once(':') {
+                Some((host, _)) if HostName::new(host).is_ok() => {
+                    fault.help(format!("write `{host}`; a port has no place here"))
+                }
+                _ => fault,
+            }
+        })
+    }
+}
+
+/// An alias or a user of ssh: it is written to a configuration file, so its alphabet is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshWord(pub String);
+
+impl Scalar for SshWord {
+    const EXPECTED: &'static str = "a word of letters, digits, `.`, `_` and `-`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if text.is_empty() || text.starts_with('-') || !text.chars().all(allowed) {
+            return Err(Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text))));
+        }
+        Ok(Self(text.to_owned()))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^[A-Za-z0-9._][A-Za-z0-9._-]*$")
+    }
+}
+
+/// A host's public key, as a line of `known_hosts` has it behind the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownHostKey(pub String);
+
+impl Scalar for KnownHostKey {
+    const EXPECTED: &'static str = "a public key such as `ssh-ed25519 AAAA…`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let mut words = text.split(' ');
+        let (kind, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let kind_is_known = ["ssh-", "ecdsa-", "sk-"].iter().any(|prefix| kind.starts_with(prefix));
+        let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
+        let plain = !text.chars().any(char::is_control);
+        if !plain || !kind_is_known || key.len() < 16 || !key.bytes().all(base64) {
+            return Err(Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text))).help(
+                "`ssh-keyscan HOST` prints the keys of a host; compare them with what its owner publishes",
+            ));
+        }
+        // A comment behind the key says nothing.
+        Ok(Self(format!("{kind} {key}")))
+    }
+}
+
+/// The name of an HTTP header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderName(pub String);
+
+impl Scalar for HeaderName {
+    const EXPECTED: &'static str = "the name of a header";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if text.is_empty() || !text.bytes().all(token) {
+            return Err(Fault::new(format!("`{}` is not the name of a header", shown(text))));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+macro_rules! number {
+    ($type:ty, $expected:literal, $min:literal, $convert:expr) => {
+        impl Shape for $type {
+            fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+                #[expect(clippy::cast_precision_loss, reason = "far beyond any sensible limit")]
+                let number = match node.kind {
+                    Kind::Integer(number) => number as f64,
+                    Kind::Float(number) => number,
+                    _ => return faults.mismatch(node, $expected),
+                };
+                let convert: fn(f64) -> Result<$type, QuantityError> = $convert;
+                convert(number).map_err(|error| faults.push("invalid-value", &node.span, quantity(&error))).ok()
+            }
+            fn schema() -> Value {
+                json!({"type": "number", "exclusiveMinimum": $min})
+            }
+        }
+    };
+}
+number!(Cpus, "a number of processors", 0, Cpus::new);
+number!(Usd, "an amount in dollars", 0, Usd::new);
+
+macro_rules! integer {
+    ($type:ty, $expected:literal, $min:literal ..= $max:literal, $convert:expr) => {
+        impl Shape for $type {
+            fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+                let Kind::Integer(number) = node.kind else {
+                    return faults.mismatch(node, $expected);
+                };
+                let convert: fn(i64) -> Option<$type> = $convert;
+                let value = convert(number);
+                if value.is_none() {
+                    let range = format!("expected {} between {} and {}, found {number}", $expected, $min, $max);
+                    faults.push("invalid-value", &node.span, Fault::new(range));
+                }
+                value
+            }
+            fn schema() -> Value {
+                json!({"type": "integer", "minimum": $min, "maximum": $max})
+            }
+        }
+    };
+}
+integer!(Port, "a port", 1..=65535, |n| u16::try_from(n).ok().and_then(Port::new));
+integer!(u32, "a number", 1..=4_194_304, |n| u32::try_from(n).ok().filter(|n| (1..=4_194_304).contains(n)));
+
+macro_rules! names {
+    ($($type:ty => $pattern:literal),*) => {$(
+        impl NameKey for $type {
+            fn parse_key(text: &str) -> Result<Self, Fault> {
+                <$type>::new(text).map_err(|error| Fault::new(error.to_string()))
+            }
+            fn pattern() -> &'static str {
+                $pattern
+            }
+        }
+    )*};
+}
+names!(
+    AgentName => "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    LibraryName => "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    EnvName => "^[A-Za-z_][A-Za-z0-9_]{0,255}$"
+);
+
+impl Scalar for LibraryName {
+    const EXPECTED: &'static str = "the name of a library entry";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        Self::parse_key(text)
+    }
+}
+
+crate::decode::choice!(HomeMode, "a home mode", {
+    "clean" => HomeMode::Clean,
+    "project" => HomeMode::Project,
+    "shared" => HomeMode::Shared,
+});
+crate::decode::choice!(WorkspaceMode, "a workspace mode", {
+    "direct" => WorkspaceMode::Direct,
+    "overlay" => WorkspaceMode::Overlay,
+    "copy" => WorkspaceMode::Copy,
+});
+crate::decode::choice!(BackendKind, "a backend", {
+    "host" => BackendKind::Host,
+    "bwrap" => BackendKind::Bwrap,
+    "container" => BackendKind::Container,
+    "microvm" => BackendKind::Microvm,
+});
+crate::decode::choice!(belljar_contract::Access, "a mount mode", {
+    "ro" => belljar_contract::Access::ReadOnly,
+    "rw" => belljar_contract::Access::ReadWrite,
+});
+
+/// Where a value comes from, as written: short as a string, or as a table with one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvText {
+    /// `"text"` or `{ value = "text" }`.
+    Literal(String),
+    /// `"${NAME}"` or `{ env = "NAME" }`.
+    Variable(EnvName),
+    /// `"?message"` or `{ prompt = "message" }`.
+    Prompt(String),
+    /// `{ file = "path" }`.
+    File(PathText),
+    /// `{ command = ["program", "argument"] }`.
+    Command(Vec<String>),
+}
+
+const ENV_FORMS: &str = "write `\"text\"`, `\"${NAME}\"`, `\"?question\"`, `{ value = \"text\" }`, `{ file = \"path\" }` or `{ command = [\"program\"] }`";
+const SOURCE_KEYS: [&str; 5] = ["value", "env", "prompt", "file", "command"];
+
+impl EnvText {
+    fn parse_short(text: &str) -> Result<Self, Fault> {
+        nul(text, "a value of the environment")?;
+        if let Some(message) = text.strip_prefix('?') {
+            let Line(message) = Line::parse(message).map_err(|_empty| {
+                Fault::new("a `?` asks at the terminal; the question is missing")
+                    .help("write the question behind it, or `{ value = \"?\" }` for the text itself")
+            })?;
+            return Ok(Self::Prompt(message));
+        }
+        if let Some(rest) = text.strip_prefix("${") {
+            let Some(name) = rest.strip_suffix('}') else {
+                return Err(Fault::new("expected `${NAME}` and nothing else")
+                    .help("a value is either one variable of the host or text; for text that begins with `${` write `{ value = \"${…\" }`"));
+            };
+            return Ok(Self::Variable(variable(name)?));
+        }
+        Ok(Self::Literal(text.to_owned()))
+    }
+
+    fn decode_key(key: &str, node: &Node, faults: &mut Faults) -> Option<Self> {
+        match key {
+            "value" => Text::decode(node, faults).map(|Text(text)| Self::Literal(text)),
+            "env" => VariableName::decode(node, faults).map(|VariableName(name)| Self::Variable(name)),
+            "prompt" => Line::decode(node, faults).map(|Line(message)| Self::Prompt(message)),
+            "file" => PathText::decode(node, faults).map(Self::File),
+            _ => command(node, faults).map(Self::Command),
+        }
+    }
+
+    fn decode_table(node: &Node, extra: &[&str], faults: &mut Faults) -> Option<Self> {
+        let Kind::Table(table) = &node.kind else {
+            return faults.mismatch(node, "a string or a table");
+        };
+        let mut found = None;
+        let mut count = 0;
+        for (key, value) in &table.0 {
+            if extra.contains(&key.text.as_str()) {
+                continue;
+            }
+            if !SOURCE_KEYS.contains(&key.text.as_str()) {
+                let mut fault = Fault::new(format!("unknown key `{}` in a value", shown(&key.text)))
+                    .help(format!("known keys are {}", list(&SOURCE_KEYS)));
+                if let Some(near) = nearest(&key.text, &SOURCE_KEYS) {
+                    fault = fault.label(format!("did you mean `{near}`?"));
+                }
+                faults.push("unknown-key", &key.span, fault);
+                count += 1;
+                continue;
+            }
+            count += 1;
+            found = Self::decode_key(&key.text, value, faults);
+        }
+        if count != 1 {
+            let fault = Fault::new(format!("expected exactly one of {}, found {count}", list(&SOURCE_KEYS)));
+            faults.push("invalid-value", &node.span, fault.help(ENV_FORMS));
+            return None;
+        }
+        found
+    }
+
+    fn source_schema() -> serde_json::Map<String, Value> {
+        let string = json!({"type": "string"});
+        SOURCE_KEYS
+            .iter()
+            .map(|key| {
+                let schema = if *key == "command" {
+                    json!({"type": "array", "minItems": 1, "items": string})
+                } else {
+                    string.clone()
+                };
+                ((*key).to_owned(), schema)
+            })
+            .collect()
+    }
+}
+
+struct VariableName(EnvName);
+
+impl Scalar for VariableName {
+    const EXPECTED: &'static str = "the name of a variable";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        variable(text).map(Self)
+    }
+}
+
+fn variable(name: &str) -> Result<EnvName, Fault> {
+    EnvName::new(name).map_err(|error| Fault::new(error.to_string()))
+}
+
+fn command(node: &Node, faults: &mut Faults) -> Option<Vec<String>> {
+    let Kind::Array(items) = &node.kind else {
+        return faults.mismatch(node, "a list: the program and its arguments");
+    };
+    if items.is_empty() {
+        faults.push(
+            "invalid-value",
+            &node.span,
+            Fault::new("expected a program and its arguments, found an empty list"),
+        );
+        return None;
+    }
+    let words: Vec<Option<Text>> = items.iter().map(|item| Text::decode(item, faults)).collect();
+    words.into_iter().map(|word| word.map(|Text(text)| text)).collect()
+}
+
+impl Shape for EnvText {
+    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+        match &node.kind {
+            Kind::String(text) => {
+                Self::parse_short(text).map_err(|fault| faults.push("invalid-value", &node.span, fault)).ok()
+            }
+            Kind::Table(_) => Self::decode_table(node, &[], faults),
+            _ => {
+                let found = node.describe();
+                let fault = Fault::new(format!("expected a string or a table, found {found}"))
+                    .label(format!("this is {found}"))
+                    .help(ENV_FORMS);
+                faults.push("wrong-type", &node.span, fault);
+                None
+            }
+        }
+    }
+
+    fn schema() -> Value {
+        json!({"oneOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": Self::source_schema(),
+                "additionalProperties": false,
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+        ]})
+    }
+}
+
+/// The value of a credential: public text around exactly one secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialText {
+    /// In front of the secret.
+    pub prefix: String,
+    /// The secret; never a literal.
+    pub secret: EnvText,
+    /// Behind the secret.
+    pub suffix: String,
+}
+
+const CREDENTIAL_FORMS: &str = "write `\"Bearer ${NAME}\"`, or `{ prefix = \"Bearer \", file = \"path\" }` with `env`, `prompt`, `file` or `command`";
+
+impl CredentialText {
+    fn parse_short(text: &str) -> Result<Self, Fault> {
+        if text.chars().any(char::is_control) {
+            return Err(Fault::new("the value of a header cannot hold control characters"));
+        }
+        let plain = || {
+            Fault::new("a credential that is written in the manifest is not a secret")
+                .label("no `${NAME}` in here")
+                .help(CREDENTIAL_FORMS)
+        };
+        let (prefix, rest) = text.split_once("${").ok_or_else(plain)?;
+        let (name, suffix) =
+            rest.split_once('}').ok_or_else(|| Fault::new("`${` without `}`").help(CREDENTIAL_FORMS))?;
+        if suffix.contains("${") {
+            return Err(Fault::new("a credential holds one secret, not several").help(CREDENTIAL_FORMS));
+        }
+        let secret = EnvText::Variable(variable(name)?);
+        Ok(Self { prefix: prefix.to_owned(), secret, suffix: suffix.to_owned() })
+    }
+
+    fn decode_table(node: &Node, faults: &mut Faults) -> Option<Self> {
+        let Kind::Table(table) = &node.kind else { return None };
+        let prefix = match table.get("prefix") {
+            None => String::new(),
+            Some(prefix) if matches!(&prefix.kind, Kind::String(text) if !text.chars().any(char::is_control)) =>
+            {
+                let Kind::String(text) = &prefix.kind else { return None };
+                text.clone()
+            }
+            Some(prefix) => return faults.mismatch(prefix, "a line of text"),
+        };
+        let secret = EnvText::decode_table(node, &["prefix"], faults)?;
+        if matches!(secret, EnvText::Literal(_)) {
+            let fault = Fault::new("a credential that is written in the manifest is not a secret");
+            faults.push("invalid-value", &node.span, fault.help(CREDENTIAL_FORMS));
+            return None;
+        }
+        Some(Self { prefix, secret, suffix: String::new() })
+    }
+}
+
+impl Shape for CredentialText {
+    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+        match &node.kind {
+            Kind::String(text) => {
+                Self::parse_short(text).map_err(|fault| faults.push("invalid-value", &node.span, fault)).ok()
+            }
+            Kind::Table(_) => Self::decode_table(node, faults),
+            _ => faults.mismatch(node, "a string or a table"),
+        }
+    }
+
+    fn schema() -> Value {
+        let mut properties = EnvText::source_schema();
+        properties.remove("value");
+        properties.insert("prefix".to_owned(), json!({"type": "string"}));
+        json!({"oneOf": [
+            {"type": "string", "pattern": "\\$\\{[A-Za-z_][A-Za-z0-9_]*\\}"},
+            {"type": "object", "properties": properties, "additionalProperties": false, "minProperties": 1},
+        ]})
+    }
+}

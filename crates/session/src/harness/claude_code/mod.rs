@@ -1,0 +1,182 @@
+//! Claude Code.
+//!
+//! The agent gets a directory of its own (`agent/` below belljar's) that is added to its session: the role as
+//! `CLAUDE.md`, skills, settings, MCP servers, the note and the prompt. It is the same in every home mode, so
+//! the user's configuration, where it is shared, is never overlaid and never edited.
+
+use super::{HarnessError, profile};
+use belljar_contract::{
+    AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PlannedFile, Prompt, Wanted,
+};
+use serde_json::{Map, Value, json};
+
+/// See the module's documentation.
+pub(super) struct ClaudeCode {
+    profile: HarnessProfile,
+}
+
+/// The agent asks about an unknown key by its last characters.
+const KEY_TAIL: usize = 20;
+
+impl ClaudeCode {
+    pub fn load() -> Result<Self, HarnessError> {
+        Ok(Self { profile: profile::parse("claude-code", include_str!("profile.toml"))? })
+    }
+
+    /// The state file: no onboarding, no questions about trust, key or permissions.
+    fn state(&self, wanted: &Wanted<'_>) -> PlannedFile {
+        let key = self.profile.env.iter().find(|entry| entry.name.as_str() == "ANTHROPIC_API_KEY");
+        let key = key.map_or("", |entry| entry.value.as_str());
+        let tail = &key[key.len().saturating_sub(KEY_TAIL)..];
+        let project = wanted.project.as_path().to_string_lossy().into_owned();
+        let mut projects = Map::new();
+        projects.insert(project, json!({"hasTrustDialogAccepted": true}));
+        let base = json!({
+            "hasCompletedOnboarding": true,
+            "customApiKeyResponses": {"approved": [tail], "rejected": []},
+            "projects": projects,
+            "bypassPermissionsModeAccepted": true,
+        });
+        let shared = wanted.home == HomeMode::Shared && wanted.host_state;
+        let content = if shared {
+            FileContent::JsonFrom {
+                source: wanted.host_home.child(&self.profile.state_file),
+                members: self.profile.shared_state.clone(),
+                base,
+            }
+        } else {
+            FileContent::Text(pretty(&base))
+        };
+        PlannedFile {
+            target: wanted.home_directory.child(&self.profile.state_file),
+            content,
+            access: Access::ReadWrite,
+            why: "the agent starts without its first-run questions".to_owned(),
+        }
+    }
+}
+
+impl Harness for ClaudeCode {
+    fn profile(&self) -> &HarnessProfile {
+        &self.profile
+    }
+
+    fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {
+        let directory = wanted.kit.child("agent");
+        let settings = directory.child(".claude/settings.json");
+        let servers = directory.child(".mcp.json");
+        let system = directory.child("system-prompt.md");
+        let mut files = vec![
+            self.state(wanted),
+            file(&settings, pretty(&settings_json(wanted)), "permissions"),
+            file(&servers, pretty(&servers_json(wanted)), "the declared MCP servers and no others"),
+            file(&system, system_prompt(wanted), "the note on the sandbox and the list of skills"),
+        ];
+        if let Some(role) = wanted.role {
+            files.push(file(&directory.child("CLAUDE.md"), role.to_owned(), "the role"));
+        }
+        let prompt = wanted.prompt.map(|text| {
+            let path = directory.child("prompt.md");
+            files.push(file(&path, text.to_owned(), "the first message"));
+            let argument = format!("Carry out the task in @{}", path.as_path().to_string_lossy());
+            Prompt { text: text.to_owned(), file: path, argument }
+        });
+        let program = wanted.kit.child("bin").child(&self.profile.program);
+        let argv = argv(wanted, &program, &directory, [&settings, &servers, &system]);
+        Assembly { program, argv, files, skills_directory: directory.child(".claude/skills"), prompt }
+    }
+}
+
+fn argv(wanted: &Wanted<'_>, program: &AbsPath, directory: &AbsPath, files: [&AbsPath; 3]) -> Vec<String> {
+    let text = |path: &AbsPath| path.as_path().to_string_lossy().into_owned();
+    let [settings, servers, system] = files;
+    let mut argv = vec![text(program)];
+    let mut flag = |name: &str, value: String| argv.extend([name.to_owned(), value]);
+    // `--add-dir`, `--mcp-config` and `--tools` take as many words as follow; a flag must come after them.
+    flag("--add-dir", text(directory));
+    flag("--mcp-config", text(servers));
+    if let Some(allowed) = &wanted.tools.allow {
+        flag("--tools", allowed.join(","));
+    }
+    if let Some(model) = wanted.model {
+        flag("--model", model.to_owned());
+    }
+    if let Some(effort) = wanted.effort {
+        flag("--effort", effort.to_owned());
+    }
+    for plugin in wanted.plugins {
+        flag("--plugin-dir", text(plugin.directory));
+    }
+    flag("--settings", text(settings));
+    flag("--append-system-prompt-file", text(system));
+    if wanted.permissions.skip_prompts {
+        argv.push("--dangerously-skip-permissions".to_owned());
+    }
+    argv
+}
+
+fn settings_json(wanted: &Wanted<'_>) -> Value {
+    let deny: Vec<&String> = wanted.tools.deny.iter().chain(&wanted.permissions.deny).collect();
+    json!({
+        "permissions": {"allow": wanted.permissions.allow, "deny": deny},
+        "disabledMcpjsonServers": wanted.undeclared_mcp,
+        "skipDangerousModePermissionPrompt": true,
+    })
+}
+
+/// The agent expands `${NAME}` in a server's variables, so that no value stands in the file.
+fn servers_json(wanted: &Wanted<'_>) -> Value {
+    let servers: Map<String, Value> = wanted
+        .mcp
+        .iter()
+        .map(|server| {
+            let env: Map<String, Value> = server
+                .env
+                .iter()
+                .map(|(name, carrier)| (name.to_string(), json!(format!("${{{carrier}}}"))))
+                .collect();
+            let value = json!({"type": "stdio", "command": server.command, "args": server.args, "env": env});
+            (server.name.clone(), value)
+        })
+        .collect();
+    json!({"mcpServers": servers})
+}
+
+fn system_prompt(wanted: &Wanted<'_>) -> String {
+    let mut out = wanted.note.to_owned();
+    if !wanted.skills.is_empty() {
+        out.push_str("\n# Skills you have\n\n");
+        for skill in wanted.skills {
+            let line = skill.description.split_whitespace().collect::<Vec<_>>().join(" ");
+            out.push_str(&format!("- `{}`: {line}\n", skill.name));
+        }
+    }
+    out
+}
+
+fn file(target: &AbsPath, text: String, why: &str) -> PlannedFile {
+    PlannedFile {
+        target: target.clone(),
+        content: FileContent::Text(text),
+        access: Access::ReadOnly,
+        why: why.to_owned(),
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_profile_is_whole() {
+        let harness = ClaudeCode::load().unwrap();
+        let profile = harness.profile();
+        assert_eq!(profile.name, "claude-code");
+        assert!(profile.env.iter().all(|entry| !entry.why.is_empty()));
+        assert_eq!(profile.credentials[0], "ANTHROPIC_API_KEY");
+    }
+}

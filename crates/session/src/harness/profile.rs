@@ -1,0 +1,99 @@
+//! The profile file: what is constant about an agent, as data with a reason for each entry.
+
+use super::HarnessError;
+use belljar_contract::{EnvName, HarnessProfile, Persisted, PersistedKind, ProfileEnv, SharedEntry};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfileFile {
+    name: String,
+    program: String,
+    config_directory: String,
+    state_file: String,
+    shared_state: Vec<String>,
+    efforts: Vec<String>,
+    credentials: Vec<String>,
+    reserved_env: Vec<String>,
+    skill_folders: Vec<String>,
+    plugin_marks: Vec<String>,
+    plugin_mcp_files: Vec<String>,
+    project_mcp_file: String,
+    env: Vec<EnvFile>,
+    persist: Vec<PersistFile>,
+    shared: Vec<SharedFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EnvFile {
+    name: String,
+    value: String,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PersistFile {
+    name: String,
+    kind: KindFile,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KindFile {
+    Directory,
+    File,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SharedFile {
+    name: String,
+    why: String,
+}
+
+/// Reads a profile that is shipped with belljar.
+pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile, HarnessError> {
+    let broken = |reason: String| HarnessError { harness, reason };
+    let file: ProfileFile = toml::from_str(text).map_err(|error| broken(error.to_string()))?;
+    let name = |text: String| EnvName::new(text).map_err(|error| broken(error.to_string()));
+    let env = file
+        .env
+        .into_iter()
+        .map(|entry| Ok(ProfileEnv { name: name(entry.name)?, value: entry.value, why: entry.why }))
+        .collect::<Result<_, HarnessError>>()?;
+    Ok(HarnessProfile {
+        name: file.name,
+        program: file.program,
+        config_directory: file.config_directory,
+        state_file: file.state_file,
+        shared_state: file.shared_state,
+        efforts: file.efforts,
+        credentials: file.credentials,
+        env,
+        reserved_env: file.reserved_env.into_iter().map(name).collect::<Result<_, HarnessError>>()?,
+        persist: file
+            .persist
+            .into_iter()
+            .map(|entry| Persisted {
+                name: entry.name,
+                kind: match entry.kind {
+                    KindFile::Directory => PersistedKind::Directory,
+                    KindFile::File => PersistedKind::File,
+                },
+                why: entry.why,
+            })
+            .collect(),
+        shared: file
+            .shared
+            .into_iter()
+            .map(|entry| SharedEntry { name: entry.name, why: entry.why })
+            .collect(),
+        skill_folders: file.skill_folders,
+        plugin_marks: file.plugin_marks,
+        plugin_mcp_files: file.plugin_mcp_files,
+        project_mcp_file: file.project_mcp_file,
+    })
+}

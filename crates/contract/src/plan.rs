@@ -181,6 +181,21 @@ pub enum EnvSource {
     Command(Vec<String>),
 }
 
+impl EnvSource {
+    /// Where the value comes from, in a few words; never the value, unless it is a public constant.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            EnvSource::Literal(_) => "written in the manifest".to_owned(),
+            EnvSource::Constant(value) => value.clone(),
+            EnvSource::Variable(name) => format!("your variable {name}"),
+            EnvSource::Prompt(message) => format!("asked at the terminal: {message}"),
+            EnvSource::File(path) => format!("the file {path}"),
+            EnvSource::Command(argv) => format!("the output of {argv:?}, run on this machine"),
+        }
+    }
+}
+
 impl Serialize for EnvSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde_json::json;

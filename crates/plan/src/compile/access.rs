@@ -1,6 +1,6 @@
 //! What can be reached, with which credentials and keys, and what may be used up.
 
-use super::{Compiler, Reasons, Wanted, defaults, env};
+use super::{Compiler, Reasons, Wanted, defaults};
 use crate::decode::At;
 use crate::explain::Origin;
 use crate::manifest::{CredentialSpec, CredentialText, EgressSpec, LimitsSpec, SshSpec};
@@ -83,7 +83,7 @@ impl Compiler<'_> {
             let Some(source) = self.source(secret, &value.place) else { continue };
             reasons.add(
                 format!("credentials.{}", host.value),
-                format!("{header}, {}", env::describe(&source)),
+                format!("{header}, {}", source.describe()),
                 Origin::Written(host.place.clone()),
             );
             let text = |text: &String| (!text.is_empty()).then(|| CredentialPart::Text(text.clone()));

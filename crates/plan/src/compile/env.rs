@@ -61,7 +61,7 @@ impl Compiler<'_> {
             let Some(source) = self.source(&entry.value, &entry.place) else { continue };
             reasons.add(
                 format!("env.{}", entry.name),
-                describe(&source),
+                source.describe(),
                 Origin::Written(entry.name_place.clone()),
             );
             out.push(EnvEntry { name: entry.name.clone(), source, giver: EnvGiver::Agent });
@@ -151,16 +151,4 @@ fn base(home: &AbsPath) -> Vec<(EnvName, String, bool, String)> {
             Some((EnvName::new(name).ok()?, value, replaceable, why.to_owned()))
         })
         .collect()
-}
-
-/// Where a value comes from, in a word; never the value.
-pub(super) fn describe(source: &EnvSource) -> String {
-    match source {
-        EnvSource::Literal(_) => "written in the manifest".to_owned(),
-        EnvSource::Constant(value) => value.clone(),
-        EnvSource::Variable(name) => format!("the host's variable {name}"),
-        EnvSource::Prompt(message) => format!("asked at the terminal: {message}"),
-        EnvSource::File(path) => format!("the file {path}"),
-        EnvSource::Command(argv) => format!("the output of a command on the host: {argv:?}"),
-    }
 }

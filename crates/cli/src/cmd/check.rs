@@ -1,0 +1,44 @@
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode};
+use belljar_runner::report::render_diagnostics;
+use belljar_runner::{Checked, Planner};
+use serde_json::json;
+
+/// Check the manifests: every fault of both files at once
+///
+/// A variable that is not set here is a warning; everything else that would keep an agent from starting is an
+/// error.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar check\n  $ belljar check --json\n")]
+pub struct Args {
+    /// Print one JSON object, for editors
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    let Checked { sources, diagnostics, agents, library, files } = planner.check()?;
+    let errors = diagnostics.iter().any(belljar_contract::Diagnostic::is_error);
+    let exit = if errors { ExitCode::Invalid } else { ExitCode::Passed };
+    if output.json {
+        let mut envelope =
+            Envelope::new("check", exit, json!({"files": files, "agents": agents, "library": library}));
+        envelope.diagnostics = diagnostics.iter().map(|diagnostic| diagnostic.to_json(&sources)).collect();
+        output.envelope(&envelope);
+        return Ok(exit);
+    }
+    if !diagnostics.is_empty() {
+        output.say(&render_diagnostics(&diagnostics, &sources, output.err_style()));
+    }
+    if !errors {
+        let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+        output.result(&format!(
+            "{}: {}, {}, all good\n",
+            files.join(" and "),
+            plural(agents, "agent", "agents"),
+            plural(library, "library entry", "library entries"),
+        ));
+    }
+    Ok(exit)
+}

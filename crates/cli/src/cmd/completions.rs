@@ -1,0 +1,37 @@
+use super::Arguments;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::ExitCode;
+use clap::{CommandFactory, ValueEnum};
+use clap_complete::Shell;
+
+/// Print a completion script for a shell
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  $ belljar completions bash\n  $ belljar completions zsh\n  $ belljar completions fish\n"
+)]
+pub struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Kind,
+}
+
+/// The shells that are tested.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode, CliError> {
+    let shell = match args.shell {
+        Kind::Bash => Shell::Bash,
+        Kind::Zsh => Shell::Zsh,
+        Kind::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "belljar", &mut script);
+    output.result(&String::from_utf8_lossy(&script));
+    Ok(ExitCode::Passed)
+}

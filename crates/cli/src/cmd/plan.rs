@@ -1,0 +1,102 @@
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_runner::report::{PlanPage, render_diagnostics, render_plan};
+use belljar_runner::{Agreements, Planned, Planner, Standing, why};
+use serde_json::json;
+
+/// Show what an agent would see, reach and keep; nothing is started
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
+pub struct Args {
+    /// The agent; the only one that is declared need not be named
+    agent: Option<String>,
+    /// Print one JSON object, with the digest of the plan
+    #[arg(long)]
+    pub json: bool,
+    /// Say where a value comes from, such as `model`, `env.PATH` or `egress`
+    #[arg(long, value_name = "KEY")]
+    why: Option<String>,
+}
+
+pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
+    if !planned.warnings.is_empty() && !output.json {
+        output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));
+    }
+    if let Some(key) = &args.why {
+        return explain(key, &planned, output);
+    }
+    let advice = advice(planner, &planned)?;
+    let plan = &planned.compiled.plan;
+    if output.json {
+        let reasons: Vec<_> =
+            planned.compiled.reasons.iter().map(|reason| reason.to_json(&planned.sources)).collect();
+        let data = json!({
+            "digest": plan.digest(),
+            "plan": plan,
+            "reasons": reasons,
+            "credential_found": planned.credential_found,
+            "program_found": planned.program_found,
+            "advice": advice,
+        });
+        let mut envelope = Envelope::new("plan", ExitCode::Passed, data);
+        envelope.diagnostics =
+            planned.warnings.iter().map(|warning| warning.to_json(&planned.sources)).collect();
+        output.envelope(&envelope);
+        return Ok(ExitCode::Passed);
+    }
+    let program = planned.program_found.as_ref().map(ToString::to_string);
+    let page = PlanPage {
+        plan,
+        credential_found: planned.credential_found.as_deref(),
+        program_found: program.as_deref(),
+        advice: &advice,
+    };
+    output.result(&render_plan(&page, output.out_style()));
+    Ok(ExitCode::Passed)
+}
+
+fn advice(planner: &Planner, planned: &Planned) -> Result<Vec<String>, CliError> {
+    if !planned.needs_agreement {
+        return Ok(Vec::new());
+    }
+    let agent = &planned.compiled.plan.agent;
+    let standing = Agreements::new(&planner.surroundings().config).standing(&planned.compiled.plan)?;
+    Ok(match standing {
+        Standing::Agreed => Vec::new(),
+        Standing::Never => vec![format!("you have not agreed to this yet: `belljar trust {agent}`")],
+        Standing::Changed(_) => {
+            vec![format!("this has changed since you agreed: `belljar trust {agent}` shows how")]
+        }
+    })
+}
+
+fn explain(key: &str, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
+    let reasons = why(&planned.compiled.reasons, key).map_err(|near| {
+        let error = CliError::new(ExitCode::Invalid, format!("the plan has no `{key}`"));
+        match near {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => {
+                let mut keys: Vec<&str> = planned
+                    .compiled
+                    .reasons
+                    .iter()
+                    .map(|reason| reason.key.split('.').next().unwrap_or(""))
+                    .collect();
+                keys.dedup();
+                error.hint(format!("it has {}", keys.join(", ")))
+            }
+        }
+    })?;
+    if output.json {
+        let list: Vec<_> = reasons.iter().map(|reason| reason.to_json(&planned.sources)).collect();
+        output.envelope(&Envelope::new("plan", ExitCode::Passed, json!({"reasons": list})));
+        return Ok(ExitCode::Passed);
+    }
+    for reason in reasons {
+        let place = reason.origin.describe(&planned.sources);
+        output.result(&format!("{} = {}\n  {place}\n", reason.key, reason.value));
+    }
+    Ok(ExitCode::Passed)
+}

@@ -1,0 +1,55 @@
+//! Every environment variable that belljar itself reads, and what the user's side of the world looks like.
+
+use crate::error::CliError;
+use belljar_contract::{AbsPath, ExitCode};
+use belljar_runner::Surroundings;
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The user's home.
+pub const HOME: &str = "HOME";
+/// Where configuration lies; `~/.config` when not set.
+pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
+/// Where data lies; `~/.local/share` when not set.
+pub const XDG_DATA_HOME: &str = "XDG_DATA_HOME";
+/// No colours, when set to anything but nothing.
+pub const NO_COLOR: &str = "NO_COLOR";
+
+/// Whether colours are unwanted.
+pub fn no_color() -> bool {
+    env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty())
+}
+
+/// Looks around, from `directory` or the working directory.
+pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> {
+    let directory = match directory {
+        Some(directory) => directory.to_path_buf(),
+        None => {
+            env::current_dir().map_err(|cause| CliError::io("cannot find the working directory", cause))?
+        }
+    };
+    let directory = canonical(&directory)?;
+    let home = env::var_os(HOME).map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
+        CliError::new(ExitCode::Invalid, "HOME is not set to an absolute path")
+            .hint("export HOME=/path/to/your/home")
+    })?;
+    let home = canonical(&home)?;
+    let base = |name: &str, default: &str| match env::var_os(name).map(PathBuf::from) {
+        // The specification of these variables: a relative path counts as not set.
+        Some(path) if path.is_absolute() => AbsPath::new(path).unwrap_or_else(|_| home.child(default)),
+        _ => home.child(default),
+    };
+    Ok(Surroundings {
+        config: base(XDG_CONFIG_HOME, ".config").child("belljar"),
+        data: base(XDG_DATA_HOME, ".local/share").child("belljar"),
+        variables: env::vars_os().collect(),
+        directory,
+        home,
+    })
+}
+
+fn canonical(path: &Path) -> Result<AbsPath, CliError> {
+    let found = path.canonicalize();
+    let real = found.map_err(|cause| CliError::io(format!("cannot find `{}`", path.display()), cause))?;
+    AbsPath::new(real).map_err(|error| CliError::new(ExitCode::Invalid, error.to_string()))
+}

@@ -1,0 +1,120 @@
+//! The only printer of failures: what, why, the way out; and the exit code that goes with it.
+
+use crate::output::Output;
+use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
+use belljar_runner::report::render_diagnostics;
+use belljar_runner::{AgreementError, PlanningError};
+use serde_json::{Value, json};
+use std::error::Error;
+
+/// A failure of a verb. Boxed, because it is large and rare.
+#[derive(Debug)]
+pub struct CliError(Box<Failure>);
+
+#[derive(Debug)]
+struct Failure {
+    exit: ExitCode,
+    message: String,
+    causes: Vec<String>,
+    hints: Vec<String>,
+    findings: Option<(Sources, Vec<Diagnostic>)>,
+}
+
+impl CliError {
+    pub fn new(exit: ExitCode, message: impl Into<String>) -> Self {
+        Self(Box::new(Failure {
+            exit,
+            message: message.into(),
+            causes: Vec::new(),
+            hints: Vec::new(),
+            findings: None,
+        }))
+    }
+
+    pub fn io(message: impl Into<String>, cause: std::io::Error) -> Self {
+        let mut error = Self::new(ExitCode::Invalid, message);
+        error.0.causes.push(cause.to_string());
+        error
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hints.push(hint.into());
+        self
+    }
+
+    fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
+        let mut out = Self::new(exit, error.to_string());
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            out.0.causes.push(error.to_string());
+            cause = error.source();
+        }
+        out
+    }
+
+    pub fn findings(sources: Sources, diagnostics: Vec<Diagnostic>) -> Self {
+        let mut out = Self::new(ExitCode::Invalid, "the manifest cannot be used");
+        out.0.findings = Some((sources, diagnostics));
+        out
+    }
+
+    /// Says what went wrong, to people or to machines.
+    pub fn print(&self, verb: &'static str, output: &Output) -> ExitCode {
+        let Failure { exit, message, causes, hints, findings } = &*self.0;
+        if output.json {
+            let mut envelope = Envelope::new(verb, *exit, Value::Null);
+            envelope.error = Some(json!({"message": message, "causes": causes, "hints": hints}));
+            if let Some((sources, diagnostics)) = findings {
+                envelope.diagnostics =
+                    diagnostics.iter().map(|diagnostic| diagnostic.to_json(sources)).collect();
+            }
+            output.envelope(&envelope);
+            return *exit;
+        }
+        if let Some((sources, diagnostics)) = findings {
+            output.say(&render_diagnostics(diagnostics, sources, output.err_style()));
+            return *exit;
+        }
+        let mut text = format!("error: {}\n", message);
+        for cause in causes {
+            text.push_str(&format!("  caused by: {cause}\n"));
+        }
+        for hint in hints {
+            text.push_str(&format!("  hint: {hint}\n"));
+        }
+        output.say(&text);
+        *exit
+    }
+}
+
+impl From<PlanningError> for CliError {
+    fn from(error: PlanningError) -> Self {
+        match error {
+            PlanningError::Invalid { sources, diagnostics } => Self::findings(sources, diagnostics),
+            PlanningError::NoManifest { looked } => {
+                let mut out = Self::new(ExitCode::Invalid, "no manifest was found");
+                out.0.hints = looked.iter().map(|place| format!("looked for {place}")).collect();
+                out.hint("`belljar init` writes a starting manifest")
+            }
+            PlanningError::Selection(selection) => {
+                Self::new(ExitCode::Invalid, selection.message).hint(selection.help)
+            }
+            PlanningError::Harness(_) => Self::from_chain(ExitCode::Bug, &error),
+            PlanningError::Read { .. } | PlanningError::Path(_) => {
+                Self::from_chain(ExitCode::Invalid, &error)
+            }
+        }
+    }
+}
+
+impl From<AgreementError> for CliError {
+    fn from(error: AgreementError) -> Self {
+        let out = Self::from_chain(ExitCode::Invalid, &error);
+        match error {
+            AgreementError::Foreign { path } => {
+                out.hint(format!("look at `{path}`; delete it to agree anew"))
+            }
+            AgreementError::Read { .. } | AgreementError::Write { .. } => out,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What changed between two plans.
+
+use crate::Style;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One value that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Where, such as `egress.rules.allow-1.host`.
+    pub key: String,
+    /// What it was; none when it is new.
+    pub before: Option<String>,
+    /// What it is; none when it is gone.
+    pub after: Option<String>,
+}
+
+/// The values that differ. Members of lists are told apart by their name, id, target or host, so that an
+/// insertion does not look like a change of everything behind it.
+#[must_use]
+pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
+    let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
+    flatten(String::new(), before, &mut old);
+    flatten(String::new(), after, &mut new);
+    let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    keys.into_iter()
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(|key| Change { key: key.clone(), before: old.get(key).cloned(), after: new.get(key).cloned() })
+        .collect()
+}
+
+fn flatten(prefix: String, value: &Value, out: &mut BTreeMap<String, String>) {
+    let below = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+    match value {
+        Value::Object(members) if !members.is_empty() => {
+            for (key, member) in members {
+                flatten(below(key), member, out);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (index, item) in items.iter().enumerate() {
+                let name =
+                    ["name", "id", "target", "host", "what"].iter().find_map(|key| item.get(key)?.as_str());
+                let name = name.map_or_else(|| index.to_string(), str::to_owned);
+                flatten(below(&name), item, out);
+            }
+        }
+        Value::String(text) => {
+            out.insert(prefix, text.clone());
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            out.insert(prefix, value.to_string());
+        }
+    }
+}
+
+/// One line a change; long texts are cut, lines are folded.
+#[must_use]
+pub fn render_changes(changes: &[Change], style: Style) -> String {
+    let short = |text: &String| {
+        let one: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if one.chars().count() > 100 { one.chars().take(99).collect::<String>() + "…" } else { one }
+    };
+    let mut out = String::new();
+    for Change { key, before, after } in changes {
+        out.push_str(&style.bold(key));
+        out.push('\n');
+        if let Some(before) = before {
+            out.push_str(&format!("  - {}\n", short(before)));
+        }
+        if let Some(after) = after {
+            out.push_str(&format!("  + {}\n", short(after)));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_insertion_is_one_change() {
+        let before = json!({"rules": [{"id": "b", "host": "x"}], "n": 1});
+        let after = json!({"rules": [{"id": "a", "host": "y"}, {"id": "b", "host": "x"}], "n": 1});
+        let keys: Vec<String> = changes(&before, &after).into_iter().map(|change| change.key).collect();
+        assert_eq!(keys, ["rules.a.host", "rules.a.id"]);
+        assert!(changes(&before, &before).is_empty());
+    }
+}

@@ -1,0 +1,11 @@
+//! Results as text for people. Pure: nothing is printed here.
+
+mod diagnostics;
+mod difference;
+mod plan_page;
+mod style;
+
+pub use diagnostics::render_diagnostics;
+pub use difference::{Change, changes, render_changes};
+pub use plan_page::{PlanPage, render_plan};
+pub use style::Style;

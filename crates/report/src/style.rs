@@ -1,0 +1,37 @@
+//! Whether and how text is emphasised.
+
+/// Plain text, or text with terminal colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// No escape sequences.
+    Plain,
+    /// ANSI escape sequences.
+    Ansi,
+}
+
+impl Style {
+    fn wrap(self, code: &str, text: &str) -> String {
+        match self {
+            Style::Plain => text.to_owned(),
+            Style::Ansi => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+        }
+    }
+
+    /// A heading.
+    #[must_use]
+    pub fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    /// Something that matters less.
+    #[must_use]
+    pub fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    /// Something to look at twice.
+    #[must_use]
+    pub fn warn(self, text: &str) -> String {
+        self.wrap("33", text)
+    }
+}

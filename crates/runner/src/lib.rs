@@ -1,0 +1,16 @@
+//! The one place where everything meets: files are read, facts are gathered, plans are made.
+//!
+//! The environment, the home and the terminal belong to the caller; they come in as [`Surroundings`].
+
+mod agreements;
+mod facts;
+mod manifests;
+mod planning;
+mod project;
+
+pub use agreements::{Agreement, AgreementError, Agreements, Standing};
+pub use belljar_plan::{Compiled, LayerText, Origin, Reason, Rigour, json_schema, why};
+pub use belljar_report as report;
+pub use manifests::MANIFEST_NAME;
+pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
+pub use project::find as find_project;

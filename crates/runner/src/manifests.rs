@@ -1,0 +1,61 @@
+//! Where manifests lie, and reading them with a bound.
+
+use crate::planning::PlanningError;
+use belljar_contract::AbsPath;
+use belljar_plan::{Layer, LayerText, ProjectFacts, SIZE_LIMIT};
+use std::fs;
+use std::io::Read;
+
+/// The name of a manifest, in a project and in the user's configuration.
+pub const MANIFEST_NAME: &str = "belljar.toml";
+
+/// Where to look, in rising order of precedence: the user's file, then the project's, which may lie in any
+/// directory from the project's root down to the working directory; the nearest counts.
+pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(Layer, AbsPath)> {
+    let mut out = vec![(Layer::User, config.child(MANIFEST_NAME))];
+    let mut directory = Some(project.directory.clone());
+    while let Some(current) = directory {
+        if !current.is_within(&project.root) {
+            break;
+        }
+        out.push((Layer::Project, current.child(MANIFEST_NAME)));
+        directory = current.parent();
+    }
+    out
+}
+
+/// Reads what is there; at most one file of the project.
+pub(crate) fn read(
+    places: &[(Layer, AbsPath)],
+    shown: impl Fn(&AbsPath) -> String,
+) -> Result<Vec<LayerText>, PlanningError> {
+    let mut out: Vec<LayerText> = Vec::new();
+    for (layer, path) in places {
+        if out.iter().any(|text| text.layer == Layer::Project) {
+            break;
+        }
+        if let Some(bytes) = read_bounded(path)? {
+            let directory = path.parent().unwrap_or_else(|| path.clone());
+            out.push(LayerText { layer: *layer, name: shown(path), directory, bytes });
+        }
+    }
+    Ok(out)
+}
+
+/// A file's bytes, a little more than the limit at most; `None` when there is no such file.
+pub(crate) fn read_bounded(path: &AbsPath) -> Result<Option<Vec<u8>>, PlanningError> {
+    let failed = |cause| PlanningError::Read { path: path.clone(), cause };
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if !found.is_file() {
+        return Err(failed(std::io::Error::other("it is not a regular file")));
+    }
+    let mut bytes = Vec::new();
+    let limit = SIZE_LIMIT as u64 + 1;
+    fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(failed)?;
+    Ok(Some(bytes))
+}

@@ -1,0 +1,295 @@
+//! From a directory to a plan.
+
+use crate::{facts, manifests, project};
+use belljar_contract::{AbsPath, AgentName, Diagnostic, PathError, Purpose, Sources};
+use belljar_plan::{
+    BUILT_IN_AGENT, Compiled, Compiler, LayerText, Manifest, ManifestError, ProjectFacts, Request, Rigour,
+    Selection, SelectionError, UserFacts, built_in_manifest, questions, select,
+};
+use belljar_session::{HarnessError, Harnesses};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The user's side of the world, as the caller found it.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The working directory, canonical.
+    pub directory: AbsPath,
+    /// The home, canonical.
+    pub home: AbsPath,
+    /// belljar's configuration.
+    pub config: AbsPath,
+    /// belljar's data: instances.
+    pub data: AbsPath,
+    /// The environment.
+    pub variables: BTreeMap<OsString, OsString>,
+}
+
+impl Surroundings {
+    fn is_set(&self, name: &str) -> bool {
+        self.variables.contains_key(std::ffi::OsStr::new(name))
+    }
+
+    /// A path the way the user would write it.
+    #[must_use]
+    pub fn shown(&self, path: &AbsPath) -> String {
+        if let Some(below) = path.relative_to(&self.directory) {
+            return AbsPath::new(Path::new("/").join(below))
+                .map_or_else(|_| path.to_string(), |p| p.to_string()[1..].to_owned());
+        }
+        match path.relative_to(&self.home) {
+            Some(below) => AbsPath::new(Path::new("/").join(below))
+                .map_or_else(|_| path.to_string(), |p| format!("~{p}")),
+            None => path.to_string(),
+        }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanningError {
+    /// No manifest where one is needed.
+    #[error("no manifest was found")]
+    NoManifest {
+        /// Where it was looked for.
+        looked: Vec<String>,
+    },
+    /// A file is there but cannot be read.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// The file.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The files, or what they refer to, are wrong.
+    #[error("the manifest cannot be used")]
+    Invalid {
+        /// The texts.
+        sources: Sources,
+        /// What is wrong.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// The agent that was named, or not named, is none.
+    #[error("{}", .0.message)]
+    Selection(SelectionError),
+    /// A path that no file system has.
+    #[error("a path cannot be used")]
+    Path(#[from] PathError),
+    /// A profile that is shipped with belljar is broken.
+    #[error("belljar itself is broken")]
+    Harness(#[from] HarnessError),
+}
+
+impl From<ManifestError> for PlanningError {
+    fn from(ManifestError { sources, diagnostics }: ManifestError) -> Self {
+        PlanningError::Invalid { sources, diagnostics }
+    }
+}
+
+/// A plan, with what the caller shows beside it.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plan and its reasons.
+    pub compiled: Compiled,
+    /// The texts that reasons and warnings point into.
+    pub sources: Sources,
+    /// Warnings.
+    pub warnings: Vec<Diagnostic>,
+    /// Whether the project's own file takes part, so that its wishes need an agreement.
+    pub needs_agreement: bool,
+    /// Where the model's credential is now, if anywhere.
+    pub credential_found: Option<String>,
+    /// Where the agent's program is now, if anywhere.
+    pub program_found: Option<AbsPath>,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The texts.
+    pub sources: Sources,
+    /// Errors and warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// How many agents there are.
+    pub agents: usize,
+    /// How many library entries there are.
+    pub library: usize,
+    /// The files that were read.
+    pub files: Vec<String>,
+}
+
+/// Makes plans for one directory.
+pub struct Planner {
+    surroundings: Surroundings,
+    harnesses: Harnesses,
+    project: ProjectFacts,
+}
+
+impl Planner {
+    /// Finds the project; reads no manifest yet.
+    ///
+    /// # Errors
+    /// When belljar itself is broken.
+    pub fn new(surroundings: Surroundings) -> Result<Self, PlanningError> {
+        let project = project::find(&surroundings.directory)?;
+        Ok(Self { harnesses: Harnesses::load()?, project, surroundings })
+    }
+
+    /// The project.
+    #[must_use]
+    pub fn project(&self) -> &ProjectFacts {
+        &self.project
+    }
+
+    /// The surroundings it was made for.
+    #[must_use]
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    fn places(&self) -> Vec<(belljar_plan::Layer, AbsPath)> {
+        manifests::places(&self.surroundings.config, &self.project)
+    }
+
+    fn texts(&self) -> Result<Vec<LayerText>, PlanningError> {
+        manifests::read(&self.places(), |path| self.surroundings.shown(path))
+    }
+
+    fn no_manifest(&self) -> PlanningError {
+        let looked = self.places().iter().map(|(_, path)| self.surroundings.shown(path)).collect();
+        PlanningError::NoManifest { looked }
+    }
+
+    fn user(&self) -> UserFacts {
+        UserFacts {
+            home: self.surroundings.home.clone(),
+            instances: self.surroundings.data.child("instances"),
+        }
+    }
+
+    /// The plan of the named agent, of the only one, or of the built-in one where none is declared.
+    ///
+    /// # Errors
+    /// See [`PlanningError`].
+    pub fn plan(&self, agent: Option<&str>, purpose: Purpose) -> Result<Planned, PlanningError> {
+        let mut texts = self.texts()?;
+        if texts.is_empty() && agent.is_some() {
+            return Err(self.no_manifest());
+        }
+        let mut manifest = if texts.is_empty() { None } else { Some(belljar_plan::parse(texts.clone())?) };
+        let selection = match &manifest {
+            Some(manifest) => select(manifest, agent).map_err(PlanningError::Selection)?,
+            None => Selection::BuiltIn,
+        };
+        let name = match selection {
+            Selection::Agent(name) => name,
+            Selection::BuiltIn => {
+                texts.insert(0, built_in_manifest()?);
+                manifest = Some(belljar_plan::parse(texts)?);
+                AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?
+            }
+        };
+        let manifest = manifest.ok_or_else(|| self.no_manifest())?;
+        self.compile(&manifest, &name, purpose)
+    }
+
+    fn compile(
+        &self,
+        manifest: &Manifest,
+        name: &AgentName,
+        purpose: Purpose,
+    ) -> Result<Planned, PlanningError> {
+        let list = self.harnesses.list();
+        let asked = questions(
+            manifest,
+            Some(std::slice::from_ref(name)),
+            &list,
+            &self.surroundings.home,
+            &self.project,
+        );
+        let facts =
+            facts::answer(asked, self.user(), self.project.clone(), |name| self.surroundings.is_set(name));
+        let mut compiler = Compiler::new(Request {
+            manifest,
+            harnesses: &list,
+            facts: &facts,
+            purpose,
+            rigour: Rigour::Launch,
+        });
+        let compiled = compiler.agent(name);
+        let (sources, diagnostics) = compiler.finish();
+        let Some(compiled) = compiled else {
+            return Err(PlanningError::Invalid { sources, diagnostics });
+        };
+        Ok(Planned {
+            credential_found: self.credential(&compiled.plan.model_credentials),
+            program_found: self.program(&compiled.plan.harness),
+            needs_agreement: manifest.has_project_layer(),
+            compiled,
+            sources,
+            warnings: diagnostics,
+        })
+    }
+
+    /// Everything that can be wrong with the files, whichever agent it concerns.
+    ///
+    /// # Errors
+    /// When no file is there, one cannot be read, or they cannot be parsed.
+    pub fn check(&self) -> Result<Checked, PlanningError> {
+        let texts = self.texts()?;
+        if texts.is_empty() {
+            return Err(self.no_manifest());
+        }
+        let manifest = belljar_plan::parse(texts)?;
+        let list = self.harnesses.list();
+        let asked = questions(&manifest, None, &list, &self.surroundings.home, &self.project);
+        let facts =
+            facts::answer(asked, self.user(), self.project.clone(), |name| self.surroundings.is_set(name));
+        let mut compiler = Compiler::new(Request {
+            manifest: &manifest,
+            harnesses: &list,
+            facts: &facts,
+            purpose: Purpose::Session,
+            rigour: Rigour::Check,
+        });
+        compiler.library();
+        for name in manifest.agents.keys() {
+            compiler.agent(name);
+        }
+        let (sources, diagnostics) = compiler.finish();
+        Ok(Checked {
+            files: manifest.sources.iter().map(|source| source.name.clone()).collect(),
+            agents: manifest.agents.len(),
+            library: manifest.skills.len() + manifest.mcp.len() + manifest.plugins.len(),
+            sources,
+            diagnostics,
+        })
+    }
+
+    /// The first place of the model's credential that holds one now. Its value is not read.
+    fn credential(&self, order: &[String]) -> Option<String> {
+        let here = |place: &&String| match place.strip_prefix("~/") {
+            Some(below) => self.surroundings.home.child(below).as_path().is_file(),
+            None => self.surroundings.is_set(place),
+        };
+        order.iter().find(here).cloned()
+    }
+
+    /// The agent's program on the search path, symbolic links followed.
+    fn program(&self, harness: &str) -> Option<AbsPath> {
+        let list = self.harnesses.list();
+        let program = &list.iter().find(|known| known.profile().name == harness)?.profile().program;
+        let path = self.surroundings.variables.get(std::ffi::OsStr::new("PATH"))?;
+        std::env::split_paths(path)
+            .filter(|directory| directory.is_absolute())
+            .map(|directory| directory.join(program))
+            .find(|candidate| {
+                candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+            })
+            .and_then(|found| AbsPath::new(found.canonicalize().ok()?).ok())
+    }
+}

@@ -1,0 +1,141 @@
+//! The project around a directory, and its repository, read from git's own files.
+//!
+//! git itself is not run: it would refuse a repository of another owner, it costs milliseconds, and the
+//! rules for finding a repository are few. A test compares the outcome with the real git.
+
+use belljar_contract::{AbsPath, PathError};
+use belljar_plan::ProjectFacts;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Longer than any of git's one-line files.
+const LINE_LIMIT: u64 = 16 << 10;
+
+struct Repository {
+    /// The top of the work tree.
+    top: PathBuf,
+    /// The git directory of this work tree.
+    own: PathBuf,
+    /// What all work trees share.
+    common: PathBuf,
+}
+
+/// The project that `directory`, which must be canonical, is in.
+///
+/// # Errors
+/// Only when a path has a NUL byte, which the system's own paths do not have.
+pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
+    let Some(repository) = discover(directory.as_path()) else {
+        return Ok(ProjectFacts {
+            directory: directory.clone(),
+            root: directory.clone(),
+            canonical_root: directory.clone(),
+            outside_repository: None,
+        });
+    };
+    let Repository { top, own, common } = &repository;
+    let outside = !common.starts_with(top) && points_back(&repository);
+    Ok(ProjectFacts {
+        directory: directory.clone(),
+        root: AbsPath::new(top)?,
+        canonical_root: AbsPath::new(common.parent().unwrap_or(common))?,
+        outside_repository: if outside {
+            Some(AbsPath::new(if own.starts_with(common) { common } else { own })?)
+        } else {
+            None
+        },
+    })
+}
+
+fn discover(directory: &Path) -> Option<Repository> {
+    let device = fs::metadata(directory).ok()?.dev();
+    for top in directory.ancestors() {
+        // As git does: a repository is not looked for beyond the file system.
+        if fs::metadata(top).ok()?.dev() != device {
+            return None;
+        }
+        let dot = top.join(".git");
+        let own = match fs::metadata(&dot) {
+            Ok(found) if found.is_dir() && is_git_directory(&dot) => Some(dot),
+            Ok(found) if found.is_file() => linked(top, &dot).filter(|own| is_git_directory(own)),
+            _ => None,
+        };
+        if let Some(own) = own {
+            let own = own.canonicalize().ok()?;
+            let common = common(&own)?;
+            return Some(Repository { top: top.to_path_buf(), own, common });
+        }
+        if is_git_directory(top) {
+            let common = common(top)?;
+            return Some(Repository { top: top.to_path_buf(), own: top.to_path_buf(), common });
+        }
+    }
+    None
+}
+
+/// A git directory has a HEAD, and its objects and refs or a pointer to them.
+fn is_git_directory(path: &Path) -> bool {
+    let shared = common(path);
+    path.join("HEAD").symlink_metadata().is_ok()
+        && shared.is_some_and(|common| common.join("objects").is_dir() && common.join("refs").is_dir())
+}
+
+/// What a `.git` file points to.
+fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
+    let text = one_line(file)?;
+    Some(top.join(text.strip_prefix("gitdir:")?.trim_start()))
+}
+
+fn common(own: &Path) -> Option<PathBuf> {
+    match one_line(&own.join("commondir")) {
+        Some(relative) => own.join(relative).canonicalize().ok(),
+        None => own.canonicalize().ok(),
+    }
+}
+
+fn one_line(file: &Path) -> Option<String> {
+    if !fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open(file).ok()?.take(LINE_LIMIT).read_to_string(&mut text).ok()?;
+    Some(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// Whether the repository knows this work tree as its own.
+///
+/// A `.git` file travels with code that may not be trusted; without this check it could name any repository
+/// of the user, and the sandbox would show it.
+fn points_back(repository: &Repository) -> bool {
+    let Repository { top, own, common } = repository;
+    if own != common {
+        let back = one_line(&own.join("gitdir")).map(|back| own.join(back));
+        return back.and_then(|back| back.parent()?.canonicalize().ok()).is_some_and(|back| back == *top);
+    }
+    worktree_setting(&own.join("config"))
+        .and_then(|relative| own.join(relative).canonicalize().ok())
+        .is_some_and(|back| back == *top)
+}
+
+/// `core.worktree` of a submodule's configuration. git writes it in this one form.
+fn worktree_setting(config: &Path) -> Option<String> {
+    let mut text = String::new();
+    if !fs::metadata(config).ok()?.is_file() {
+        return None;
+    }
+    fs::File::open(config).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
+    let mut in_core = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            in_core = line == "[core]";
+        } else if in_core
+            && let Some((key, value)) = line.split_once('=')
+            && key.trim() == "worktree"
+        {
+            return Some(value.trim().to_owned());
+        }
+    }
+    None
+}

@@ -1,5 +1,6 @@
 //! Where the repository is and which files belong to it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,13 +24,11 @@ impl Repository {
 
     /// Relative paths of all files that are tracked, or new and not ignored.
     pub fn files(&self) -> Result<Vec<String>, TaskError> {
-        let listed = self.output(
-            "git",
-            &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"],
-        )?;
-        let names = listed.split('\0').filter(|name| !name.is_empty());
+        let listed = self.output("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
+        // In the middle of a merge git lists a file once for each side.
+        let names: BTreeSet<&str> = listed.split('\0').filter(|name| !name.is_empty()).collect();
         // A file removed from the work tree stays in the index until the next commit.
-        Ok(names.filter(|name| self.path(name).is_file()).map(str::to_owned).collect())
+        Ok(names.into_iter().filter(|name| self.path(name).is_file()).map(str::to_owned).collect())
     }
 
     /// The standard output of a program run at the root.

@@ -1,0 +1,189 @@
+//! The edges between the crates, against the one table that allows them.
+//!
+//! An edge that is not in the table fails, and so does a crate that is not: a new crate enters the
+//! table in the commit that makes it. The purpose is that a pure crate can be tested without a
+//! world, and that parts which meet only in `runner` can be read one at a time.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::repository::Repository;
+use crate::{Findings, TaskError};
+
+const PREFIX: &str = "belljar-";
+
+/// May be a dev-dependency of every crate.
+const TEST_HELP: &str = "testkit";
+
+/// Dependencies that bring the world in: no pure crate may name them.
+const WORLDLY: [&str; 5] = ["tokio", "hyper", "rustix", "libc", "clap"];
+
+/// One crate of the workspace: what it may see, and why no more.
+struct Ring {
+    name: &'static str,
+    may_see: &'static [&'static str],
+    purity: Purity,
+    because: &'static str,
+}
+
+#[derive(PartialEq, Eq)]
+enum Purity {
+    /// Data in, data out: no clock, disk, environment or network.
+    Pure,
+    Effects,
+}
+
+/// The allowed direct edges.
+const RINGS: [Ring; 14] = [
+    Ring {
+        name: "contract",
+        may_see: &[],
+        purity: Purity::Pure,
+        because: "everyone depends on it, so it depends on no one",
+    },
+    Ring {
+        name: "plan",
+        may_see: &["contract"],
+        purity: Purity::Pure,
+        because: "it turns text into data and acts on nothing",
+    },
+    Ring {
+        name: "verdict",
+        may_see: &["contract"],
+        purity: Purity::Pure,
+        because: "it judges a run read from disk as it judges a live one",
+    },
+    Ring {
+        name: "report",
+        may_see: &["contract"],
+        purity: Purity::Pure,
+        because: "it renders what was judged and judges nothing itself",
+    },
+    Ring {
+        name: "sys",
+        may_see: &[],
+        purity: Purity::Effects,
+        because: "it is the door to the kernel and knows nothing of the product",
+    },
+    Ring {
+        name: "sandbox",
+        may_see: &["contract", "sys"],
+        purity: Purity::Effects,
+        because: "sandbox, egress, session and record meet only in runner",
+    },
+    Ring {
+        name: "guest",
+        may_see: &["contract", "sys"],
+        purity: Purity::Effects,
+        because: "it runs inside the sandbox and stays small",
+    },
+    Ring {
+        name: "egress",
+        may_see: &["contract"],
+        purity: Purity::Effects,
+        because: "sandbox, egress, session and record meet only in runner",
+    },
+    Ring {
+        name: "session",
+        may_see: &["contract"],
+        purity: Purity::Effects,
+        because: "sandbox, egress, session and record meet only in runner",
+    },
+    Ring {
+        name: "record",
+        may_see: &["contract"],
+        purity: Purity::Effects,
+        because: "sandbox, egress, session and record meet only in runner",
+    },
+    Ring {
+        name: "runner",
+        may_see: &["contract", "plan", "verdict", "report", "sandbox", "egress", "session", "record"],
+        purity: Purity::Effects,
+        because: "it is where the parts meet; the kernel and the inside are reached through sandbox",
+    },
+    Ring {
+        name: "cli",
+        may_see: &["contract", "runner"],
+        purity: Purity::Effects,
+        because: "whatever the command line can do, the library can do",
+    },
+    Ring {
+        name: TEST_HELP,
+        may_see: &["contract"],
+        purity: Purity::Effects,
+        because: "the tests of every crate use it, so it must not see them",
+    },
+    Ring {
+        name: "xtask",
+        may_see: &["contract", "runner"],
+        purity: Purity::Effects,
+        because: "it writes references from the public surface",
+    },
+];
+
+pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
+    let metadata = repository.output("cargo", &["metadata", "--format-version", "1", "--no-deps"])?;
+    let faults = judge(&serde_json::from_str(&metadata)?)?;
+    Ok(Findings { notes: Vec::new(), faults })
+}
+
+/// Judges the output of `cargo metadata --no-deps`.
+fn judge(metadata: &Value) -> Result<Vec<String>, TaskError> {
+    let packages = list(metadata, "packages")?;
+    let members = packages.iter().map(|package| text(package, "name")).collect::<Result<BTreeSet<_>, _>>()?;
+    let mut faults = Vec::new();
+    for package in packages {
+        let name = ring_name(text(package, "name")?);
+        let Some(ring) = RINGS.iter().find(|ring| ring.name == name) else {
+            faults.push(format!(
+                "the crate `{name}` is not in the table of xtask/src/layering.rs; add it with the edges it may have"
+            ));
+            continue;
+        };
+        for dependency in list(package, "dependencies")? {
+            let dependency_name = text(dependency, "name")?;
+            let edge = Edge { to: dependency_name, for_tests: dependency["kind"].as_str() == Some("dev") };
+            faults.extend(ring.fault_of(&edge, members.contains(dependency_name)));
+        }
+    }
+    Ok(faults)
+}
+
+/// A dependency as a crate declares it.
+struct Edge<'a> {
+    to: &'a str,
+    for_tests: bool,
+}
+
+impl Ring {
+    fn fault_of(&self, edge: &Edge<'_>, to_member: bool) -> Option<String> {
+        let Self { name, may_see, purity, because } = self;
+        if to_member {
+            let to = ring_name(edge.to);
+            let allowed = may_see.contains(&to) || (edge.for_tests && to == TEST_HELP);
+            let kind = if edge.for_tests { "dev-dependency" } else { "dependency" };
+            (!allowed).then(|| format!("`{name}` must not see `{to}` ({kind}): {because}"))
+        } else {
+            let worldly = *purity == Purity::Pure && WORLDLY.contains(&edge.to);
+            worldly.then(|| format!("`{name}` must not depend on `{}`, it is pure: {because}", edge.to))
+        }
+    }
+}
+
+fn ring_name(package: &str) -> &str {
+    // The command line's package carries the name of the program.
+    if package == "belljar" { "cli" } else { package.strip_prefix(PREFIX).unwrap_or(package) }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], TaskError> {
+    Ok(value[key].as_array().ok_or_else(|| format!("cargo metadata has no list `{key}`"))?)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, TaskError> {
+    Ok(value[key].as_str().ok_or_else(|| format!("cargo metadata has no text `{key}`"))?)
+}
+
+#[cfg(test)]
+#[path = "layering_tests.rs"]
+mod tests;

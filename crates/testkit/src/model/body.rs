@@ -9,8 +9,7 @@ use std::time::Duration;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::script::CutEnd;
-use super::transport::Severance;
+use super::transport::{Break, Severance};
 
 /// What is sent after the head of a response.
 pub(super) struct FramedBody {
@@ -30,7 +29,7 @@ enum Framing {
 /// What happens after the last frame.
 pub(super) enum Ending {
     Complete,
-    Cut(Arc<Severance>, CutEnd),
+    Break(Arc<Severance>, Break),
 }
 
 impl FramedBody {
@@ -71,7 +70,7 @@ impl Body for FramedBody {
         }
         match &this.ending {
             Ending::Complete => Poll::Ready(None),
-            Ending::Cut(severance, end) => {
+            Ending::Break(severance, end) => {
                 severance.request(*end);
                 // No waker is kept: the flush that follows a pending body ends the connection.
                 Poll::Pending

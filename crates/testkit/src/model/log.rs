@@ -226,12 +226,17 @@ pub(super) struct Ledger {
 struct State {
     player: Player,
     requests: Vec<Arc<LoggedRequest>>,
-    kept_bytes: usize,
+    room_bytes: usize,
 }
 
 impl Ledger {
     pub fn new(player: Player) -> Self {
-        let state = State { player, requests: Vec::new(), kept_bytes: 0 };
+        Self::with_room(player, KEPT_BODY_BYTES)
+    }
+
+    /// A ledger that keeps bodies up to this size in all.
+    fn with_room(player: Player, room_bytes: usize) -> Self {
+        let state = State { player, requests: Vec::new(), room_bytes };
         Self { state: Mutex::new(state), grew: Condvar::new() }
     }
 
@@ -298,16 +303,46 @@ impl State {
     fn push(&mut self, arrival: Arrival, answered_by: AnsweredBy) -> usize {
         let Arrival { method, path, query, headers, body, body_bytes } = arrival;
         let index = self.requests.len();
-        let fits = self.kept_bytes.saturating_add(body_bytes) <= KEPT_BODY_BYTES;
-        let body = match body {
-            BodySeen::Json(_) if !fits => BodySeen::NotKept { bytes: body_bytes },
-            body => {
-                self.kept_bytes = self.kept_bytes.saturating_add(body_bytes);
-                body
+        let body = match (body, self.room_bytes.checked_sub(body_bytes)) {
+            (BodySeen::Json(body), Some(room_bytes)) => {
+                self.room_bytes = room_bytes;
+                BodySeen::Json(body)
             }
+            (BodySeen::Json(_), None) => BodySeen::NotKept { bytes: body_bytes },
+            (body, _) => body,
         };
         let request = LoggedRequest { index, method, path, query, headers, body, answered_by };
         self.requests.push(Arc::new(request));
         index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::script::Script;
+    use super::*;
+
+    #[test]
+    fn a_full_log_counts_bodies_and_keeps_the_rest() {
+        let ledger = Ledger::with_room(Player::new(Script::new()), 10);
+        let arrival = |body_bytes| Arrival {
+            method: "POST".into(),
+            path: "/".into(),
+            query: None,
+            headers: Vec::new(),
+            body: BodySeen::Json(json!({})),
+            body_bytes,
+        };
+        for body_bytes in [6, 6, 4, 1] {
+            ledger.enter(arrival(body_bytes), AnsweredBy::TokenCount);
+        }
+        let bodies: Vec<BodySeen> = ledger.requests().iter().map(|request| request.body.clone()).collect();
+        let kept = BodySeen::Json(json!({}));
+        assert_eq!(
+            bodies,
+            [kept.clone(), BodySeen::NotKept { bytes: 6 }, kept, BodySeen::NotKept { bytes: 1 }]
+        );
     }
 }

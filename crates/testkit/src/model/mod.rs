@@ -20,6 +20,7 @@
 //! ```
 
 mod body;
+mod builder;
 mod check;
 mod log;
 mod matching;

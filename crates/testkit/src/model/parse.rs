@@ -77,6 +77,21 @@ struct VersionOnly {
 impl Script {
     /// Reads a script from JSON text and checks it.
     ///
+    /// ```
+    /// # use belljar_testkit::model::Script;
+    /// let script = Script::parse(br#"{
+    ///     "version": 1,
+    ///     "side_requests": {"reply": "a title"},
+    ///     "turns": [
+    ///         {"answer": {"reply": {"content": [{"tool_use": {"name": "Bash", "input": {"command": "ls"}}}]}}},
+    ///         {"when": {"last_message_contains": "README"},
+    ///          "answer": {"reply": {"content": [{"text": "There is a README."}]}}}
+    ///     ]
+    /// }"#)?;
+    /// assert_eq!(script.turns.len(), 2);
+    /// # Ok::<(), belljar_testkit::model::ParseScriptError>(())
+    /// ```
+    ///
     /// # Errors
     /// The first place where the text departs from the format, or else all reasons why it cannot be played.
     pub fn parse(json: &[u8]) -> Result<Self, ParseScriptError> {

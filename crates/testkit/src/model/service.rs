@@ -14,8 +14,8 @@ use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
 use super::matching::Sender;
 use super::player::Choice;
 use super::request::{Delivery, MessagesRequest};
-use super::script::{Answer, Cut, ErrorReply, Reply, Turn};
-use super::transport::Severance;
+use super::script::{Answer, Cut, CutEnd, ErrorReply, Reply, Turn};
+use super::transport::{Break, Severance};
 use super::wire::{self, Envelope};
 
 /// Largest request body that is read; the API's own limit is half of it.
@@ -126,7 +126,7 @@ impl Service {
         let ending = match reply.cut {
             Some(Cut { after_events, end }) if after_events < events.len() => {
                 events.truncate(after_events);
-                Ending::Cut(self.severance, end)
+                self.ending(end)
             }
             Some(_) | None => Ending::Complete,
         };
@@ -144,12 +144,24 @@ impl Service {
             return json_response(StatusCode::OK, document, envelope.request);
         };
         let half = document.slice(..document.len() / 2);
-        let body = FramedBody::stream(vec![half], Duration::ZERO, Ending::Cut(self.severance, end));
+        let ending = match self.ending(end) {
+            Ending::Complete => return json_response(StatusCode::OK, half, envelope.request),
+            ending @ Ending::Break(..) => ending,
+        };
+        let body = FramedBody::stream(vec![half], Duration::ZERO, ending);
         let mut response = response(StatusCode::OK, body, envelope.request);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
         response
+    }
+
+    fn ending(self, end: CutEnd) -> Ending {
+        match end {
+            CutEnd::Close => Ending::Break(self.severance, Break::Close),
+            CutEnd::Reset => Ending::Break(self.severance, Break::Reset),
+            CutEnd::EndOfBody => Ending::Complete,
+        }
     }
 
     fn refuse(&self, arrival: Arrival, refusal: ErrorReply) -> Response<FramedBody> {

@@ -12,7 +12,12 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::script::CutEnd;
+/// How a connection can be broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Break {
+    Close,
+    Reset,
+}
 
 /// The wish to break a connection, shared by the body that has it and the socket that grants it.
 #[derive(Debug, Default)]
@@ -24,10 +29,10 @@ const RESET: u8 = 2;
 
 impl Severance {
     /// Asks for the connection to end at the next flush.
-    pub fn request(&self, end: CutEnd) {
+    pub fn request(&self, end: Break) {
         let end = match end {
-            CutEnd::Close => CLOSE,
-            CutEnd::Reset => RESET,
+            Break::Close => CLOSE,
+            Break::Reset => RESET,
         };
         self.0.store(end, Ordering::Release);
     }

@@ -1,6 +1,8 @@
 //! The prerequisites door, seen from outside: a test of this binary is run again in an environment where its
 //! prerequisite is missing.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::process::Command;
 use std::time::Duration;
 

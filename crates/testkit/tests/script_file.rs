@@ -1,5 +1,7 @@
 //! The script file: what is read, what is refused, and in which words.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::error::Error;
 use std::time::Duration;
 

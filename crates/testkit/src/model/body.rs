@@ -1,0 +1,91 @@
+//! A response body in frames, with pauses between them and perhaps no proper end.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::time::Sleep;
+
+use super::transport::{Break, Severance};
+
+/// What is sent after the head of a response.
+pub(super) struct FramedBody {
+    frames: std::vec::IntoIter<Bytes>,
+    framing: Framing,
+    pause: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
+    ending: Ending,
+}
+
+/// How the client learns where the body ends.
+enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// What happens after the last frame.
+pub(super) enum Ending {
+    Complete,
+    Break(Arc<Severance>, Break),
+}
+
+impl FramedBody {
+    /// A document with a `content-length`.
+    pub fn whole(document: Bytes) -> Self {
+        let length = document.len() as u64;
+        Self::new(vec![document], Framing::Length(length), Duration::ZERO, Ending::Complete)
+    }
+
+    /// Events in chunked transfer, one chunk each.
+    pub fn stream(events: Vec<Bytes>, pause: Duration, ending: Ending) -> Self {
+        Self::new(events, Framing::Chunked, pause, ending)
+    }
+
+    fn new(frames: Vec<Bytes>, framing: Framing, pause: Duration, ending: Ending) -> Self {
+        Self { frames: frames.into_iter(), framing, pause, silence: None, ending }
+    }
+}
+
+impl Body for FramedBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        if let Some(silence) = &mut this.silence {
+            ready!(silence.as_mut().poll(context));
+            this.silence = None;
+        }
+        if let Some(frame) = this.frames.next() {
+            if !this.pause.is_zero() && this.frames.len() > 0 {
+                this.silence = Some(Box::pin(tokio::time::sleep(this.pause)));
+            }
+            return Poll::Ready(Some(Ok(Frame::data(frame))));
+        }
+        match &this.ending {
+            Ending::Complete => Poll::Ready(None),
+            Ending::Break(severance, end) => {
+                severance.request(*end);
+                // No waker is kept: the flush that follows a pending body ends the connection.
+                Poll::Pending
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.framing {
+            Framing::Length(length) => SizeHint::with_exact(length),
+            Framing::Chunked => SizeHint::default(),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.ending, Ending::Complete) && self.frames.len() == 0
+    }
+}

@@ -1,0 +1,83 @@
+//! Which requests a turn is meant for.
+
+use serde::{Deserialize, Serialize};
+
+use super::request::MessagesRequest;
+
+/// Conditions on a request; all that are given must hold, and none given accepts everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct When {
+    /// The last message that is not a system note contains this text, be it a prompt or a tool's result.
+    pub last_message_contains: Option<String>,
+    /// The requested model's name contains this text.
+    pub model_contains: Option<String>,
+    /// The request carries tools, or carries none.
+    pub tools: Option<Tools>,
+    /// The request comes from the main conversation, or from a sub-agent.
+    pub sender: Option<Sender>,
+}
+
+/// Whether a request carries tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tools {
+    /// At least one tool is offered to the model.
+    Present,
+    /// The list is empty or missing: the mark of a side request.
+    Absent,
+}
+
+/// Which conversation a request belongs to, as told by the header `x-claude-code-agent-id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sender {
+    /// The header is absent.
+    Main,
+    /// The header is there.
+    SubAgent,
+}
+
+impl When {
+    /// Accepts every request.
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Asks for a text in the last message that is not a system note.
+    #[must_use]
+    pub fn last_message_contains(mut self, text: impl Into<String>) -> Self {
+        self.last_message_contains = Some(text.into());
+        self
+    }
+
+    /// Asks for a text in the name of the requested model.
+    #[must_use]
+    pub fn model_contains(mut self, text: impl Into<String>) -> Self {
+        self.model_contains = Some(text.into());
+        self
+    }
+
+    /// Asks for tools, or for their absence.
+    #[must_use]
+    pub fn tools(mut self, tools: Tools) -> Self {
+        self.tools = Some(tools);
+        self
+    }
+
+    /// Asks for a sender.
+    #[must_use]
+    pub fn sender(mut self, sender: Sender) -> Self {
+        self.sender = Some(sender);
+        self
+    }
+
+    /// Whether all conditions hold.
+    pub(super) fn accepts(&self, request: &MessagesRequest) -> bool {
+        let Self { last_message_contains, model_contains, tools, sender } = self;
+        last_message_contains.as_ref().is_none_or(|text| request.last_message.contains(text.as_str()))
+            && model_contains.as_ref().is_none_or(|text| request.model.contains(text.as_str()))
+            && tools.is_none_or(|tools| request.tools == tools)
+            && sender.is_none_or(|sender| request.sender == sender)
+    }
+}

@@ -1,0 +1,45 @@
+//! A Messages API server that answers from a script.
+//!
+//! A [`Script`] is data: ordered turns, what a side request gets, and what happens when the turns are spent. A
+//! [`ScriptedModel`] plays it. Each request to `/v1/messages` takes *the first unplayed turn that accepts it*;
+//! choosing a turn and writing the log entry are one step under one lock, so parallel sub-agents can neither play a
+//! turn twice nor disagree with the log about the order.
+//!
+//! ```
+//! use std::time::Duration;
+//! use belljar_testkit::model::{Listen, Script, ScriptedModel, Turn};
+//!
+//! let script = Script::new()
+//!     .turn(Turn::tool_use("Bash", serde_json::json!({"command": "touch here"})))
+//!     .turn(Turn::text("done"));
+//! let model = ScriptedModel::start(script, Listen::loopback())?;
+//! // … run an agent with ANTHROPIC_BASE_URL set to model.base_url() …
+//! assert_eq!(model.unplayed(), [0, 1]);
+//! assert!(model.wait_for_requests(1, Duration::ZERO).is_err());
+//! # Ok::<(), belljar_testkit::model::StartError>(())
+//! ```
+
+mod body;
+mod builder;
+mod check;
+mod log;
+mod matching;
+mod parse;
+mod player;
+mod request;
+mod script;
+mod server;
+mod service;
+mod transport;
+mod wire;
+
+pub use check::{Fault, ScriptFaults};
+pub use log::{
+    AnsweredBy, BodySeen, Fingerprint, HeaderSeen, HeaderText, LoggedRequest, Transcript, WaitTimedOut,
+};
+pub use matching::{Sender, Tools, When};
+pub use parse::{LoadScriptError, ParseScriptError};
+pub use script::{
+    Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, Usage,
+};
+pub use server::{Listen, ScriptedModel, StartError};

@@ -1,0 +1,114 @@
+//! What the model reads in a request: a small, total view of a body that others wrote.
+
+use serde_json::Value;
+
+use super::matching::{Sender, Tools};
+
+/// The traits of a `/v1/messages` request that decide about its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MessagesRequest {
+    pub model: String,
+    pub last_message: String,
+    pub tools: Tools,
+    pub sender: Sender,
+    pub delivery: Delivery,
+}
+
+/// How the client wants its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delivery {
+    Stream,
+    Whole,
+}
+
+/// Why a body is not a messages request; the text is what the client is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotMessages {
+    #[error("the request body must be a JSON object")]
+    NotAnObject,
+    #[error("messages: a list with at least one message is required")]
+    NoMessages,
+}
+
+impl MessagesRequest {
+    /// Reads the traits. Lenient about all that does not decide: the script's author, not the agent's, is tested here.
+    pub fn read(body: &Value, sender: Sender) -> Result<Self, NotMessages> {
+        let Value::Object(body) = body else { return Err(NotMessages::NotAnObject) };
+        let messages = body.get("messages").and_then(Value::as_array).ok_or(NotMessages::NoMessages)?;
+        if messages.is_empty() {
+            return Err(NotMessages::NoMessages);
+        }
+        let offers_tools = body.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty());
+        let streams = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
+        Ok(Self {
+            model: body.get("model").and_then(Value::as_str).unwrap_or("scripted-model").to_owned(),
+            last_message: last_message_text(messages),
+            tools: if offers_tools { Tools::Present } else { Tools::Absent },
+            sender,
+            delivery: if streams { Delivery::Stream } else { Delivery::Whole },
+        })
+    }
+}
+
+/// Text of the last message that the user or the model wrote. The agent appends notes with the role `system`, which
+/// say nothing about where the conversation stands.
+pub(super) fn last_message_text(messages: &[Value]) -> String {
+    let is_note = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("system");
+    let last = messages.iter().rev().find(|message| !is_note(message));
+    last.and_then(|message| message.get("content")).map(content_text).unwrap_or_default()
+}
+
+/// All text in a message's content, block by block, one per line. A tool result nests content of its own; the depth
+/// is bounded by the JSON reader.
+pub(super) fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => blocks.iter().map(block_text).collect::<Vec<_>>().join("\n"),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+    }
+}
+
+fn block_text(block: &Value) -> String {
+    let field = |name: &str| block.get(name);
+    match field("type").and_then(Value::as_str) {
+        Some("text") => field("text").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        Some("tool_result") => field("content").map(content_text).unwrap_or_default(),
+        Some(_) | None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_message_is_the_last_one_that_is_not_a_system_note() {
+        let messages = [
+            json!({"role": "user", "content": "first"}),
+            json!({"role": "user", "content": [
+                {"type": "tool_result", "content": [{"type": "text", "text": "out"}]},
+                {"type": "tool_result", "content": "err"},
+                {"type": "image", "source": {}},
+                {"type": "text", "text": "more"},
+            ]}),
+            json!({"role": "system", "content": "note"}),
+        ];
+        assert_eq!(last_message_text(&messages), "out\nerr\n\nmore");
+        assert_eq!(last_message_text(&[json!({"role": "system", "content": "note"})]), "");
+        assert_eq!(last_message_text(&[json!(7)]), "");
+    }
+
+    #[test]
+    fn a_body_is_read_leniently_but_not_without_messages() {
+        let read = |body: Value| MessagesRequest::read(&body, Sender::Main);
+        assert_eq!(read(json!([])), Err(NotMessages::NotAnObject));
+        assert_eq!(read(json!({})), Err(NotMessages::NoMessages));
+        assert_eq!(read(json!({"messages": []})), Err(NotMessages::NoMessages));
+        let odd = read(json!({"messages": [null], "tools": 3, "stream": "yes", "model": 1})).unwrap();
+        assert_eq!(odd.tools, Tools::Absent);
+        assert_eq!(odd.delivery, Delivery::Whole);
+        assert_eq!(odd.model, "scripted-model");
+    }
+}

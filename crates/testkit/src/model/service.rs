@@ -1,0 +1,287 @@
+//! One request to one response: routes, bounds, and the script's answer put on the wire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::Value;
+
+use super::body::{Ending, FramedBody};
+use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
+use super::matching::Sender;
+use super::player::Choice;
+use super::request::{Delivery, MessagesRequest};
+use super::script::{Answer, Cut, CutEnd, ErrorReply, Reply, Turn};
+use super::transport::{Break, Severance};
+use super::wire::{self, Envelope};
+
+/// Largest request body that is read; the API's own limit is half of it.
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Mark of a sub-agent's requests.
+const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
+
+/// The script wants no answer; the connection ends.
+#[derive(Debug, thiserror::Error)]
+#[error("the script hangs up")]
+pub(super) struct HungUp;
+
+/// What a method and a path ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Messages,
+    CountTokens,
+    Greeting,
+    PostOnly,
+    Unknown,
+}
+
+/// Answers requests of one connection.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    pub ledger: Arc<Ledger>,
+    pub severance: Arc<Severance>,
+}
+
+impl Service {
+    /// Reads a request to its end, enters it into the ledger and answers it.
+    pub async fn answer(self, request: Request<Incoming>) -> Result<Response<FramedBody>, HungUp> {
+        let (head, body) = request.into_parts();
+        let route = route(&head.method, head.uri.path());
+        let sender = if head.headers.contains_key(AGENT_ID_HEADER) { Sender::SubAgent } else { Sender::Main };
+        let (body, body_bytes) = read(body).await;
+        let arrival = Arrival {
+            method: head.method.to_string(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().map(str::to_owned),
+            headers: headers_seen(&head.headers),
+            body,
+            body_bytes,
+        };
+        if let Some(refusal) = refusal(route, &arrival) {
+            return Ok(self.refuse(arrival, refusal));
+        }
+        match route {
+            Route::Messages => self.messages(arrival, sender).await,
+            Route::CountTokens => {
+                let request = self.ledger.enter(arrival, AnsweredBy::TokenCount);
+                Ok(json_response(StatusCode::OK, wire::token_count(body_bytes), request))
+            }
+            Route::Greeting | Route::PostOnly | Route::Unknown => {
+                let request = self.ledger.enter(arrival, AnsweredBy::Greeting);
+                Ok(json_response(StatusCode::OK, wire::greeting(), request))
+            }
+        }
+    }
+
+    async fn messages(self, arrival: Arrival, sender: Sender) -> Result<Response<FramedBody>, HungUp> {
+        let body = if let BodySeen::Json(body) = &arrival.body { body } else { &Value::Null };
+        let asked = match MessagesRequest::read(body, sender) {
+            Ok(asked) => asked,
+            Err(problem) => {
+                let refusal = ErrorReply::new(400, problem.to_string());
+                return Ok(self.refuse(arrival, refusal));
+            }
+        };
+        let (request, choice) = self.ledger.play(arrival, &asked);
+        let turn = match choice {
+            Choice::Turn { index: _, turn } => turn,
+            Choice::Side { text } | Choice::ExhaustedReply { text } => Turn::text(text),
+            Choice::ExhaustedError { message } | Choice::NoneAccepts { message } => {
+                Turn::error(ErrorReply::new(400, message))
+            }
+        };
+        self.perform(turn, &asked, request).await
+    }
+
+    /// Acts a turn out.
+    async fn perform(
+        self,
+        turn: Turn,
+        asked: &MessagesRequest,
+        request: usize,
+    ) -> Result<Response<FramedBody>, HungUp> {
+        let Turn { when: _, delay_ms, answer } = turn;
+        if delay_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+        }
+        match answer {
+            Answer::HangUp => Err(HungUp),
+            Answer::Error(error) => Ok(error_response(&error, request)),
+            Answer::Reply(reply) => {
+                let envelope = Envelope { request, model: &asked.model };
+                Ok(match asked.delivery {
+                    Delivery::Stream => self.streamed(&reply, envelope),
+                    Delivery::Whole => self.whole(&reply, envelope),
+                })
+            }
+        }
+    }
+
+    fn streamed(self, reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
+        let mut events = wire::events(reply, envelope);
+        let ending = match reply.cut {
+            Some(Cut { after_events, end }) if after_events < events.len() => {
+                events.truncate(after_events);
+                self.ending(end)
+            }
+            Some(_) | None => Ending::Complete,
+        };
+        let body = FramedBody::stream(events, Duration::from_millis(reply.pause_ms), ending);
+        let mut response = response(StatusCode::OK, body, envelope.request);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
+    }
+
+    fn whole(self, reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
+        let document = wire::whole(reply, envelope);
+        let Some(Cut { after_events: _, end }) = reply.cut else {
+            return json_response(StatusCode::OK, document, envelope.request);
+        };
+        let half = document.slice(..document.len() / 2);
+        let ending = match self.ending(end) {
+            Ending::Complete => return json_response(StatusCode::OK, half, envelope.request),
+            ending @ Ending::Break(..) => ending,
+        };
+        let body = FramedBody::stream(vec![half], Duration::ZERO, ending);
+        let mut response = response(StatusCode::OK, body, envelope.request);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
+        response
+    }
+
+    fn ending(self, end: CutEnd) -> Ending {
+        match end {
+            CutEnd::Close => Ending::Break(self.severance, Break::Close),
+            CutEnd::Reset => Ending::Break(self.severance, Break::Reset),
+            CutEnd::EndOfBody => Ending::Complete,
+        }
+    }
+
+    fn refuse(&self, arrival: Arrival, refusal: ErrorReply) -> Response<FramedBody> {
+        let request = self.ledger.enter(arrival, AnsweredBy::Refused(refusal.status));
+        error_response(&refusal, request)
+    }
+}
+
+/// The route; what stands before `/v1/` is a prefix of the client's base URL and tells nothing.
+fn route(method: &Method, path: &str) -> Route {
+    let api = if path.ends_with("/v1/messages") {
+        Some(Route::Messages)
+    } else if path.ends_with("/v1/messages/count_tokens") {
+        Some(Route::CountTokens)
+    } else {
+        None
+    };
+    match api {
+        Some(route) if method == Method::POST => route,
+        Some(_) => Route::PostOnly,
+        // The agent looks whether its base URL is alive with HEAD, prefix and all.
+        None if method == Method::HEAD && !path.contains("/v1/") => Route::Greeting,
+        None if method == Method::GET && path == "/" => Route::Greeting,
+        None => Route::Unknown,
+    }
+}
+
+/// Why a request is turned away before the script is asked.
+fn refusal(route: Route, arrival: &Arrival) -> Option<ErrorReply> {
+    let Arrival { method, path, query: _, headers: _, body, body_bytes: _ } = arrival;
+    match (route, body) {
+        (_, BodySeen::TooLarge) => {
+            Some(ErrorReply::new(413, format!("the request body is larger than {MAX_BODY_BYTES} bytes")))
+        }
+        (_, BodySeen::Broken) => Some(ErrorReply::new(400, "the request body broke off")),
+        (Route::Unknown, _) => Some(ErrorReply::new(404, format!("nothing is served at {method} {path}"))),
+        (Route::PostOnly, _) => {
+            let refusal = ErrorReply::new(405, format!("{path} is served for POST only"));
+            Some(refusal.header(ALLOW.as_str(), "POST"))
+        }
+        (Route::Messages | Route::CountTokens, BodySeen::NotJson { bytes: _, problem }) => {
+            Some(ErrorReply::new(400, format!("the request body is not valid JSON: {problem}")))
+        }
+        (Route::Messages | Route::CountTokens, BodySeen::Empty) => {
+            Some(ErrorReply::new(400, "the request has no body"))
+        }
+        (Route::Messages | Route::CountTokens, BodySeen::Json(_) | BodySeen::NotKept { .. })
+        | (Route::Greeting, _) => None,
+    }
+}
+
+/// Reads a body within bounds; returns it with its size.
+async fn read(body: Incoming) -> (BodySeen, usize) {
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return (BodySeen::TooLarge, 0);
+    }
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => {
+            let bytes = collected.to_bytes();
+            (seen(&bytes), bytes.len())
+        }
+        Err(error) if error.is::<LengthLimitError>() => (BodySeen::TooLarge, 0),
+        Err(_) => (BodySeen::Broken, 0),
+    }
+}
+
+/// What a log says about a body. Depth is bounded by the JSON reader.
+pub(super) fn seen(bytes: &[u8]) -> BodySeen {
+    if bytes.is_empty() {
+        return BodySeen::Empty;
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(body) => BodySeen::Json(body),
+        Err(error) => BodySeen::NotJson { bytes: bytes.len(), problem: error.to_string() },
+    }
+}
+
+fn error_response(error: &ErrorReply, request: usize) -> Response<FramedBody> {
+    // A script's status was checked when it was accepted.
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json_response(status, wire::error(error, request), request);
+    for (name, value) in &error.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn json_response(status: StatusCode, document: Bytes, request: usize) -> Response<FramedBody> {
+    let mut response = response(status, FramedBody::whole(document), request);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn response(status: StatusCode, body: FramedBody, request: usize) -> Response<FramedBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    if let Ok(id) = HeaderValue::from_str(&wire::request_id(request)) {
+        response.headers_mut().insert("request-id", id);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_before_the_api_is_tolerated_and_a_suffix_is_not() {
+        assert_eq!(route(&Method::POST, "/v1/messages"), Route::Messages);
+        assert_eq!(route(&Method::POST, "/run42/v1/messages"), Route::Messages);
+        assert_eq!(route(&Method::POST, "/a/b/v1/messages/count_tokens"), Route::CountTokens);
+        assert_eq!(route(&Method::GET, "/v1/messages"), Route::PostOnly);
+        assert_eq!(route(&Method::POST, "/v1/messages/batches"), Route::Unknown);
+        assert_eq!(route(&Method::POST, "/xv1/messages"), Route::Unknown);
+        assert_eq!(route(&Method::HEAD, "/"), Route::Greeting);
+        assert_eq!(route(&Method::HEAD, "/run42"), Route::Greeting);
+        assert_eq!(route(&Method::GET, "/"), Route::Greeting);
+        assert_eq!(route(&Method::GET, "/run42"), Route::Unknown);
+        assert_eq!(route(&Method::HEAD, "/v1/models"), Route::Unknown);
+    }
+}

@@ -1,0 +1,130 @@
+//! Child processes that end in time.
+
+use std::io::{self, Read};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes kept of each output; what is beyond is read and dropped, so that the child is not stopped by a full pipe.
+const KEPT_OUTPUT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A child that ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard output; bytes that are not UTF-8 are replaced.
+    pub stdout: String,
+    /// What it wrote to standard error; bytes that are not UTF-8 are replaced.
+    pub stderr: String,
+}
+
+/// Why a child did not finish.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It could not be started.
+    #[error("cannot start {program}")]
+    Start {
+        /// The program that was to run.
+        program: String,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// It could not be waited for.
+    #[error("cannot wait for {program}")]
+    Wait {
+        /// The program that ran.
+        program: String,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// It was still running, or one of its descendants still held its outputs, when the time was up; it was killed.
+    #[error("{program} did not end within {within:?}")]
+    TimedOut {
+        /// The program that ran.
+        program: String,
+        /// The time that was granted.
+        within: Duration,
+    },
+}
+
+/// Runs a command to its end with no input, and kills it when the time is up.
+///
+/// # Errors
+/// When the command cannot be started, or does not end in time.
+pub fn run_within(command: &mut Command, within: Duration) -> Result<Finished, RunError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let began = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(cause) => return Err(RunError::Start { program, cause }),
+    };
+    let outputs = [child.stdout.take().map(collect), child.stderr.take().map(collect)];
+    let mut texts = outputs.into_iter().map(|output| match output {
+        Some(output) => output.recv_timeout(within.saturating_sub(began.elapsed())),
+        None => Ok(String::new()),
+    });
+    let (stdout, stderr) = (texts.next(), texts.next());
+    let timed_out =
+        [&stdout, &stderr].iter().any(|text| matches!(text, Some(Err(RecvTimeoutError::Timeout))));
+    if timed_out {
+        // An error here means that it has just ended by itself; it is late all the same.
+        child.kill().ok();
+    }
+    let status = match child.wait() {
+        Ok(status) => status,
+        Err(cause) => return Err(RunError::Wait { program, cause }),
+    };
+    if timed_out {
+        return Err(RunError::TimedOut { program, within });
+    }
+    let text = |text: Option<Result<String, RecvTimeoutError>>| text.and_then(Result::ok).unwrap_or_default();
+    Ok(Finished { status, stdout: text(stdout), stderr: text(stderr) })
+}
+
+/// Reads an output on a thread of its own; the end of both outputs stands for the end of the child.
+fn collect(mut output: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A read error ends the output as its end does.
+        output.by_ref().take(KEPT_OUTPUT_BYTES).read_to_end(&mut bytes).ok();
+        io::copy(&mut output, &mut io::sink()).ok();
+        // Nobody listens any more when the time was up.
+        send.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
+    });
+    receive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_and_status_are_told() {
+        let mut command = Command::new("sh");
+        let finished = run_within(
+            command.args(["-c", "echo out; echo err >&2; read x; exit 3"]),
+            Duration::from_secs(30),
+        );
+        let finished = finished.unwrap();
+        assert_eq!(finished.status.code(), Some(3));
+        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
+    }
+
+    #[test]
+    fn a_late_child_is_killed() {
+        let late = run_within(Command::new("sleep").arg("600"), Duration::from_millis(50));
+        assert!(matches!(late, Err(RunError::TimedOut { .. })), "{late:?}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let missing = run_within(&mut Command::new("no-such-program"), Duration::from_secs(30)).unwrap_err();
+        assert_eq!(missing.to_string(), "cannot start no-such-program");
+    }
+}

@@ -1,0 +1,260 @@
+//! The one door for a test's prerequisites.
+//!
+//! A test that cannot run here is skipped where everyone sees it: a line on standard error, and one in the file that
+//! `BELLJAR_SKIP_LOG` names. A lane that promises a prerequisite lists it in `BELLJAR_REQUIRE` (`all` lists every
+//! one), and there a skip is a failure.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::{agent, process};
+
+/// File to which skipped tests are appended, a line each.
+pub const SKIP_LOG_VAR: &str = "BELLJAR_SKIP_LOG";
+
+/// Prerequisites that must be met: names separated by commas, or `all`.
+pub const REQUIRE_VAR: &str = "BELLJAR_REQUIRE";
+
+/// Longest that a probe may take.
+const PROBE_TIME: Duration = Duration::from_secs(60);
+
+/// Returns from the test unless all prerequisites are met; fails it where the lane promises them.
+///
+/// ```no_run
+/// # fn a_test() {
+/// belljar_testkit::require!(Agent, Bwrap);
+/// # }
+/// ```
+#[macro_export]
+macro_rules! require {
+    ($($prerequisite:ident),+ $(,)?) => {
+        let test = {
+            fn here() {}
+            $crate::require::test_name(&here)
+        };
+        let prerequisites = [$($crate::require::Prerequisite::$prerequisite),+];
+        if $crate::require::enter(test, &prerequisites) == $crate::require::Entry::Skipped {
+            return;
+        }
+    };
+}
+
+/// Something of the machine that a test needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prerequisite {
+    /// The real agent's binary is installed.
+    Agent,
+    /// bubblewrap is installed and can make all its namespaces.
+    Bwrap,
+    /// A user namespace can be made.
+    UserNs,
+    /// tmux is installed.
+    Tmux,
+    /// git is installed.
+    Git,
+    /// podman is installed and able to work.
+    Podman,
+    /// The test runs as the superuser.
+    Root,
+}
+
+/// Whether a test may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Entry {
+    /// All prerequisites are met.
+    Open,
+    /// One is missing; the skip has been reported.
+    Skipped,
+}
+
+impl Prerequisite {
+    /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
+    pub const ALL: [Self; 7] =
+        [Self::Agent, Self::Bwrap, Self::UserNs, Self::Tmux, Self::Git, Self::Podman, Self::Root];
+
+    /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "Agent",
+            Self::Bwrap => "Bwrap",
+            Self::UserNs => "UserNs",
+            Self::Tmux => "Tmux",
+            Self::Git => "Git",
+            Self::Podman => "Podman",
+            Self::Root => "Root",
+        }
+    }
+
+    /// Tries it out.
+    ///
+    /// # Errors
+    /// The reason why it is not met, for humans.
+    pub fn probe(self) -> Result<(), String> {
+        match self {
+            Self::Agent => agent::real().map(drop).map_err(|missing| missing.to_string()),
+            Self::Bwrap => succeeds("bwrap", &["--unshare-all", "--ro-bind", "/", "/", "true"]),
+            Self::UserNs => succeeds("unshare", &["--user", "--map-root-user", "true"]),
+            Self::Tmux => succeeds("tmux", &["-V"]),
+            Self::Git => succeeds("git", &["--version"]),
+            Self::Podman => succeeds("podman", &["info"]),
+            Self::Root => root(),
+        }
+    }
+}
+
+/// Name of the test in which `marker`, a function local to it, was declared.
+#[doc(hidden)]
+pub fn test_name<T>(marker: &T) -> &'static str {
+    let path = std::any::type_name_of_val(marker);
+    let path = path.strip_suffix("::here").unwrap_or(path);
+    path.trim_end_matches("::{{closure}}")
+}
+
+/// Probes the prerequisites of a test, and reports the first that is missing. Called by `require!`.
+///
+/// # Panics
+/// When the lane promises what is missing, when it promises what nobody knows, and when the skip log cannot be
+/// written: all three would otherwise pass unseen.
+#[doc(hidden)]
+pub fn enter(test: &str, prerequisites: &[Prerequisite]) -> Entry {
+    let promised = match Promised::parse(&env::var(REQUIRE_VAR).unwrap_or_default()) {
+        Ok(promised) => promised,
+        Err(unknown) => panic!("{unknown}"),
+    };
+    let missing = prerequisites.iter().find_map(|prerequisite| {
+        prerequisite.probe().err().map(|why| Missing { prerequisite: *prerequisite, why })
+    });
+    let Some(missing) = missing else { return Entry::Open };
+    if promised.includes(missing.prerequisite) {
+        panic!("{REQUIRE_VAR} promises {}: {}", missing.prerequisite.name(), missing.why);
+    }
+    report(&missing.skip_line(test));
+    Entry::Skipped
+}
+
+/// A prerequisite that is not met.
+struct Missing {
+    prerequisite: Prerequisite,
+    why: String,
+}
+
+impl Missing {
+    /// One line, whatever the reason contains.
+    fn skip_line(&self, test: &str) -> String {
+        let why = self.why.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("SKIPPED {test} : needs {}: {why}", self.prerequisite.name())
+    }
+}
+
+/// What a lane promises.
+#[derive(Debug, PartialEq, Eq)]
+struct Promised(Vec<Prerequisite>);
+
+/// A promise that is none.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{REQUIRE_VAR}: `{word}` is no prerequisite; known are all, {}", known())]
+struct UnknownPromise {
+    word: String,
+}
+
+impl Promised {
+    fn parse(list: &str) -> Result<Self, UnknownPromise> {
+        let mut promised = Vec::new();
+        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let named = |prerequisite: &&Prerequisite| prerequisite.name().eq_ignore_ascii_case(word);
+            match Prerequisite::ALL.iter().find(named) {
+                Some(prerequisite) => promised.push(*prerequisite),
+                None if word.eq_ignore_ascii_case("all") => promised.extend(Prerequisite::ALL),
+                None => return Err(UnknownPromise { word: word.to_owned() }),
+            }
+        }
+        Ok(Self(promised))
+    }
+
+    fn includes(&self, prerequisite: Prerequisite) -> bool {
+        self.0.contains(&prerequisite)
+    }
+}
+
+fn known() -> String {
+    Prerequisite::ALL.map(Prerequisite::name).join(", ")
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test must be seen where the test's output is")]
+fn report(line: &str) {
+    eprintln!("{line}");
+    let Some(path) = env::var_os(SKIP_LOG_VAR) else { return };
+    let appended = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        // In one write, so that tests which run side by side do not mix their lines.
+        .and_then(|mut log| log.write_all(format!("{line}\n").as_bytes()));
+    if let Err(error) = appended {
+        panic!("{SKIP_LOG_VAR}: cannot append to {}: {error}", path.display());
+    }
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let finished = process::run_within(Command::new(program).args(arguments), PROBE_TIME);
+    let finished = finished.map_err(|error| match error {
+        process::RunError::Start { program, cause } => format!("cannot start {program}: {cause}"),
+        other => other.to_string(),
+    })?;
+    if finished.status.success() {
+        return Ok(());
+    }
+    let command = [&[program], arguments].concat().join(" ");
+    Err(format!("`{command}` failed with {}: {}", finished.status, finished.stderr.trim()))
+}
+
+/// `/proc/self` belongs to the effective user of the process.
+fn root() -> Result<(), String> {
+    match fs::metadata("/proc/self") {
+        Ok(process) if process.uid() == 0 => Ok(()),
+        Ok(process) => Err(format!("the effective user is {}", process.uid())),
+        Err(error) => Err(format!("cannot look at /proc/self: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_are_read_leniently_in_case_and_strictly_in_words() {
+        let parse = |list| Promised::parse(list).map(|promised| promised.0);
+        assert_eq!(parse(""), Ok(vec![]));
+        assert_eq!(parse(" agent, Bwrap,"), Ok(vec![Prerequisite::Agent, Prerequisite::Bwrap]));
+        assert_eq!(parse("all"), Ok(Prerequisite::ALL.to_vec()));
+        let unknown = parse("Agent,bubblewrap").unwrap_err().to_string();
+        assert!(
+            unknown.starts_with("BELLJAR_REQUIRE: `bubblewrap` is no prerequisite; known are all, Agent,")
+        );
+    }
+
+    #[test]
+    fn a_skip_is_one_line_that_names_test_prerequisite_and_reason() {
+        let missing = Missing { prerequisite: Prerequisite::Bwrap, why: "it\nsaid  no\n".into() };
+        assert_eq!(missing.skip_line("a::b"), "SKIPPED a::b : needs Bwrap: it said no");
+    }
+
+    #[test]
+    fn a_test_knows_its_name() {
+        fn here() {}
+        assert!(test_name(&here).ends_with("require::tests::a_test_knows_its_name"), "{}", test_name(&here));
+    }
+
+    #[test]
+    fn a_failed_probe_says_what_was_tried() {
+        assert_eq!(succeeds("true", &[]), Ok(()));
+        let failed = succeeds("sh", &["-c", "echo no >&2; exit 4"]).unwrap_err();
+        assert_eq!(failed, "`sh -c echo no >&2; exit 4` failed with exit status: 4: no");
+        assert!(succeeds("no-such-program", &[]).unwrap_err().starts_with("cannot start no-such-program: "));
+    }
+}

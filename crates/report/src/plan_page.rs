@@ -2,7 +2,7 @@
 
 use crate::Style;
 use belljar_contract::{
-    Access, BackendKind, Credential, CredentialPart, EnvEntry, EnvGiver, HomeMode, Limits, Mount,
+    AbsPath, Access, BackendKind, Credential, CredentialPart, EnvEntry, EnvGiver, HomeMode, Limits, Mount,
     MountSource, Plan, Purpose, RuleEffect, WorkspaceMode,
 };
 
@@ -15,6 +15,8 @@ pub struct PlanPage<'a> {
     pub credential_found: Option<&'a str>,
     /// Where the agent's program was found just now.
     pub program_found: Option<&'a str>,
+    /// The user's home, for short paths.
+    pub home: &'a AbsPath,
     /// What the user should do before a run, such as agreeing to a project's manifest.
     pub advice: &'a [String],
 }
@@ -23,52 +25,76 @@ pub struct PlanPage<'a> {
 #[must_use]
 pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     let plan = page.plan;
-    let mut out = Lines { style, text: String::new() };
+    let mut out = Page { style, home: page.home, text: String::new(), rows: Vec::new() };
     head(&mut out, plan);
     sees(&mut out, plan);
-    reaches(&mut out, page);
+    reaches(&mut out, plan);
+    secrets(&mut out, page);
     environment(&mut out, &plan.env);
     keeps(&mut out, plan);
     limits(&mut out, &plan.limits);
     out.section("Refused");
     for refusal in &plan.refused {
-        out.row(&[&refusal.what, &refusal.why]);
+        out.row([&refusal.what, &refusal.why]);
     }
     start(&mut out, page);
+    out.flush();
     for advice in page.advice {
-        out.text.push('\n');
-        out.text.push_str(&style.warn(&format!("! {advice}")));
-        out.text.push('\n');
+        out.text.push_str(&format!("\n{}\n", style.warn(&format!("! {advice}"))));
     }
     out.text
 }
 
-struct Lines {
+/// A page in sections of aligned rows.
+struct Page<'a> {
     style: Style,
+    home: &'a AbsPath,
     text: String,
+    rows: Vec<Vec<String>>,
 }
 
-impl Lines {
+/// A cell wider than this does not widen its column.
+const WIDEST: usize = 52;
+
+impl Page<'_> {
     fn section(&mut self, name: &str) {
-        self.text.push('\n');
-        self.text.push_str(&self.style.bold(name));
-        self.text.push('\n');
+        self.flush();
+        self.text.push_str(&format!("\n{}\n", self.style.bold(name)));
     }
 
-    /// Cells in columns; the last one is not padded.
-    fn row(&mut self, cells: &[&str]) {
-        let mut line = " ".to_owned();
-        for (index, cell) in cells.iter().enumerate() {
-            line.push(' ');
-            line.push_str(&clean(cell));
-            if index + 1 < cells.len() {
-                let width = if cells.len() > 2 && index == 0 { 8 } else { 34 };
-                let pad = usize::saturating_sub(width, cell.chars().count());
-                line.push_str(&" ".repeat(pad));
+    fn row<const N: usize>(&mut self, cells: [&str; N]) {
+        self.rows.push(cells.iter().map(|cell| clean(cell)).collect());
+    }
+
+    /// Writes the rows of the section with their columns aligned; the last column is not padded.
+    fn flush(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells =
+                rows.iter().filter(|row| column + 1 < row.len()).map(|row| row[column].chars().count());
+            cells.filter(|width| *width <= WIDEST).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in rows {
+            let mut line = " ".to_owned();
+            for (column, cell) in row.iter().enumerate() {
+                line.push_str(&format!(" {cell}"));
+                if column + 1 < row.len() {
+                    line.push_str(&" ".repeat(widths[column].saturating_sub(cell.chars().count())));
+                }
             }
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
         }
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
+    }
+
+    /// A path of the host, with `~` for the home.
+    fn path(&self, path: &AbsPath) -> String {
+        match path.relative_to(self.home) {
+            Some(below) if !below.as_os_str().is_empty() => format!("~/{}", below.display()),
+            _ => path.to_string(),
+        }
     }
 }
 
@@ -77,7 +103,7 @@ fn clean(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-fn head(out: &mut Lines, plan: &Plan) {
+fn head(out: &mut Page<'_>, plan: &Plan) {
     let mut parts = vec![plan.harness.clone()];
     if let Some(model) = &plan.model {
         parts.push(model.clone());
@@ -100,7 +126,7 @@ fn head(out: &mut Lines, plan: &Plan) {
     out.text.push_str(&format!("{digest}\n"));
 }
 
-fn sees(out: &mut Lines, plan: &Plan) {
+fn sees(out: &mut Page<'_>, plan: &Plan) {
     out.section("Sees, in the order it is laid");
     for Mount { target, source, access, why } in &plan.mounts {
         let access = match access {
@@ -108,15 +134,12 @@ fn sees(out: &mut Lines, plan: &Plan) {
             Access::ReadWrite => "rw",
         };
         let from = match source {
-            MountSource::Host(path)
-            | MountSource::InstanceDirectory(path)
-            | MountSource::InstanceFile(path)
-                if path != target =>
-            {
-                format!(" (from {path})")
+            MountSource::Host(path) if path != target => format!(" (from {})", out.path(path)),
+            MountSource::InstanceDirectory(_) | MountSource::InstanceFile(_) => {
+                " (in the instance)".to_owned()
             }
             MountSource::Workspace if plan.purpose == Purpose::Test => {
-                format!(" (from {})", plan.workspace.source)
+                format!(" (from {})", out.path(&plan.workspace.source))
             }
             MountSource::Workspace => match plan.workspace.mode {
                 WorkspaceMode::Direct => " (changed in place)".to_owned(),
@@ -125,81 +148,86 @@ fn sees(out: &mut Lines, plan: &Plan) {
             },
             _ => String::new(),
         };
-        out.row(&[access, &target.to_string(), &format!("{why}{from}")]);
+        out.row([access, &target.to_string(), &format!("{why}{from}")]);
     }
     for file in &plan.files {
-        out.row(&["file", &file.target.to_string(), &file.why]);
+        out.row(["file", &file.target.to_string(), &file.why]);
     }
     for skill in &plan.skills {
-        out.row(&["skill", skill.name.as_str(), &skill.description]);
+        out.row(["skill", skill.name.as_str(), &skill.description]);
     }
     for server in &plan.mcp {
         let words: Vec<&str> =
             std::iter::once(&server.command).chain(&server.args).map(String::as_str).collect();
-        out.row(&["mcp", server.name.as_str(), &words.join(" ")]);
+        out.row(["mcp", server.name.as_str(), &words.join(" ")]);
     }
     for plugin in &plan.plugins {
         let bundled = match plugin.mcp.as_slice() {
-            [] => plugin.source.to_string(),
-            servers => format!("{}, brings the MCP servers {}", plugin.source, servers.join(", ")),
+            [] => out.path(&plugin.source),
+            servers => format!("{}, brings the MCP servers {}", out.path(&plugin.source), servers.join(", ")),
         };
-        out.row(&["plugin", plugin.name.as_str(), &bundled]);
+        out.row(["plugin", plugin.name.as_str(), &bundled]);
     }
 }
 
-fn reaches(out: &mut Lines, page: &PlanPage<'_>) {
-    let plan = page.plan;
+fn reaches(out: &mut Page<'_>, plan: &Plan) {
     out.section("Reaches");
     if plan.egress.model {
-        let order = plan.model_credentials.join(", then ");
-        out.row(&["model", "through the gateway", &format!("credential from {order}")]);
-        let found = page
-            .credential_found
-            .map_or("none of them is here now".to_owned(), |name| format!("here now: {name}"));
-        out.row(&["", "", &format!("{found}; it stays outside")]);
+        out.row(["model", "through the gateway", ""]);
     }
     for rule in &plan.egress.rules {
         let word = match rule.effect {
             RuleEffect::Allow => "allowed",
             RuleEffect::Deny => "never",
         };
-        out.row(&[&rule.id, &rule.host.to_string(), word]);
-    }
-    for Credential { host, header, value } in &plan.credentials {
-        let secret = value.iter().find_map(|part| match part {
-            CredentialPart::Secret(source) => Some(clean(&source.describe())),
-            CredentialPart::Text(_) => None,
-        });
-        let text = format!("{header} from {}; it stays outside", secret.unwrap_or_default());
-        out.row(&["signs in", host.as_str(), &text]);
+        out.row([&rule.id, &rule.host.to_string(), word]);
     }
     for entry in &plan.ssh {
-        let target = format!("{}@{}:{}", entry.user, entry.hostname, entry.port);
-        out.row(&["ssh", &entry.host, &format!("{target}, key {} stays outside", entry.identity_file)]);
+        out.row(["ssh", &entry.host, &format!("{}@{}:{}", entry.user, entry.hostname, entry.port)]);
     }
 }
 
-fn environment(out: &mut Lines, env: &[EnvEntry]) {
+fn secrets(out: &mut Page<'_>, page: &PlanPage<'_>) {
+    let plan = page.plan;
+    out.section("Secrets");
+    let order = plan.model_credentials.join(", then ");
+    let found = page.credential_found.map_or("none is here now".to_owned(), |name| format!("now {name}"));
+    out.row(["stays outside", "the model's credential", &format!("{order} ({found})")]);
+    for Credential { host, header, value } in &plan.credentials {
+        let secret = value.iter().find_map(|part| match part {
+            CredentialPart::Secret(source) => Some(source.describe()),
+            CredentialPart::Text(_) => None,
+        });
+        out.row(["stays outside", &format!("{header} for {host}"), &secret.unwrap_or_default()]);
+    }
+    for entry in &plan.ssh {
+        let file = out.path(&entry.identity_file);
+        out.row(["stays outside", &format!("the key for {}", entry.host), &file]);
+    }
+    for entry in plan.env.iter().filter(|entry| entry.enters_as_secret()) {
+        out.row(["ENTERS", entry.name.as_str(), &source(entry)]);
+    }
+}
+
+fn source(entry: &EnvEntry) -> String {
+    match &entry.giver {
+        EnvGiver::McpServer(server) => format!("{}, for the MCP server {server}", entry.source.describe()),
+        EnvGiver::Agent | EnvGiver::Harness(_) => entry.source.describe(),
+    }
+}
+
+fn environment(out: &mut Page<'_>, env: &[EnvEntry]) {
     out.section("Environment, all of it");
-    let (harness, given): (Vec<&EnvEntry>, Vec<&EnvEntry>) =
+    let (constant, given): (Vec<&EnvEntry>, Vec<&EnvEntry>) =
         env.iter().partition(|entry| matches!(entry.giver, EnvGiver::Harness(_)));
     for entry in given {
-        let mut text = clean(&entry.source.describe());
-        if let EnvGiver::McpServer(server) = &entry.giver {
-            text.push_str(&format!(", for the MCP server {server}"));
-        }
-        if entry.enters_as_secret() {
-            text = out.style.warn(&format!("! a secret that enters the sandbox: {text}"));
-        }
-        let name = entry.name.as_str();
-        let pad = " ".repeat(usize::saturating_sub(34, name.len()));
-        out.text.push_str(&format!("  {name}{pad} {text}\n"));
+        out.row([entry.name.as_str(), &source(entry)]);
     }
-    let names: Vec<&str> = harness.iter().map(|entry| entry.name.as_str()).collect();
-    out.row(&["constants", &names.join(" ")]);
+    let names: Vec<&str> = constant.iter().map(|entry| entry.name.as_str()).collect();
+    out.row(["constants", &names.join(" ")]);
 }
 
-fn keeps(out: &mut Lines, plan: &Plan) {
+fn keeps(out: &mut Page<'_>, plan: &Plan) {
     out.section("Keeps");
     let (mode, text) = match plan.home {
         HomeMode::Clean => ("clean", "nothing persists"),
@@ -208,14 +236,15 @@ fn keeps(out: &mut Lines, plan: &Plan) {
             ("shared", "your agent configuration is visible; this project's conversations persist")
         }
     };
-    out.row(&[&format!("home = {mode}"), text]);
+    out.row([&format!("home = {mode}"), text]);
     if plan.home != HomeMode::Clean {
-        out.row(&[&format!("instance {}", plan.instance.key), &plan.instance.directory.to_string()]);
-        out.row(&["of the project", &plan.instance.root.to_string()]);
+        let (kept, root) = (out.path(&plan.instance.directory), out.path(&plan.instance.root));
+        out.row([&format!("instance {}", plan.instance.key), &kept]);
+        out.row(["of the project", &root]);
     }
 }
 
-fn limits(out: &mut Lines, limits: &Limits) {
+fn limits(out: &mut Page<'_>, limits: &Limits) {
     let Limits { memory, pids, cpu, time, cost_usd } = limits;
     let rows = [
         ("memory", memory.map(|v| v.to_string())),
@@ -229,22 +258,23 @@ fn limits(out: &mut Lines, limits: &Limits) {
     }
     for (name, value) in &rows {
         if let Some(value) = value {
-            out.row(&[name, value]);
+            out.row([name, value]);
         }
     }
 }
 
-fn start(out: &mut Lines, page: &PlanPage<'_>) {
+fn start(out: &mut Page<'_>, page: &PlanPage<'_>) {
     out.section("Starts");
     let found = page.program_found.unwrap_or("not found on this machine");
-    out.row(&["program", found]);
-    out.row(&["in", &page.plan.workspace.directory.to_string()]);
+    out.row(["program", found]);
+    let directory = out.path(&page.plan.workspace.directory);
+    out.row(["in", &directory]);
     // Quoted the way Rust does: an argument with spaces or quotes is seen to be one argument.
     let argv: Vec<String> = page.plan.argv.iter().map(|word| format!("{word:?}")).collect();
-    out.row(&["arguments", &argv.join(" ")]);
+    out.row(["arguments", &argv.join(" ")]);
     if let Some(prompt) = &page.plan.prompt {
         let first = prompt.text.lines().next().unwrap_or_default();
         let first: String = first.chars().take(100).collect();
-        out.row(&["prompt", &format!("{} characters: {first}", prompt.text.chars().count())]);
+        out.row(["prompt", &format!("{} characters: {first}", prompt.text.chars().count())]);
     }
 }

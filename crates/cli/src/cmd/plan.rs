@@ -51,6 +51,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         plan,
         credential_found: planned.credential_found.as_deref(),
         program_found: program.as_deref(),
+        home: &planner.surroundings().home,
         advice: &advice,
     };
     output.result(&render_plan(&page, output.out_style()));

@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
 use belljar_runner::{Agreements, Planned, Planner, Standing};
 use serde_json::json;
@@ -44,7 +44,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(done(output, &planned, standing, &differences));
     }
     if !output.json {
-        show(output, &planned, standing, &differences);
+        show(output, &planned, &planner.surroundings().home, standing, &differences);
     }
     if !args.yes && !confirmed(output)? {
         output.say("Nothing was changed.");
@@ -54,11 +54,11 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     Ok(done(output, &planned, "agreed", &differences))
 }
 
-fn show(output: &Output, planned: &Planned, standing: &str, differences: &[Change]) {
+fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, differences: &[Change]) {
     let plan = &planned.compiled.plan;
     let style = output.err_style();
     if standing == "not agreed to yet" {
-        let page = PlanPage { plan, credential_found: None, program_found: None, advice: &[] };
+        let page = PlanPage { plan, credential_found: None, program_found: None, home, advice: &[] };
         output.say(&render_plan(&page, style));
     } else if differences.is_empty() {
         output.say(

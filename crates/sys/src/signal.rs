@@ -126,10 +126,22 @@ impl AsRawFd for Signals {
 /// # Errors
 /// Never on a known kernel.
 pub fn reset_all() -> Result<(), SignalError> {
+    // The kernel's own structure, all zero: SIG_DFL, no flags, no mask. Not through the C library, which keeps two
+    // signals for itself and would leave them ignored where the caller's parent ignores them.
+    let default = [0u64; 4];
+    const MASK_BYTES: usize = 8;
     for number in 1..=64 {
-        // SAFETY: SIG_DFL is a valid disposition; numbers that cannot be set (9, 19, those the C library keeps)
-        // are refused with EINVAL and stay at their default.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
+        // SAFETY: the kernel reads one `sigaction` of 32 bytes from the pointer and writes nothing, since the old
+        // one is not asked for. SIGKILL and SIGSTOP are refused with EINVAL and are at their default anyway.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                number,
+                default.as_ptr(),
+                std::ptr::null_mut::<u8>(),
+                MASK_BYTES,
+            )
+        };
     }
     SignalSet::none().block_exactly()
 }

@@ -7,6 +7,7 @@ mod diagnostic;
 mod digest;
 mod envelope;
 mod exit;
+mod guest;
 mod harness;
 mod host;
 mod name;
@@ -18,6 +19,12 @@ pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position}
 pub use digest::Digest;
 pub use envelope::Envelope;
 pub use exit::ExitCode;
+pub use guest::{
+    GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestCodecError,
+    GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder, GuestReport,
+    GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall, OsText,
+    OsTextError,
+};
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
     SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,

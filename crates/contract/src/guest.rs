@@ -1,0 +1,315 @@
+//! What the supervisor and the process inside the sandbox say to each other.
+//!
+//! Over one unix stream socket: the supervisor sends a [`GuestSpec`], the guest answers with [`GuestReport`]s, the
+//! supervisor steers with [`GuestOrder`]s. Each message is a frame of JSON, bounded by the constants here.
+//!
+//! ```text
+//! supervisor                                guest init
+//!   GuestSpec (+ attached streams)  ──────▶
+//!                                   ◀──────  Listening (+ one descriptor a listener, in order)
+//!                                   ◀──────  Sealed
+//!   GuestOrder::Start               ──────▶
+//!                                   ◀──────  Started | ExecFailed
+//!   GuestOrder::{Signal, Stop}      ──────▶
+//!                                   ◀──────  Exited
+//! ```
+//! `SetupFailed` may stand in the place of any report before `Started`. The socket closing is a message too: to the
+//! guest it means that the supervisor is gone, to the supervisor that nothing inside is left.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+mod codec;
+mod text;
+
+pub use codec::GuestCodecError;
+pub use text::{OsText, OsTextError};
+
+/// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
+pub const GUEST_PROTOCOL: u32 = 1;
+/// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
+pub const GUEST_SPEC_MAX: usize = 4 * 1024 * 1024;
+/// The longest [`GuestReport`] or [`GuestOrder`] in bytes.
+pub const GUEST_REPORT_MAX: usize = 64 * 1024;
+/// The most listeners, as many as descriptors fit in one message.
+pub const GUEST_LISTENERS_MAX: usize = 16;
+
+/// What to run inside, and what to close before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestSpec {
+    /// [`GUEST_PROTOCOL`].
+    pub protocol: u32,
+    /// The command; a name without `/` is looked up in the `PATH` of `environment`.
+    pub program: OsText,
+    /// What it sees as its arguments, its own name first.
+    pub argv: Vec<OsText>,
+    /// Its whole environment.
+    pub environment: Vec<GuestVariable>,
+    /// Where it starts; absolute.
+    pub directory: OsText,
+    /// Standard input.
+    pub stdin: GuestStream,
+    /// Standard output.
+    pub stdout: GuestStream,
+    /// Standard error.
+    pub stderr: GuestStream,
+    /// What the terminal of its session is.
+    pub terminal: GuestTerminal,
+    /// Sockets to open inside and hand out.
+    pub listeners: Vec<GuestListener>,
+    /// Landlock rules on top of the mounts.
+    pub files: GuestFiles,
+    /// Which system-call filter.
+    pub filter: GuestFilter,
+    /// The mask for new files.
+    pub umask: u32,
+    /// Resource limits.
+    pub limits: Vec<GuestLimit>,
+    /// How long processes may take to end after SIGTERM, in milliseconds.
+    pub grace_ms: u32,
+}
+
+/// A variable of the environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestVariable {
+    /// Not empty, without `=`.
+    pub name: OsText,
+    /// Anything.
+    pub value: OsText,
+}
+
+/// Where a standard stream comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestStream {
+    /// As the guest was started with.
+    Inherit,
+    /// `/dev/null`.
+    Null,
+    /// The descriptor with this index among those that came with the spec.
+    Attached(u8),
+}
+
+/// What the terminal of the command's session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestTerminal {
+    /// None.
+    Absent,
+    /// Standard input, which must be a terminal.
+    Stdin,
+}
+
+/// A socket to open inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestListener {
+    /// How reports call it; unique.
+    pub name: String,
+    /// Where it listens.
+    pub at: GuestAddress,
+}
+
+/// Where a socket listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GuestAddress {
+    /// On the loopback; port 0 takes a free one, which the descriptor tells.
+    Tcp {
+        /// A loopback address.
+        address: SocketAddr,
+    },
+    /// At a path that does not exist yet.
+    Unix {
+        /// Absolute.
+        path: OsText,
+        /// The mode of the socket file.
+        mode: u32,
+    },
+}
+
+/// Landlock rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GuestFiles {
+    /// The mounts alone decide.
+    AsMounted,
+    /// Everything outside these roots is closed, whatever is mounted.
+    Roots {
+        /// Readable and executable.
+        read_only: Vec<OsText>,
+        /// Everything.
+        read_write: Vec<OsText>,
+    },
+}
+
+/// A system-call filter, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestFilter {
+    /// The whole table.
+    Standard,
+}
+
+/// A resource limit; soft at most hard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestLimit {
+    /// Of what.
+    pub resource: GuestResource,
+    /// What the program is held to.
+    pub soft: u64,
+    /// How far it may raise that.
+    pub hard: u64,
+}
+
+/// The resources that can be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestResource {
+    /// Size of a core file, in bytes.
+    Core,
+    /// Processor time, in seconds.
+    Cpu,
+    /// Size of a file, in bytes.
+    FileSize,
+    /// Open descriptors.
+    OpenFiles,
+    /// Processes of the user.
+    Processes,
+    /// Address space, in bytes.
+    AddressSpace,
+}
+
+/// What the guest tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GuestReport {
+    /// The listeners are open; their descriptors come with this message, in the order of the spec.
+    Listening {
+        /// As many as descriptors.
+        names: Vec<String>,
+    },
+    /// Every wall stands. The command has not been started.
+    Sealed {
+        /// What Landlock adds on this kernel.
+        landlock: GuestLandlock,
+    },
+    /// The command runs.
+    Started {
+        /// Its number inside.
+        pid: i32,
+    },
+    /// The command could not be executed; the sandbox ends.
+    ExecFailed {
+        /// The file, or the name that was not found.
+        what: OsText,
+        /// The kernel's answer.
+        errno: i32,
+    },
+    /// A step before that failed; the sandbox ends.
+    SetupFailed {
+        /// Which.
+        step: GuestStep,
+        /// The kernel's answer, 0 where it was not asked.
+        errno: i32,
+        /// In words.
+        detail: String,
+    },
+    /// The command ended; what it left behind is being ended too.
+    Exited {
+        /// How.
+        end: GuestEnd,
+    },
+}
+
+/// What Landlock enforces. All [`GuestWall::Missing`] is possible: it is an additional wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestLandlock {
+    /// The ABI of the kernel, 0 without Landlock.
+    pub abi: u32,
+    /// File rules.
+    pub files: GuestWall,
+    /// No signals to processes outside.
+    pub signals: GuestWall,
+    /// No abstract sockets outside.
+    pub abstract_sockets: GuestWall,
+}
+
+/// The state of a wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestWall {
+    /// It stands.
+    Standing,
+    /// It was not asked for.
+    NotAsked,
+    /// The kernel does not have it.
+    Missing,
+}
+
+/// The steps of setting up, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestStep {
+    /// Closing inherited descriptors, becoming the first process.
+    Begin,
+    /// Reading the spec.
+    Spec,
+    /// Opening the listeners.
+    Listeners,
+    /// A fresh session keyring.
+    Keyring,
+    /// Emptying the capability sets.
+    Capabilities,
+    /// No new privileges, not dumpable.
+    Privileges,
+    /// Landlock.
+    Landlock,
+    /// The system-call filter.
+    Filter,
+    /// Waiting for the order to start.
+    Order,
+    /// Session, terminal, streams, limits, directory.
+    Command,
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestEnd {
+    /// With this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl GuestEnd {
+    /// The status that a shell would show: 128 and the number for a signal.
+    #[must_use]
+    pub fn status(self) -> u8 {
+        match self {
+            GuestEnd::Code(code) => (code & 0xff) as u8,
+            GuestEnd::Signal(signal) => 128u8.saturating_add((signal & 0x7f) as u8),
+        }
+    }
+}
+
+/// What the supervisor orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GuestOrder {
+    /// Start the command: the supervisor has the listeners, the limits are set, the log is open.
+    Start,
+    /// Send this signal to the command's process group.
+    Signal {
+        /// 1 to 64.
+        signal: i32,
+    },
+    /// End everything: SIGTERM, the grace time, SIGKILL.
+    Stop,
+}

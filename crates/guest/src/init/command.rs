@@ -1,0 +1,158 @@
+//! The command: found, given its streams, started.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use belljar_contract::{
+    ExitCode, GuestLimit, GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal,
+    OsText,
+};
+use belljar_sys::Errno;
+use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
+use rustix::fs::{Access, AtFlags};
+use rustix::process::{Pid, Resource, Rlimit};
+
+use super::Refusal;
+use super::control::Control;
+
+/// Where a name is looked up when the environment does not say.
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+
+/// The three standard streams; `None` is the one that was inherited.
+#[derive(Debug)]
+pub(super) struct Streams([Option<OwnedFd>; 3]);
+
+impl Streams {
+    pub(super) fn open(spec: &GuestSpec, attached: Vec<OwnedFd>) -> Result<Self, Refusal> {
+        let mut attached: Vec<_> = attached.into_iter().map(Some).collect();
+        let mut open = |stream| Self::open_one(stream, &mut attached);
+        let streams = [open(spec.stdin)?, open(spec.stdout)?, open(spec.stderr)?];
+        if attached.iter().any(Option::is_some) {
+            return Err(Refusal::because(GuestStep::Spec, "a descriptor was attached that no stream uses"));
+        }
+        Ok(Streams(streams))
+    }
+
+    fn open_one(stream: GuestStream, attached: &mut [Option<OwnedFd>]) -> Result<Option<OwnedFd>, Refusal> {
+        match stream {
+            GuestStream::Inherit => Ok(None),
+            GuestStream::Null => {
+                let null = File::options().read(true).write(true).open("/dev/null");
+                null.map(|file| Some(file.into())).map_err(|error| Refusal::new(GuestStep::Spec, &error))
+            }
+            GuestStream::Attached(index) => {
+                let taken = attached.get_mut(usize::from(index)).and_then(Option::take);
+                let missing = "a stream names a descriptor that was not attached, or names it twice";
+                taken.map(Some).ok_or_else(|| Refusal::because(GuestStep::Spec, missing))
+            }
+        }
+    }
+
+    fn borrowed(&self) -> [Stream<'_>; 3] {
+        self.0
+            .each_ref()
+            .map(|stream| stream.as_ref().map_or(Stream::Inherited, |open| Stream::From(open.as_fd())))
+    }
+}
+
+/// Why the command does not run.
+#[derive(Debug)]
+pub(super) enum StartFailure {
+    /// The program could not be executed.
+    Exec { what: OsText, errno: Errno },
+    /// A step before that.
+    Setup(Refusal),
+}
+
+/// Starts the command as the leader of its own session.
+pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFailure> {
+    let setup = |error: &(dyn std::error::Error + 'static)| {
+        StartFailure::Setup(Refusal::new(GuestStep::Command, error))
+    };
+    let file = find(spec).map_err(|errno| StartFailure::Exec { what: spec.program.clone(), errno })?;
+    let c_string = |bytes: &[u8]| CString::new(bytes).map_err(|error| setup(&error));
+    let arguments = spec.argv.iter().map(|text| c_string(text.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let environment = spec
+        .environment
+        .iter()
+        .map(|variable| c_string(&[variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let limits: Vec<_> = spec.limits.iter().map(limit).collect();
+    let program = Program {
+        file: &c_string(file.as_bytes())?,
+        arguments: &arguments,
+        environment: &environment,
+        directory: &c_string(spec.directory.as_bytes())?,
+        stdio: streams.borrowed(),
+        terminal: match spec.terminal {
+            GuestTerminal::Absent => Terminal::Absent,
+            GuestTerminal::Stdin => Terminal::Stdin,
+        },
+        limits: &limits,
+        umask: spec.umask,
+    };
+    program.spawn().map_err(|error| match error {
+        SpawnError::Child { step: Step::Execute, cause } => StartFailure::Exec { what: file, errno: cause },
+        SpawnError::Child { .. } | SpawnError::Fork(_) | SpawnError::Pipe(_) => setup(&error),
+    })
+}
+
+/// Reports the failure and gives the status: 127 for a file that is not there, 126 for one that cannot be run.
+pub(super) fn refuse(control: &Control, failure: StartFailure) -> u8 {
+    match failure {
+        StartFailure::Setup(refusal) => super::refuse(control, refusal),
+        StartFailure::Exec { what, errno } => {
+            let report = GuestReport::ExecFailed { what: what.clone(), errno: errno.raw_os_error() };
+            if control.report(&report, &[]).is_err() {
+                crate::complain(&format!("cannot execute {what}: {errno}"));
+            }
+            let code = if errno == Errno::NOENT { ExitCode::NotFound } else { ExitCode::NotExecutable };
+            code.code()
+        }
+    }
+}
+
+/// The file to execute. Only absolute entries of the `PATH` are searched: an empty or relative one means the
+/// working directory, where the name could be anyone's.
+fn find(spec: &GuestSpec) -> Result<OsText, Errno> {
+    let name = spec.program.as_bytes();
+    if name.contains(&b'/') {
+        return Ok(spec.program.clone());
+    }
+    let path = spec.environment.iter().rfind(|variable| variable.name.as_bytes() == b"PATH");
+    let path = path.map_or(DEFAULT_PATH, |variable| variable.value.as_bytes());
+    let mut answer = Errno::NOENT;
+    for directory in path.split(|byte| *byte == b':').filter(|directory| directory.starts_with(b"/")) {
+        let file = [directory, b"/", name].concat();
+        match executable(&file) {
+            Ok(()) => return OsText::new(file).map_err(|_nul| Errno::INVAL),
+            Err(Errno::ACCESS) => answer = Errno::ACCESS,
+            Err(_not_here) => {}
+        }
+    }
+    Err(answer)
+}
+
+fn executable(file: &[u8]) -> Result<(), Errno> {
+    let path = Path::new(OsStr::from_bytes(file));
+    let kind = rustix::fs::stat(path).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode))?;
+    if !kind.is_file() {
+        return Err(Errno::ACCESS);
+    }
+    rustix::fs::accessat(rustix::fs::CWD, path, Access::EXEC_OK, AtFlags::empty())
+}
+
+fn limit(limit: &GuestLimit) -> (Resource, Rlimit) {
+    let resource = match limit.resource {
+        GuestResource::Core => Resource::Core,
+        GuestResource::Cpu => Resource::Cpu,
+        GuestResource::FileSize => Resource::Fsize,
+        GuestResource::OpenFiles => Resource::Nofile,
+        GuestResource::Processes => Resource::Nproc,
+        GuestResource::AddressSpace => Resource::As,
+    };
+    (resource, Rlimit { current: Some(limit.soft), maximum: Some(limit.hard) })
+}

@@ -1,0 +1,49 @@
+//! Listening sockets, opened inside and handed out.
+//!
+//! A socket belongs to the network namespace it was made in, so the supervisor accepts connections of the sandbox
+//! on it without being there.
+
+use std::ffi::OsStr;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use belljar_contract::{GuestAddress, GuestListener, GuestStep};
+
+use super::Refusal;
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the listener `{name}`")]
+struct ListenError {
+    name: String,
+    #[source]
+    cause: std::io::Error,
+}
+
+/// Opens all, in order, or none.
+pub(super) fn open_all(specs: &[GuestListener]) -> Result<Vec<OwnedFd>, Refusal> {
+    specs
+        .iter()
+        .map(|spec| {
+            open(&spec.at).map_err(|cause| {
+                Refusal::new(GuestStep::Listeners, &ListenError { name: spec.name.clone(), cause })
+            })
+        })
+        .collect()
+}
+
+fn open(at: &GuestAddress) -> std::io::Result<OwnedFd> {
+    match at {
+        GuestAddress::Tcp { address } => Ok(TcpListener::bind(address)?.into()),
+        GuestAddress::Unix { path, mode } => {
+            let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+            let listener = UnixListener::bind(path)?;
+            // Nothing but this process is here yet, so the mode between these two calls is nobody's chance.
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?;
+            Ok(listener.into())
+        }
+    }
+}

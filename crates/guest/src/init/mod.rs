@@ -1,0 +1,130 @@
+//! The first process of the sandbox.
+//!
+//! It closes what is still open, starts the command, and stays: it reaps, forwards signals, and ends everything
+//! when the command ends or the supervisor is gone. It runs behind the same walls as the command, and cannot be
+//! traced by it.
+//!
+//! The order matters. Listeners are opened before the walls that would be in their way; the bounding set is emptied
+//! while there is still a capability to do it with; the filter comes last, when nothing it refuses is needed any
+//! more, and before the fork, so that no process ever runs here without it.
+
+mod command;
+mod control;
+mod listen;
+mod seal;
+mod supervise;
+
+use std::time::Duration;
+
+use belljar_contract::{ExitCode, GuestOrder, GuestReport, GuestSpec, GuestStep};
+use belljar_sys::{Errno, fds, privs, signal::Signals};
+
+use control::Control;
+
+/// How long the supervisor may take for its next message while the sandbox is being set up.
+const SETUP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A step that failed: the sandbox ends.
+#[derive(Debug)]
+struct Refusal {
+    step: GuestStep,
+    errno: i32,
+    detail: String,
+}
+
+impl Refusal {
+    fn new(step: GuestStep, error: &(dyn std::error::Error + 'static)) -> Self {
+        Refusal { step, errno: errno_below(error), detail: crate::chain(error) }
+    }
+
+    fn because(step: GuestStep, detail: impl Into<String>) -> Self {
+        Refusal { step, errno: 0, detail: detail.into() }
+    }
+}
+
+/// The errno at the bottom of a chain of causes, 0 if there is none.
+fn errno_below(error: &(dyn std::error::Error + 'static)) -> i32 {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(errno) = error.downcast_ref::<Errno>() {
+            return errno.raw_os_error();
+        }
+        let io = error.downcast_ref::<std::io::Error>();
+        if let Some(errno) = io.and_then(std::io::Error::raw_os_error) {
+            return errno;
+        }
+        current = error.source();
+    }
+    0
+}
+
+/// Runs as the first process and gives the status to exit with.
+pub(crate) fn run(control: i32) -> u8 {
+    let control = match begin(control) {
+        Ok(control) => control,
+        Err(refusal) => {
+            crate::complain(&refusal.detail);
+            return ExitCode::LaunchFailed.code();
+        }
+    };
+    match set_up(&control) {
+        Ok(Ready { spec, signals, streams }) => {
+            let started = command::start(&spec, &streams);
+            drop(streams);
+            match started {
+                Ok(pid) => supervise::until_the_end(&control, &signals, pid, &spec),
+                Err(failure) => command::refuse(&control, failure),
+            }
+        }
+        Err(refusal) => refuse(&control, refusal),
+    }
+}
+
+/// What is in place when the command may start.
+struct Ready {
+    spec: GuestSpec,
+    signals: Signals,
+    streams: command::Streams,
+}
+
+fn refuse(control: &Control, refusal: Refusal) -> u8 {
+    let Refusal { step, errno, detail } = refusal;
+    let report = GuestReport::SetupFailed { step, errno, detail: detail.clone() };
+    if control.report(&report, &[]).is_err() {
+        crate::complain(&detail);
+    }
+    ExitCode::LaunchFailed.code()
+}
+
+/// Nothing has been read yet: closes every descriptor but the streams and the control socket.
+fn begin(control: i32) -> Result<Control, Refusal> {
+    let step = GuestStep::Begin;
+    fds::close_from_3_except(&[control]).map_err(|error| Refusal::new(step, &error))?;
+    let socket = fds::adopt_inherited(control).map_err(|error| Refusal::new(step, &error))?;
+    privs::not_dumpable().map_err(|error| Refusal::new(step, &error))?;
+    privs::name(c"belljar-guest").map_err(|error| Refusal::new(step, &error))?;
+    Ok(Control::new(socket))
+}
+
+fn set_up(control: &Control) -> Result<Ready, Refusal> {
+    if std::process::id() != 1 {
+        let detail = "not the first process of a pid namespace: processes could survive";
+        return Err(Refusal::because(GuestStep::Begin, detail));
+    }
+    let signals = supervise::take_signals().map_err(|error| Refusal::new(GuestStep::Begin, &error))?;
+    let (spec, attached) = control.spec(SETUP_PATIENCE)?;
+    let streams = command::Streams::open(&spec, attached)?;
+    let listeners = listen::open_all(&spec.listeners)?;
+    control.report_listeners(&spec.listeners, &listeners)?;
+    drop(listeners);
+    let landlock = seal::close_all(&spec)?;
+    control
+        .report(&GuestReport::Sealed { landlock }, &[])
+        .map_err(|error| Refusal::new(GuestStep::Order, &error))?;
+    match control.order(SETUP_PATIENCE).map_err(|error| Refusal::new(GuestStep::Order, &error))? {
+        GuestOrder::Start => Ok(Ready { spec, signals, streams }),
+        GuestOrder::Stop | GuestOrder::Signal { .. } => {
+            Err(Refusal::because(GuestStep::Order, "stopped before the start"))
+        }
+    }
+}

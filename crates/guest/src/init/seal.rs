@@ -1,0 +1,56 @@
+//! The walls, in the order in which each can still be put up.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use belljar_contract::{GuestFiles, GuestFilter, GuestLandlock, GuestSpec, GuestStep, GuestWall, OsText};
+use belljar_sys::landlock::{self, Enforced, FileRules, Wall};
+use belljar_sys::{caps, keyring, privs, seccomp};
+
+use super::Refusal;
+
+/// Puts up every wall, or says which one does not stand.
+pub(super) fn close_all(spec: &GuestSpec) -> Result<GuestLandlock, Refusal> {
+    keyring::join_fresh().map_err(|error| Refusal::new(GuestStep::Keyring, &error))?;
+    caps::drop_all().map_err(|error| Refusal::new(GuestStep::Capabilities, &error))?;
+    privs::no_new_privs().map_err(|error| Refusal::new(GuestStep::Privileges, &error))?;
+    let enforced =
+        landlock::restrict(&rules(&spec.files)).map_err(|error| Refusal::new(GuestStep::Landlock, &error))?;
+    let filter = match spec.filter {
+        GuestFilter::Standard => seccomp::Filter::standard(),
+    };
+    filter.and_then(|filter| filter.install()).map_err(|error| Refusal::new(GuestStep::Filter, &error))?;
+    Ok(facts(enforced))
+}
+
+fn rules(files: &GuestFiles) -> FileRules {
+    match files {
+        GuestFiles::AsMounted => FileRules::AsMounted,
+        GuestFiles::Roots { read_only, read_write } => {
+            FileRules::Roots { read_only: paths(read_only), read_write: paths(read_write) }
+        }
+    }
+}
+
+fn paths(texts: &[OsText]) -> Vec<PathBuf> {
+    texts.iter().map(|text| PathBuf::from(OsStr::from_bytes(text.as_bytes()))).collect()
+}
+
+fn facts(enforced: Enforced) -> GuestLandlock {
+    let Enforced { abi, files, signals, abstract_sockets } = enforced;
+    GuestLandlock {
+        abi,
+        files: wall(files),
+        signals: wall(signals),
+        abstract_sockets: wall(abstract_sockets),
+    }
+}
+
+fn wall(wall: Wall) -> GuestWall {
+    match wall {
+        Wall::Standing => GuestWall::Standing,
+        Wall::NotAsked => GuestWall::NotAsked,
+        Wall::Missing => GuestWall::Missing,
+    }
+}

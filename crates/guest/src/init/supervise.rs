@@ -1,0 +1,203 @@
+//! From the start of the command to the end of everything.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use belljar_contract::{ExitCode, GuestEnd, GuestOrder, GuestReport, GuestSpec};
+use belljar_sys::process::{self, Ended, Reaped, Target};
+use belljar_sys::signal::{SignalError, Signals};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal};
+
+use super::control::Control;
+
+/// Passed on to the command's process group.
+const FORWARDED: [Signal; 9] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::WINCH,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::USR1,
+    Signal::USR2,
+];
+
+/// How long a message of the supervisor that has begun may take.
+const ORDER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the kernel may take to end processes after SIGKILL. Leaving ends them in any case.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Blocks the signals that are read from a descriptor from now on; children start with all of them at default.
+pub(super) fn take_signals() -> Result<Signals, SignalError> {
+    let mut signals = FORWARDED.to_vec();
+    signals.push(Signal::CHILD);
+    Signals::take(&signals)
+}
+
+/// The supervisor is gone, and with it the reason to go on.
+struct Orphaned;
+
+/// How far the ending has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The command runs.
+    Running,
+    /// SIGTERM was sent; SIGKILL follows at the time given.
+    Ending(Instant),
+    /// SIGKILL was sent; no wait is longer than this.
+    Killed(Instant),
+}
+
+struct Supervision<'guest> {
+    control: &'guest Control,
+    signals: &'guest Signals,
+    command: Pid,
+    grace: Duration,
+    phase: Phase,
+    end: Option<GuestEnd>,
+}
+
+/// Stays until nothing is left and gives the command's status.
+pub(super) fn until_the_end(control: &Control, signals: &Signals, command: Pid, spec: &GuestSpec) -> u8 {
+    let grace = Duration::from_millis(spec.grace_ms.into());
+    let mut supervision = Supervision { control, signals, command, grace, phase: Phase::Running, end: None };
+    let started = GuestReport::Started { pid: command.as_raw_pid() };
+    let outcome = control.report(&started, &[]).map_err(|_gone| Orphaned).and_then(|()| supervision.run());
+    if outcome.is_err() {
+        kill_everyone();
+        return ExitCode::LaunchFailed.code();
+    }
+    supervision.end.map_or(ExitCode::LaunchFailed.code(), GuestEnd::status)
+}
+
+impl Supervision<'_> {
+    fn run(&mut self) -> Result<(), Orphaned> {
+        loop {
+            let ready = self.wait();
+            if ready.signals && self.handle_signals()? == Family::Gone {
+                return Ok(());
+            }
+            if ready.control {
+                self.obey()?;
+            }
+            if self.advance() == Family::Gone {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until there is a signal, an order, or the time of the phase is over.
+    fn wait(&self) -> Ready {
+        let until = match self.phase {
+            Phase::Running => None,
+            Phase::Ending(until) | Phase::Killed(until) => Some(until),
+        };
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut polled = [
+            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
+        ];
+        // An interrupted or failed poll looks like one without news; the loop asks again.
+        rustix::event::poll(&mut polled, left.as_ref()).ok();
+        let [signals, control] = polled.map(|polled| !polled.revents().is_empty());
+        Ready { signals, control }
+    }
+
+    fn handle_signals(&mut self) -> Result<Family, Orphaned> {
+        // A signal descriptor fails only if it is closed, which nothing here does.
+        while let Ok(Some(number)) = self.signals.next() {
+            if number == Signal::CHILD.as_raw() {
+                if self.reap()? == Family::Gone {
+                    return Ok(Family::Gone);
+                }
+            } else {
+                self.forward(number);
+            }
+        }
+        Ok(Family::Alive)
+    }
+
+    fn reap(&mut self) -> Result<Family, Orphaned> {
+        loop {
+            match process::reap_any() {
+                Ok(Reaped::Child(pid, ended)) if pid == self.command => self.command_ended(ended)?,
+                Ok(Reaped::Child(..)) => {}
+                Ok(Reaped::NoneEnded) | Err(_) => return Ok(Family::Alive),
+                Ok(Reaped::NoChildren) => return Ok(Family::Gone),
+            }
+        }
+    }
+
+    fn command_ended(&mut self, ended: Ended) -> Result<(), Orphaned> {
+        let end = match ended {
+            Ended::Exited(code) => GuestEnd::Code(code),
+            Ended::Killed(signal) => GuestEnd::Signal(signal),
+        };
+        self.end = Some(end);
+        self.control.report(&GuestReport::Exited { end }, &[]).map_err(|_gone| Orphaned)?;
+        self.begin_ending();
+        Ok(())
+    }
+
+    /// Signals to a group that has ended go nowhere, which is right.
+    fn forward(&self, number: i32) {
+        if self.end.is_none() {
+            process::signal(Target::Group(self.command), number).ok();
+        }
+    }
+
+    fn obey(&mut self) -> Result<(), Orphaned> {
+        match self.control.order(ORDER_PATIENCE) {
+            Ok(GuestOrder::Signal { signal }) => self.forward(signal),
+            Ok(GuestOrder::Stop) => self.begin_ending(),
+            Ok(GuestOrder::Start) => {}
+            // A supervisor that cannot be understood is one that cannot be relied on.
+            Err(_gone_or_garbled) => return Err(Orphaned),
+        }
+        Ok(())
+    }
+
+    fn begin_ending(&mut self) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Ending(Instant::now() + self.grace);
+            // A stopped process takes SIGTERM only once it goes on.
+            for signal in [Signal::TERM, Signal::CONT] {
+                process::signal(Target::Everyone, signal.as_raw()).ok();
+            }
+        }
+    }
+
+    /// Moves on when the time of the phase is over.
+    fn advance(&mut self) -> Family {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Ending(until) if until <= now => {
+                kill_everyone();
+                self.phase = Phase::Killed(now + KILL_PATIENCE);
+                Family::Alive
+            }
+            Phase::Killed(until) if until <= now => Family::Gone,
+            Phase::Running | Phase::Ending(_) | Phase::Killed(_) => Family::Alive,
+        }
+    }
+}
+
+struct Ready {
+    signals: bool,
+    control: bool,
+}
+
+/// Whether there are still processes here.
+#[derive(Debug, PartialEq, Eq)]
+enum Family {
+    Alive,
+    Gone,
+}
+
+/// Everyone but this process, which is the first of its namespace.
+fn kill_everyone() {
+    process::signal(Target::Everyone, Signal::KILL.as_raw()).ok();
+}

@@ -1,0 +1,59 @@
+//! What runs inside the sandbox: the first process, the way out for ssh, and the probes.
+//!
+//! No runtime, no TLS, no C library beyond the system's, one thread: it must start in any image, and it stands
+//! between the kernel and code that nobody trusts. Every wall that it puts up is a condition: if one cannot stand,
+//! the command does not start. Only Landlock is best effort, and what it enforces is reported.
+
+mod arguments;
+mod connect;
+mod init;
+mod probe;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use belljar_contract::ExitCode;
+
+pub use arguments::{Arguments, UsageError};
+pub use connect::{ConnectError, ConnectRequest, ProxyAnswer, parse_proxy_answer};
+pub use probe::{Finding, Outcome, ProbeContext, probe_all, probe_names, probe_one};
+
+/// Runs one command line, without the name of the program, and gives the status to exit with.
+#[must_use]
+pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
+    let outcome = match Arguments::parse(arguments) {
+        Ok(Arguments::Init { control }) => return init::run(control),
+        Ok(Arguments::Connect(request)) => connect::run(&request).map_err(|error| chain(&error)),
+        Ok(Arguments::Probe { names, context }) => {
+            probe::run(&names, &context).map_err(|error| chain(&error))
+        }
+        Err(error) => {
+            complain(&format!("{}\n{}", chain(&error), arguments::USAGE));
+            return ExitCode::Invalid.code();
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::Passed.code(),
+        Err(words) => {
+            complain(&words);
+            ExitCode::Failed.code()
+        }
+    }
+}
+
+/// Nobody is left to tell if even standard error is closed.
+fn complain(words: &str) {
+    writeln!(std::io::stderr(), "belljar-guest: {words}").ok();
+}
+
+/// The error and its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
+}

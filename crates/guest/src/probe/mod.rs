@@ -1,0 +1,133 @@
+//! Trying what should be closed.
+//!
+//! The same binary runs inside and on the host: a probe that is closed on both proves nothing, one that is open on
+//! the host and closed inside proves a wall. "Open" means that the kernel did what was asked or that the call got
+//! as far as the kernel's own reading of its (deliberately wrong) arguments.
+
+mod table;
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::chain;
+
+pub use table::ProbeContext;
+use table::{PROBES, Probe};
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The name of the probe.
+    pub probe: &'static str,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What was seen, in words.
+    pub detail: String,
+}
+
+/// What became of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Outcome {
+    /// It went through.
+    Open,
+    /// It was refused.
+    Closed {
+        /// With this answer; `None` where there was none to be had.
+        errno: Option<i32>,
+    },
+    /// It could not be tried here; it says nothing.
+    Unsupported,
+}
+
+/// Why the probes were not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// There is no such probe.
+    #[error("there is no probe `{0}`")]
+    Unknown(String),
+    /// Nobody reads.
+    #[error("cannot write the findings")]
+    Write(#[source] std::io::Error),
+}
+
+/// The names of all probes, in order.
+pub fn probe_names() -> impl Iterator<Item = &'static str> {
+    PROBES.iter().map(|probe| probe.name)
+}
+
+/// Runs every probe.
+#[must_use]
+pub fn probe_all(context: &ProbeContext) -> Vec<Finding> {
+    PROBES.iter().map(|probe| run_one(probe, context)).collect()
+}
+
+/// Runs one probe by name.
+#[must_use]
+pub fn probe_one(name: &str, context: &ProbeContext) -> Option<Finding> {
+    PROBES.iter().find(|probe| probe.name == name).map(|probe| run_one(probe, context))
+}
+
+/// Runs the named probes, or all, and prints one JSON object a line.
+pub(crate) fn run(names: &[String], context: &ProbeContext) -> Result<(), ProbeError> {
+    let findings = if names.is_empty() {
+        probe_all(context)
+    } else {
+        let find = |name: &String| probe_one(name, context).ok_or_else(|| ProbeError::Unknown(name.clone()));
+        names.iter().map(find).collect::<Result<_, _>>()?
+    };
+    let mut output = std::io::stdout().lock();
+    for finding in findings {
+        let line = serde_json::to_string(&finding).map_err(|error| ProbeError::Write(error.into()))?;
+        writeln!(output, "{line}").map_err(ProbeError::Write)?;
+    }
+    Ok(())
+}
+
+fn run_one(probe: &Probe, context: &ProbeContext) -> Finding {
+    let (outcome, detail) = (probe.attempt)(context);
+    Finding { probe: probe.name, outcome, detail }
+}
+
+/// What an attempt brings.
+type Seen = (Outcome, String);
+
+/// An answer of the kernel as a finding. `reached` are the answers that only a call that got through can bring.
+fn answered<T>(answer: Result<T, belljar_sys::Errno>, reached: &[belljar_sys::Errno]) -> Seen {
+    match answer {
+        Ok(_) => (Outcome::Open, "done".to_owned()),
+        Err(errno) if reached.contains(&errno) => (Outcome::Open, format!("reached the kernel: {errno}")),
+        Err(errno) => (Outcome::Closed { errno: Some(errno.raw_os_error()) }, errno.to_string()),
+    }
+}
+
+fn unsupported(why: &str) -> Seen {
+    (Outcome::Unsupported, why.to_owned())
+}
+
+fn open_if(open: bool, detail: String) -> Seen {
+    (if open { Outcome::Open } else { Outcome::Closed { errno: None } }, detail)
+}
+
+/// An attempt in a child of its own, because it changes or ends the process that makes it.
+fn in_child(
+    attempt: impl FnOnce() -> Result<(), belljar_sys::Errno>,
+    reached: &[belljar_sys::Errno],
+) -> Seen {
+    use belljar_sys::process::{Ended, in_child};
+    let ended = in_child(move || match attempt() {
+        Ok(()) => 0,
+        Err(errno) => u8::try_from(errno.raw_os_error()).unwrap_or(u8::MAX),
+    });
+    match ended {
+        Ok(Ended::Exited(0)) => answered(Ok(()), reached),
+        Ok(Ended::Exited(errno)) => {
+            answered::<()>(Err(belljar_sys::Errno::from_raw_os_error(errno)), reached)
+        }
+        Ok(Ended::Killed(SIGSYS)) => (Outcome::Closed { errno: None }, "killed by SIGSYS".to_owned()),
+        Ok(Ended::Killed(signal)) => unsupported(&format!("killed by signal {signal}")),
+        Err(error) => unsupported(&chain(&error)),
+    }
+}
+
+const SIGSYS: i32 = 31;

@@ -1,0 +1,251 @@
+//! A real bubblewrap around the real guest, driven as the supervisor drives it.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use belljar_contract::{
+    GUEST_PROTOCOL, GUEST_REPORT_MAX, GuestEnd, GuestFiles, GuestFilter, GuestOrder, GuestReport, GuestSpec,
+    GuestStream, GuestTerminal, GuestVariable, OsText,
+};
+use belljar_sys::message::{self, Bounds, MessageError};
+use belljar_sys::process::Prepare;
+
+/// Ends the test, visibly, where a prerequisite is missing; fails where `BELLJAR_REQUIRE` lists it.
+macro_rules! require {
+    ($($need:ident),+) => {
+        $(if let Some(why) = $crate::support::missing(stringify!($need)) {
+            eprintln!("skipped: needs {}: {why}", stringify!($need));
+            return;
+        })+
+    };
+}
+pub(crate) use require;
+
+pub fn missing(need: &str) -> Option<String> {
+    let why = match need {
+        "Bwrap" => bwrap_fault(),
+        "Python" => program_fault("python3"),
+        "Root" => (!rustix::process::geteuid().is_root()).then(|| "not root".to_owned()),
+        other => Some(format!("`{other}` is unknown")),
+    }?;
+    let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|listed| listed.trim() == need), "BELLJAR_REQUIRE lists {need}: {why}");
+    Some(why)
+}
+
+fn bwrap_fault() -> Option<String> {
+    let tried = Command::new("bwrap").args(["--unshare-all", "--ro-bind", "/", "/", "true"]).output();
+    match tried {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn program_fault(name: &str) -> Option<String> {
+    let tried = Command::new(name).arg("--version").output();
+    (!tried.is_ok_and(|output| output.status.success())).then(|| format!("no {name}"))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// Whoever runs the tests.
+    Own,
+    /// A user without any privilege; only root can become one.
+    Ordinary,
+}
+
+/// The users that these tests can run as.
+pub fn users() -> &'static [User] {
+    if rustix::process::geteuid().is_root() { &[User::Own, User::Ordinary] } else { &[User::Own] }
+}
+
+pub fn text(text: &str) -> OsText {
+    OsText::new(text).unwrap()
+}
+
+pub fn spec(argv: &[&str]) -> GuestSpec {
+    let variable = |name: &str, value: &str| GuestVariable { name: text(name), value: text(value) };
+    GuestSpec {
+        protocol: GUEST_PROTOCOL,
+        program: text(argv[0]),
+        argv: argv.iter().map(|word| text(word)).collect(),
+        environment: vec![variable("PATH", "/usr/local/bin:/usr/bin:/bin"), variable("HOME", "/tmp")],
+        directory: text("/tmp"),
+        stdin: GuestStream::Inherit,
+        stdout: GuestStream::Inherit,
+        stderr: GuestStream::Inherit,
+        terminal: GuestTerminal::Absent,
+        listeners: Vec::new(),
+        files: GuestFiles::AsMounted,
+        filter: GuestFilter::Standard,
+        umask: 0o022,
+        limits: Vec::new(),
+        grace_ms: 300,
+    }
+}
+
+pub fn shell(script: &str) -> GuestSpec {
+    spec(&["sh", "-c", script])
+}
+
+/// A sandbox on its way.
+pub struct Jail {
+    pub bwrap: Child,
+    pub control: Option<OwnedFd>,
+    _program: tempfile::TempDir,
+}
+
+pub struct Outcome {
+    pub status: Option<i32>,
+    pub end: Option<GuestEnd>,
+    pub output: String,
+}
+
+impl Jail {
+    pub fn launch(user: User) -> Self {
+        Self::launch_with(user, &[])
+    }
+
+    /// Starts bubblewrap with the guest as its first process; nothing has been said to it yet.
+    pub fn launch_with(user: User, more: &[&str]) -> Self {
+        let (ours, theirs) = belljar_sys::fds::stream_pair().unwrap();
+        let program = guest_for_everyone();
+        let number = theirs.as_raw_fd().to_string();
+        let mut command = match user {
+            User::Own => Command::new("bwrap"),
+            User::Ordinary => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid=4242", "--regid=4242", "--clear-groups", "bwrap"]);
+                command
+            }
+        };
+        command.args(["--unshare-all", "--as-pid-1", "--cap-drop", "ALL"]);
+        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]);
+        command.arg("--ro-bind").arg(program.path()).arg("/tmp/.belljar").args(more);
+        command.args(["--", "/tmp/.belljar/belljar-guest", "init", "--control", &number]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let bwrap = command.keeps(vec![theirs]).spawn().unwrap();
+        // The closure of the command holds the guest's end until here; then only the guest has it.
+        drop(command);
+        Jail { bwrap, control: Some(ours), _program: program }
+    }
+
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_ref().unwrap().as_fd()
+    }
+
+    pub fn send(&self, spec: &GuestSpec) {
+        message::send(self.control(), &spec.to_bytes().unwrap(), &[]).unwrap();
+    }
+
+    pub fn order(&self, order: GuestOrder) {
+        message::send(self.control(), &order.to_bytes().unwrap(), &[]).unwrap();
+    }
+
+    pub fn receive(&self) -> Result<(GuestReport, Vec<OwnedFd>), MessageError> {
+        let within = Some(Duration::from_secs(20));
+        let bounds = Bounds { bytes: GUEST_REPORT_MAX, descriptors: 16, within };
+        let received = message::receive(self.control(), bounds)?;
+        Ok((GuestReport::from_bytes(&received.body).unwrap(), received.descriptors))
+    }
+
+    /// Up to and with `Started`; gives the listeners.
+    pub fn start(&self, spec: &GuestSpec) -> Vec<OwnedFd> {
+        self.send(spec);
+        let (report, listeners) = self.receive().unwrap();
+        assert!(matches!(report, GuestReport::Listening { .. }), "{report:?}");
+        let (report, _) = self.receive().unwrap();
+        assert!(matches!(report, GuestReport::Sealed { .. }), "{report:?}");
+        self.order(GuestOrder::Start);
+        let (report, _) = self.receive().unwrap();
+        assert!(matches!(report, GuestReport::Started { .. }), "{report:?}");
+        listeners
+    }
+
+    /// Reads one line of the command's output.
+    pub fn line(&mut self) -> String {
+        let pipe = self.bwrap.stdout.as_mut().unwrap();
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\n") && pipe.read(&mut byte).unwrap() == 1 {
+            line.extend(byte);
+        }
+        String::from_utf8(line).unwrap().trim_end().to_owned()
+    }
+
+    /// Waits for the end of the command and of the sandbox.
+    pub fn finish(mut self) -> Outcome {
+        let mut output = String::new();
+        let mut pipe = self.bwrap.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            pipe.read_to_string(&mut output).unwrap();
+            output
+        });
+        let end = match self.receive() {
+            Ok((GuestReport::Exited { end }, _)) => Some(end),
+            Ok((report, _)) => panic!("{report:?}"),
+            Err(MessageError::Closed) => None,
+            Err(error) => panic!("{error:?}"),
+        };
+        let status = self.bwrap.wait().unwrap();
+        Outcome { status: status.code(), end, output: reader.join().unwrap() }
+    }
+
+    pub fn run(user: User, spec: &GuestSpec) -> Outcome {
+        let jail = Jail::launch(user);
+        jail.start(spec);
+        jail.finish()
+    }
+}
+
+impl Drop for Jail {
+    fn drop(&mut self) {
+        self.control = None;
+        self.bwrap.wait().unwrap();
+    }
+}
+
+/// A copy that an ordinary user can read, wherever the build directory is.
+fn guest_for_everyone() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar-guest"), directory.path().join("belljar-guest")).unwrap();
+    directory
+}
+
+/// The processes of this machine whose command line contains the mark.
+pub fn processes_with(mark: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(mark))
+        .collect()
+}
+
+/// Waits until there are as many as wanted (at least one, or none), at most this long.
+pub fn wait_for_processes(mark: &str, wanted: bool, within: Duration) -> Result<Duration, Vec<String>> {
+    let start = Instant::now();
+    loop {
+        let found = processes_with(mark);
+        if found.is_empty() != wanted {
+            return Ok(start.elapsed());
+        }
+        if start.elapsed() > within {
+            return Err(found);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A number of seconds that no other test sleeps, to find the sleeper by.
+pub fn mark(test: u32) -> String {
+    format!("{}{test}", 700_000_000 + std::process::id())
+}

@@ -1,0 +1,259 @@
+//! Control groups: a leaf with limits around one run.
+//!
+//! A leaf is one directory in version 2, and one for each controller in version 1. On a hybrid machine it also has
+//! a directory in the version 2 tree, where a group can be killed at once even when its limits are elsewhere.
+//! Nothing is taken on trust: what was written is read back, and a limit that does not hold is an error.
+
+mod hierarchy;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+pub use hierarchy::{Controller, Hierarchy, Mode, Unified};
+use tree::Directory;
+
+/// Why a leaf could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// `/proc` does not say.
+    #[error("cannot find out where control groups are mounted")]
+    Detect(#[source] std::io::Error),
+    /// A limit was asked for that nothing here can hold.
+    #[error("no `{}` controller can be used for a group of our own", controller.name())]
+    NoController {
+        /// The controller.
+        controller: Controller,
+    },
+    /// The name would leave the directory.
+    #[error("`{name}` cannot be the name of a control group")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The directory was not made.
+    #[error("cannot make the control group {}", path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A file was not written.
+    #[error("cannot write `{value}` to {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What was to be written.
+        value: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A file was not read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The kernel took a limit and holds another.
+    #[error("{} holds `{held}` instead of `{asked}`", path.display())]
+    NotHeld {
+        /// The file.
+        path: PathBuf,
+        /// What was written.
+        asked: String,
+        /// What was read back.
+        held: String,
+    },
+    /// Processes were left when the time was over.
+    #[error("processes of the control group {} outlived SIGKILL", path.display())]
+    Survivors {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// A limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// None is set.
+    Unlimited,
+    /// At most this many.
+    AtMost(u64),
+}
+
+/// The limits of a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Limit,
+    /// Bytes of swap on top of it.
+    pub swap: Limit,
+    /// Processes and threads.
+    pub pids: Limit,
+    /// Hundredths of one processor: 150 is one and a half.
+    pub cpu_percent: Limit,
+}
+
+impl Limits {
+    /// No limit at all.
+    pub const NONE: Limits = Limits {
+        memory: Limit::Unlimited,
+        swap: Limit::Unlimited,
+        pids: Limit::Unlimited,
+        cpu_percent: Limit::Unlimited,
+    };
+
+    fn controllers(&self) -> Vec<Controller> {
+        let Limits { memory, swap, pids, cpu_percent } = *self;
+        let asked = [
+            (Controller::Memory, memory != Limit::Unlimited || swap != Limit::Unlimited),
+            (Controller::Pids, pids != Limit::Unlimited),
+            (Controller::Cpu, cpu_percent != Limit::Unlimited),
+        ];
+        asked.into_iter().filter(|(_, asked)| *asked).map(|(controller, _)| controller).collect()
+    }
+}
+
+/// A group of our own. Dropping it kills what is in it and removes it.
+#[derive(Debug)]
+pub struct Leaf {
+    directories: Vec<Directory>,
+}
+
+impl Leaf {
+    /// Makes a leaf below the groups of this process and sets the limits.
+    ///
+    /// # Errors
+    /// Fails if a limit has no controller, the directory cannot be made, or a limit does not hold.
+    pub fn create(name: &str, limits: &Limits) -> Result<Self, CgroupError> {
+        let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
+        Self::create_in(&hierarchy, name, limits)
+    }
+
+    /// As [`Leaf::create`], in a hierarchy that is known.
+    ///
+    /// # Errors
+    /// As [`Leaf::create`].
+    pub fn create_in(hierarchy: &Hierarchy, name: &str, limits: &Limits) -> Result<Self, CgroupError> {
+        if name.is_empty() || name.starts_with('.') || name.contains('/') {
+            return Err(CgroupError::Name { name: name.to_owned() });
+        }
+        // Filled one by one, so that an error on the way removes what was made.
+        let mut leaf = Leaf { directories: Vec::new() };
+        for place in tree::places(hierarchy, &limits.controllers())? {
+            leaf.directories.push(place.create(name)?);
+        }
+        for directory in &leaf.directories {
+            directory.limit(limits)?;
+        }
+        Ok(leaf)
+    }
+
+    /// The leaves of earlier runs whose names begin with `prefix`, so that they can be killed and removed.
+    ///
+    /// # Errors
+    /// Fails without `/proc`.
+    pub fn existing(prefix: &str) -> Result<Vec<(String, Self)>, CgroupError> {
+        let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
+        let mut found = std::collections::BTreeMap::<String, Leaf>::new();
+        for (name, directory) in tree::find(&hierarchy, prefix) {
+            found.entry(name).or_insert_with(|| Leaf { directories: Vec::new() }).directories.push(directory);
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Moves a process into the leaf; its future children are born there.
+    ///
+    /// # Errors
+    /// Fails if the process is gone, or moving it needs a right over the group it is in.
+    pub fn add(&self, pid: Pid) -> Result<(), CgroupError> {
+        self.directories.iter().try_for_each(|directory| directory.add(pid))
+    }
+
+    /// The limits as the kernel holds them.
+    ///
+    /// # Errors
+    /// Fails if a file of the leaf cannot be read.
+    pub fn limits(&self) -> Result<Limits, CgroupError> {
+        let mut limits = Limits::NONE;
+        self.directories.iter().try_for_each(|directory| directory.read_limits(&mut limits))?;
+        Ok(limits)
+    }
+
+    /// The processes in the leaf.
+    ///
+    /// # Errors
+    /// Fails if a file of the leaf cannot be read.
+    pub fn members(&self) -> Result<Vec<Pid>, CgroupError> {
+        let mut members = Vec::new();
+        for directory in &self.directories {
+            members.extend(directory.members()?);
+        }
+        members.sort_by_key(|pid| pid.as_raw_pid());
+        members.dedup();
+        Ok(members)
+    }
+
+    /// The directories of the leaf.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.directories.iter().map(Directory::path)
+    }
+
+    /// Ends every process in the leaf and waits, up to the deadline, until none is left.
+    ///
+    /// # Errors
+    /// Fails if processes are left when the time is over.
+    pub fn kill_all(&self, within: Duration) -> Result<(), CgroupError> {
+        let until = Instant::now() + within;
+        // A frozen group cannot fork away from the signals; a killed one need not be frozen.
+        if !self.directories.iter().any(Directory::kill_at_once) {
+            self.directories.iter().for_each(|directory| directory.freeze(true));
+        }
+        loop {
+            let members = self.members()?;
+            let Some(_) = members.first() else { break };
+            if Instant::now() > until {
+                let path = self.paths().next().map(Path::to_owned).unwrap_or_default();
+                return Err(CgroupError::Survivors { path });
+            }
+            for pid in members {
+                // One that has ended in the meantime is what we want.
+                rustix::process::kill_process(pid, Signal::KILL).ok();
+            }
+            self.directories.iter().for_each(|directory| directory.freeze(false));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Kills what is left and removes the directories, and says if that failed; [`Drop`] cannot.
+    ///
+    /// # Errors
+    /// Fails if a process or a directory is left.
+    pub fn remove(mut self) -> Result<(), CgroupError> {
+        self.remove_now()
+    }
+
+    fn remove_now(&mut self) -> Result<(), CgroupError> {
+        self.kill_all(Duration::from_secs(2))?;
+        for directory in std::mem::take(&mut self.directories) {
+            directory.remove()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Leaf {
+    fn drop(&mut self) {
+        // `remove` reports; a sweep finds by name what is left here.
+        self.remove_now().ok();
+    }
+}

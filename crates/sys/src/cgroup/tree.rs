@@ -1,0 +1,277 @@
+//! Directories of the group trees: the files of version 1 and version 2 behind the same verbs.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use super::{CgroupError, Controller, Hierarchy, Limit, Limits};
+
+/// The period in which a processor quota counts.
+const PERIOD_MICROSECONDS: u64 = 100_000;
+
+/// Where a directory of a leaf can be made.
+#[derive(Debug)]
+pub(super) struct Place {
+    parent: PathBuf,
+    version: Version,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Version {
+    V1(Controller),
+    /// With the controllers that hold limits in it.
+    V2(Vec<Controller>),
+}
+
+/// One directory of a leaf.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    version: Version,
+}
+
+/// Where the directories of a leaf with these controllers go.
+pub(super) fn places(hierarchy: &Hierarchy, needed: &[Controller]) -> Result<Vec<Place>, CgroupError> {
+    let (in_v1, in_v2): (Vec<_>, Vec<_>) =
+        needed.iter().copied().partition(|controller| hierarchy.v1.contains_key(controller));
+    let freezer = Controller::Freezer;
+    let in_v1 = in_v1.into_iter().chain(hierarchy.v1.contains_key(&freezer).then_some(freezer));
+    let mut places: Vec<_> = in_v1
+        .filter_map(|controller| {
+            let parent = hierarchy.v1.get(&controller)?.clone();
+            Some(Place { parent, version: Version::V1(controller) })
+        })
+        .collect();
+    match v2_parent(hierarchy, &in_v2) {
+        Some(parent) => places.push(Place { parent, version: Version::V2(in_v2) }),
+        None => {
+            if let Some(controller) = in_v2.first() {
+                return Err(CgroupError::NoController { controller: *controller });
+            }
+        }
+    }
+    Ok(places)
+}
+
+/// The nearest group at or above ours that gives its children the controllers. Ours usually cannot: a group with
+/// processes in it may not hand on controllers, except the top.
+fn v2_parent(hierarchy: &Hierarchy, needed: &[Controller]) -> Option<PathBuf> {
+    let unified = hierarchy.v2.as_ref()?;
+    let groups = unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount));
+    groups.map(Path::to_owned).find(|group| {
+        let control = group.join("cgroup.subtree_control");
+        needed.iter().all(|controller| {
+            let given = || words(&control).iter().any(|word| word == controller.name());
+            given() || (std::fs::write(&control, format!("+{}", controller.name())).is_ok() && given())
+        })
+    })
+}
+
+fn words(file: &Path) -> Vec<String> {
+    // A file that cannot be read names no controller.
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Directories below the groups of this process, or above it in version 2, whose names begin with `prefix`.
+pub(super) fn find(hierarchy: &Hierarchy, prefix: &str) -> Vec<(String, Directory)> {
+    let v1 = hierarchy.v1.iter().map(|(controller, parent)| (parent.clone(), Version::V1(*controller)));
+    let v2 = hierarchy.v2.iter().flat_map(|unified| {
+        let groups = unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount));
+        groups.map(|group| (group.to_owned(), Version::V2(Vec::new())))
+    });
+    let mut found = Vec::new();
+    for (parent, version) in v1.chain(v2) {
+        // A group that cannot be listed holds none of ours.
+        for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(prefix) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                found.push((name, Directory { path: entry.path(), version: version.clone() }));
+            }
+        }
+    }
+    found
+}
+
+impl Place {
+    pub(super) fn create(self, name: &str) -> Result<Directory, CgroupError> {
+        let path = self.parent.join(name);
+        std::fs::create_dir(&path).map_err(|cause| CgroupError::Create { path: path.clone(), cause })?;
+        Ok(Directory { path, version: self.version })
+    }
+}
+
+impl Directory {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+        for (file, value) in self.settings(limits) {
+            self.write(file, &value)?;
+            let held = self.read(file)?;
+            if held != value {
+                let path = self.path.join(file);
+                return Err(CgroupError::NotHeld { path, asked: value, held });
+            }
+        }
+        Ok(())
+    }
+
+    /// The files to write, in order.
+    fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
+        let Limits { memory, swap, pids, cpu_percent } = *limits;
+        let mut settings = Vec::new();
+        let mut set = |file, limit: Limit, value: fn(u64) -> String| {
+            if let Limit::AtMost(bound) = limit {
+                settings.push((file, value(bound)));
+            }
+        };
+        match &self.version {
+            Version::V1(Controller::Memory) => {
+                set("memory.limit_in_bytes", memory, pages);
+                set("memory.memsw.limit_in_bytes", with_swap(memory, swap), pages);
+            }
+            Version::V1(Controller::Pids) => set("pids.max", pids, |bound| bound.to_string()),
+            Version::V1(Controller::Cpu) => {
+                set("cpu.cfs_period_us", cpu_percent, |_| PERIOD_MICROSECONDS.to_string());
+                set("cpu.cfs_quota_us", cpu_percent, |bound| quota(bound).to_string());
+            }
+            Version::V1(Controller::Freezer) => {}
+            Version::V2(controllers) if controllers.is_empty() => {}
+            Version::V2(_) => {
+                set("memory.max", memory, pages);
+                set("memory.swap.max", swap, pages);
+                set("pids.max", pids, |bound| bound.to_string());
+                set("cpu.max", cpu_percent, |bound| format!("{} {PERIOD_MICROSECONDS}", quota(bound)));
+            }
+        }
+        settings
+    }
+
+    pub(super) fn read_limits(&self, limits: &mut Limits) -> Result<(), CgroupError> {
+        let bytes = |file| self.read(file).map(|text| bound(&text));
+        match &self.version {
+            Version::V1(Controller::Memory) => {
+                limits.memory = bytes("memory.limit_in_bytes")?;
+                if self.path.join("memory.memsw.limit_in_bytes").exists() {
+                    limits.swap = without_memory(bytes("memory.memsw.limit_in_bytes")?, limits.memory);
+                }
+            }
+            Version::V1(Controller::Pids) => limits.pids = bytes("pids.max")?,
+            Version::V1(Controller::Cpu) => limits.cpu_percent = percent(&self.read("cpu.cfs_quota_us")?),
+            Version::V1(Controller::Freezer) => {}
+            Version::V2(controllers) => {
+                for controller in controllers {
+                    match controller {
+                        Controller::Memory => {
+                            limits.memory = bytes("memory.max")?;
+                            limits.swap = bytes("memory.swap.max")?;
+                        }
+                        Controller::Pids => limits.pids = bytes("pids.max")?,
+                        Controller::Cpu => limits.cpu_percent = percent(&self.read("cpu.max")?),
+                        Controller::Freezer => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&self, pid: Pid) -> Result<(), CgroupError> {
+        self.write("cgroup.procs", &pid.as_raw_pid().to_string())
+    }
+
+    pub(super) fn members(&self) -> Result<Vec<Pid>, CgroupError> {
+        let text = self.read("cgroup.procs")?;
+        Ok(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect())
+    }
+
+    /// Whether the kernel killed the group in one act (version 2 since Linux 5.14).
+    pub(super) fn kill_at_once(&self) -> bool {
+        matches!(self.version, Version::V2(_)) && self.write("cgroup.kill", "1").is_ok()
+    }
+
+    /// Stops or continues the group, where that is possible; killing goes on without it.
+    pub(super) fn freeze(&self, frozen: bool) {
+        let written = match self.version {
+            Version::V1(Controller::Freezer) => {
+                self.write("freezer.state", if frozen { "FROZEN" } else { "THAWED" })
+            }
+            Version::V1(_) => Ok(()),
+            Version::V2(_) => self.write("cgroup.freeze", if frozen { "1" } else { "0" }),
+        };
+        drop(written);
+    }
+
+    /// The kernel may hold an emptied group for a moment (`EBUSY`) while the last process is taken apart.
+    pub(super) fn remove(&self) -> Result<(), CgroupError> {
+        let until = Instant::now() + Duration::from_secs(2);
+        loop {
+            match std::fs::remove_dir(&self.path) {
+                Ok(()) => return Ok(()),
+                Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                Err(_busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                Err(cause) => return Err(CgroupError::Create { path: self.path.clone(), cause }),
+            }
+        }
+    }
+
+    fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {
+        let path = self.path.join(file);
+        std::fs::write(&path, value).map_err(|cause| CgroupError::Write {
+            path,
+            value: value.to_owned(),
+            cause,
+        })
+    }
+
+    fn read(&self, file: &str) -> Result<String, CgroupError> {
+        let path = self.path.join(file);
+        let text = std::fs::read_to_string(&path).map_err(|cause| CgroupError::Read { path, cause })?;
+        Ok(text.trim_end().to_owned())
+    }
+}
+
+/// The kernel counts in pages and would round down without a word.
+fn pages(bytes: u64) -> String {
+    const PAGE: u64 = 4096;
+    (bytes / PAGE * PAGE).to_string()
+}
+
+fn quota(percent: u64) -> u64 {
+    percent.saturating_mul(PERIOD_MICROSECONDS) / 100
+}
+
+/// Version 1 limits memory and swap together.
+fn with_swap(memory: Limit, swap: Limit) -> Limit {
+    match (memory, swap) {
+        (Limit::AtMost(memory), Limit::AtMost(swap)) => Limit::AtMost(memory.saturating_add(swap)),
+        (Limit::Unlimited, _) | (_, Limit::Unlimited) => Limit::Unlimited,
+    }
+}
+
+fn without_memory(both: Limit, memory: Limit) -> Limit {
+    match (both, memory) {
+        (Limit::AtMost(both), Limit::AtMost(memory)) => Limit::AtMost(both.saturating_sub(memory)),
+        (Limit::Unlimited, _) | (_, Limit::Unlimited) => Limit::Unlimited,
+    }
+}
+
+/// `max`, `-1` and the largest number of pages all mean that there is no limit.
+fn bound(text: &str) -> Limit {
+    const NO_LIMIT_SINCE: u64 = i64::MAX as u64 / 4096 * 4096;
+    match text.parse() {
+        Ok(bound) if bound < NO_LIMIT_SINCE => Limit::AtMost(bound),
+        Ok(_) | Err(_) => Limit::Unlimited,
+    }
+}
+
+/// `quota` or `quota period`.
+fn percent(text: &str) -> Limit {
+    let mut numbers = text.split(' ').map(str::parse::<u64>);
+    let Some(Ok(quota)) = numbers.next() else { return Limit::Unlimited };
+    let period = numbers.next().and_then(Result::ok).unwrap_or(PERIOD_MICROSECONDS);
+    Limit::AtMost(quota.saturating_mul(100) / period.max(1))
+}

@@ -1,0 +1,165 @@
+//! Landlock as a further wall behind the mounts: file rules by root, and scopes for signals and abstract sockets.
+//!
+//! Best effort above ABI 3 (Linux 6.2): what the kernel offers is used, and what was really enforced is returned,
+//! to be reported. A path that cannot be opened is an error; it is never left out quietly.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+/// Why the rules could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum LandlockError {
+    /// A root of the rules cannot be opened.
+    #[error("cannot open {} for a Landlock rule", path.display())]
+    Open {
+        /// The root.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: landlock::PathFdError,
+    },
+    /// A rule was refused.
+    #[error("cannot add {} to the Landlock rules", path.display())]
+    Rule {
+        /// The root.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: RulesetError,
+    },
+    /// The ruleset was refused.
+    #[error("cannot make a Landlock ruleset")]
+    Create(#[source] RulesetError),
+    /// The ruleset was made but not applied.
+    #[error("cannot apply the Landlock rules")]
+    Restrict(#[source] RulesetError),
+}
+
+/// Which files are reachable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileRules {
+    /// Landlock adds nothing to the mounts.
+    AsMounted,
+    /// Everything outside these roots is closed.
+    Roots {
+        /// Readable and executable.
+        read_only: Vec<PathBuf>,
+        /// Everything, device controls included.
+        read_write: Vec<PathBuf>,
+    },
+}
+
+/// What the kernel holds from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enforced {
+    /// The ABI of the kernel; 0 where it has no Landlock.
+    pub abi: u32,
+    /// File rules.
+    pub files: Wall,
+    /// No signals to processes outside.
+    pub signals: Wall,
+    /// No connection to abstract sockets opened outside.
+    pub abstract_sockets: Wall,
+}
+
+/// The state of one wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wall {
+    /// It stands.
+    Standing,
+    /// It was not asked for.
+    NotAsked,
+    /// The kernel does not have it.
+    Missing,
+}
+
+/// The newest ABI this was written for.
+const NEWEST: ABI = ABI::V6;
+const FILES_SINCE: u32 = 3;
+const SCOPES_SINCE: u32 = 6;
+
+/// Confines the calling thread and its future children. Sets no-new-privileges as a side effect.
+///
+/// # Errors
+/// Fails if a root cannot be opened or the kernel has Landlock and refuses. A kernel without it is no error: the
+/// answer says [`Wall::Missing`].
+pub fn restrict(rules: &FileRules) -> Result<Enforced, LandlockError> {
+    let abi = kernel_abi();
+    if abi == 0 {
+        return Ok(enforced(0, rules));
+    }
+    let created = apply_roots(ruleset(abi, rules)?, rules)?;
+    let status = created.restrict_self().map_err(LandlockError::Restrict)?;
+    // Where nothing was asked that this kernel knows, the ruleset is empty and nothing stands.
+    let abi = if status.ruleset == RulesetStatus::NotEnforced { 0 } else { abi };
+    Ok(enforced(abi, rules))
+}
+
+/// The ABI of the running kernel, 0 where Landlock is absent or switched off.
+#[must_use]
+pub fn kernel_abi() -> u32 {
+    const VERSION: u32 = 1;
+    // SAFETY: with a null attribute, size zero and this flag the kernel only answers with its version.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    crate::raw::check(answer).map_or(0, |version| u32::try_from(version).unwrap_or(0))
+}
+
+fn ruleset(abi: u32, rules: &FileRules) -> Result<RulesetCreated, LandlockError> {
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    if abi >= FILES_SINCE && matches!(rules, FileRules::Roots { .. }) {
+        ruleset = ruleset
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(ABI::V3))
+            .map_err(LandlockError::Create)?
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(NEWEST))
+            .map_err(LandlockError::Create)?;
+    }
+    ruleset
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)
+        .map_err(LandlockError::Create)?
+        .create()
+        .map_err(LandlockError::Create)
+}
+
+fn apply_roots(mut created: RulesetCreated, rules: &FileRules) -> Result<RulesetCreated, LandlockError> {
+    let FileRules::Roots { read_only, read_write } = rules else { return Ok(created) };
+    let read = AccessFs::from_read(NEWEST);
+    for (paths, access) in [(read_only, read), (read_write, AccessFs::from_all(NEWEST))] {
+        for path in paths {
+            created = add(created, path, access)?;
+        }
+    }
+    Ok(created)
+}
+
+fn add(
+    created: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, LandlockError> {
+    let opened = PathFd::new(path).map_err(|cause| LandlockError::Open { path: path.to_owned(), cause })?;
+    // A file takes only the rights that make sense for a file.
+    let access = if is_directory(&opened) { access } else { access & AccessFs::from_file(NEWEST) };
+    created
+        .add_rule(PathBeneath::new(opened, access))
+        .map_err(|cause| LandlockError::Rule { path: path.to_owned(), cause })
+}
+
+fn is_directory(opened: &PathFd) -> bool {
+    rustix::fs::fstat(opened).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+fn enforced(abi: u32, rules: &FileRules) -> Enforced {
+    let since = |since| if abi >= since { Wall::Standing } else { Wall::Missing };
+    let files = match rules {
+        FileRules::AsMounted => Wall::NotAsked,
+        FileRules::Roots { .. } => since(FILES_SINCE),
+    };
+    Enforced { abi, files, signals: since(SCOPES_SINCE), abstract_sockets: since(SCOPES_SINCE) }
+}

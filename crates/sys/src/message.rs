@@ -1,0 +1,215 @@
+//! Framed messages with descriptors over a unix stream socket, bounded on both sides.
+//!
+//! A frame is four bytes of length (big endian) and as many bytes of body. Descriptors travel with the first
+//! byte of the frame.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+/// The most descriptors one frame can carry.
+pub const MAX_DESCRIPTORS: usize = 16;
+
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+const HEADER: usize = 4;
+
+/// Why a frame was not sent or received.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    /// The frame is longer than the receiver accepts.
+    #[error("a message of {length} bytes is longer than the limit of {limit}")]
+    TooLong {
+        /// As announced or given.
+        length: usize,
+        /// As agreed.
+        limit: usize,
+    },
+    /// More descriptors than agreed.
+    #[error("a message carries more than {limit} descriptors")]
+    TooManyDescriptors {
+        /// As agreed.
+        limit: usize,
+    },
+    /// The other side closed between frames.
+    #[error("the other side closed the socket")]
+    Closed,
+    /// The other side closed inside a frame.
+    #[error("the other side closed the socket in the middle of a message")]
+    CutOff,
+    /// The frame did not come in time.
+    #[error("no message came in time")]
+    TimedOut,
+    /// The socket failed on the way out.
+    #[error("cannot send a message")]
+    Send(#[source] Errno),
+    /// The socket failed on the way in.
+    #[error("cannot receive a message")]
+    Receive(#[source] Errno),
+}
+
+/// A frame as received.
+#[derive(Debug)]
+pub struct Received {
+    /// The body.
+    pub body: Vec<u8>,
+    /// The descriptors that came with it, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What a receiver is ready to take.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// The longest body.
+    pub bytes: usize,
+    /// The most descriptors, at most [`MAX_DESCRIPTORS`].
+    pub descriptors: usize,
+    /// How long the whole frame may take; `None` waits for as long as the other side lives.
+    pub within: Option<Duration>,
+}
+
+/// Sends one frame.
+///
+/// # Errors
+/// Fails if the other side is gone or the message carries too many descriptors.
+pub fn send(socket: BorrowedFd<'_>, body: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), MessageError> {
+    if descriptors.len() > MAX_DESCRIPTORS {
+        return Err(MessageError::TooManyDescriptors { limit: MAX_DESCRIPTORS });
+    }
+    let limit = u32::MAX as usize;
+    let length =
+        u32::try_from(body.len()).map_err(|_too_long| MessageError::TooLong { length: body.len(), limit })?;
+    let mut frame = Vec::with_capacity(HEADER + body.len());
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(body);
+    let mut rest = frame.as_slice();
+    let mut attached = descriptors;
+    while !rest.is_empty() {
+        match send_some(socket, rest, attached) {
+            Ok(sent) => {
+                rest = rest.get(sent..).unwrap_or_default();
+                attached = &[];
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, None).map_err(MessageError::Send)?,
+            Err(cause) => return Err(MessageError::Send(cause)),
+        }
+    }
+    Ok(())
+}
+
+fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
+}
+
+/// Receives one frame. Memory grows with the bytes that arrive, not with the length that was announced.
+///
+/// # Errors
+/// Fails if the frame breaks `bounds`, the other side closes, or time runs out.
+pub fn receive(socket: BorrowedFd<'_>, bounds: Bounds) -> Result<Received, MessageError> {
+    let mut reader = Reader {
+        socket,
+        until: bounds.within.map(|within| Instant::now() + within),
+        bounds,
+        taken: Vec::new(),
+    };
+    let mut header = [0; HEADER];
+    reader.fill(&mut header, MessageError::Closed)?;
+    let length = u32::from_be_bytes(header) as usize;
+    if length > bounds.bytes {
+        return Err(MessageError::TooLong { length, limit: bounds.bytes });
+    }
+    let mut body = Vec::new();
+    let mut chunk = [0; 16 * 1024];
+    while body.len() < length {
+        let want = (length - body.len()).min(chunk.len());
+        let part = chunk.get_mut(..want).unwrap_or_default();
+        reader.fill(part, MessageError::CutOff)?;
+        body.extend_from_slice(part);
+    }
+    Ok(Received { body, descriptors: reader.taken })
+}
+
+struct Reader<'socket> {
+    socket: BorrowedFd<'socket>,
+    until: Option<Instant>,
+    bounds: Bounds,
+    taken: Vec<OwnedFd>,
+}
+
+impl Reader<'_> {
+    fn fill(&mut self, part: &mut [u8], if_closed_first: MessageError) -> Result<(), MessageError> {
+        let mut filled = 0;
+        while filled < part.len() {
+            match self.some(part.get_mut(filled..).unwrap_or_default())? {
+                0 if filled == 0 => return Err(if_closed_first),
+                0 => return Err(MessageError::CutOff),
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    fn some(&mut self, part: &mut [u8]) -> Result<usize, MessageError> {
+        loop {
+            if self.until.is_some() {
+                wait(self.socket, PollFlags::IN, self.until).map_err(|cause| match cause {
+                    Errno::TIMEDOUT => MessageError::TimedOut,
+                    cause => MessageError::Receive(cause),
+                })?;
+            }
+            match self.once(part) {
+                Err(MessageError::Receive(Errno::INTR)) => {}
+                Err(MessageError::Receive(Errno::AGAIN)) => {
+                    wait(self.socket, PollFlags::IN, self.until).map_err(MessageError::Receive)?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn once(&mut self, part: &mut [u8]) -> Result<usize, MessageError> {
+        let mut space = [MaybeUninit::uninit(); SPACE];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(part)];
+        let answer = rustix::net::recvmsg(self.socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)
+            .map_err(MessageError::Receive)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.taken.extend(descriptors);
+            }
+        }
+        let cut = answer.flags.contains(ReturnFlags::CTRUNC);
+        if cut || self.taken.len() > self.bounds.descriptors {
+            return Err(MessageError::TooManyDescriptors { limit: self.bounds.descriptors });
+        }
+        Ok(answer.bytes)
+    }
+}
+
+/// Waits for readiness; `ETIMEDOUT` when the time is over.
+fn wait(socket: BorrowedFd<'_>, flags: PollFlags, until: Option<Instant>) -> Result<(), Errno> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left =
+            left.map(|left| Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
+        let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), flags)];
+        match rustix::event::poll(&mut polled, left.as_ref()) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+}

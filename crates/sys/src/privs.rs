@@ -1,0 +1,69 @@
+//! What a process may become: no-new-privileges, dumpable, death signal, reaper, name.
+
+use std::ffi::CStr;
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Signal};
+
+/// Why an attribute of the process could not be set.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set {attribute}")]
+pub struct PrivsError {
+    /// The attribute, in words.
+    pub attribute: &'static str,
+    /// The kernel's answer.
+    #[source]
+    pub cause: Errno,
+}
+
+fn named(attribute: &'static str) -> impl Fn(Errno) -> PrivsError {
+    move |cause| PrivsError { attribute, cause }
+}
+
+/// No `exec` of this process or its children will ever gain a privilege.
+///
+/// # Errors
+/// Only on a kernel older than 3.5.
+pub fn no_new_privs() -> Result<(), PrivsError> {
+    rustix::thread::set_no_new_privs(true).map_err(named("no-new-privileges"))
+}
+
+/// Whether no-new-privileges is set.
+///
+/// # Errors
+/// Only on a kernel older than 3.5.
+pub fn has_no_new_privs() -> Result<bool, PrivsError> {
+    rustix::thread::no_new_privs().map_err(named("no-new-privileges"))
+}
+
+/// Closes the process to `ptrace`, core dumps and `/proc/<pid>/{mem,fd,environ}` of its own user, until it `exec`s.
+///
+/// # Errors
+/// Never on a known kernel.
+pub fn not_dumpable() -> Result<(), PrivsError> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(named("dumpable"))
+}
+
+/// Asks for `signal` when the *thread* that forked this process ends.
+///
+/// # Errors
+/// Never with a valid signal.
+pub fn death_signal(signal: Signal) -> Result<(), PrivsError> {
+    rustix::process::set_parent_process_death_signal(Some(signal)).map_err(named("the parent death signal"))
+}
+
+/// Makes the process the parent of orphans below it.
+///
+/// # Errors
+/// Never on a known kernel.
+pub fn child_subreaper() -> Result<(), PrivsError> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(named("child subreaper"))
+}
+
+/// The name shown by `ps`; the kernel keeps 15 bytes.
+///
+/// # Errors
+/// Never: a longer name is cut.
+pub fn name(name: &CStr) -> Result<(), PrivsError> {
+    rustix::thread::set_name(name).map_err(named("the process name"))
+}

@@ -1,0 +1,272 @@
+//! Processes: preparing commands, signalling, reaping, and small forks.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
+
+/// Why a process could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// No descriptor for the process.
+    #[error("cannot open process {pid}")]
+    Open {
+        /// The process.
+        pid: i32,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+    /// The signal was not delivered.
+    #[error("cannot send signal {signal} to {target}")]
+    Signal {
+        /// The number of the signal.
+        signal: i32,
+        /// Whom it was meant for.
+        target: String,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+    /// Waiting failed.
+    #[error("cannot wait for a child")]
+    Wait(#[source] Errno),
+    /// No child could be forked.
+    #[error("cannot fork")]
+    Fork(#[source] Errno),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Killed(i32),
+}
+
+/// What waiting for any child brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaped {
+    /// This child ended and is gone.
+    Child(Pid, Ended),
+    /// There are children, and all of them live.
+    NoneEnded,
+    /// There is no child.
+    NoChildren,
+}
+
+/// Reaps one child that has ended, without waiting for it.
+///
+/// # Errors
+/// Never on a known kernel.
+pub fn reap_any() -> Result<Reaped, ProcessError> {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(None) => return Ok(Reaped::NoneEnded),
+            Ok(Some((pid, status))) => {
+                if let Some(ended) = ended(status) {
+                    return Ok(Reaped::Child(pid, ended));
+                }
+            }
+            Err(Errno::CHILD) => return Ok(Reaped::NoChildren),
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(ProcessError::Wait(cause)),
+        }
+    }
+}
+
+/// Waits until this child has ended.
+///
+/// # Errors
+/// Fails if it is not a child of this process.
+pub fn wait_for(pid: Pid) -> Result<Ended, ProcessError> {
+    loop {
+        match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
+            Ok(Some((_, status))) => {
+                if let Some(ended) = ended(status) {
+                    return Ok(ended);
+                }
+            }
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(cause) => return Err(ProcessError::Wait(cause)),
+        }
+    }
+}
+
+fn ended(status: WaitStatus) -> Option<Ended> {
+    status.exit_status().map(Ended::Exited).or_else(|| status.terminating_signal().map(Ended::Killed))
+}
+
+/// A descriptor for the process, which stays its own even when the number is given to another.
+///
+/// # Errors
+/// Fails if there is no such process.
+pub fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
+    rustix::process::pidfd_open(pid, PidfdFlags::empty())
+        .map_err(|cause| ProcessError::Open { pid: pid.as_raw_pid(), cause })
+}
+
+/// Sends a signal by descriptor.
+///
+/// # Errors
+/// Fails if the process has ended.
+pub fn signal_open(process: BorrowedFd<'_>, signal: Signal) -> Result<(), ProcessError> {
+    rustix::process::pidfd_send_signal(process, signal).map_err(|cause| ProcessError::Signal {
+        signal: signal.as_raw(),
+        target: "the opened process".to_owned(),
+        cause,
+    })
+}
+
+/// Whom a signal is meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// One process.
+    Process(Pid),
+    /// A process group, by its leader.
+    Group(Pid),
+    /// Every process the caller may signal, but itself. In the first process of a pid namespace: all others.
+    Everyone,
+}
+
+/// Sends a signal by number, which may be a real-time one.
+///
+/// # Errors
+/// `ESRCH` if there is nobody to send it to.
+pub fn signal(target: Target, signal: i32) -> Result<(), ProcessError> {
+    let (number, words) = match target {
+        Target::Process(pid) => (pid.as_raw_pid(), format!("process {}", pid.as_raw_pid())),
+        Target::Group(pid) => (-pid.as_raw_pid(), format!("process group {}", pid.as_raw_pid())),
+        Target::Everyone => (-1, "every process".to_owned()),
+    };
+    // SAFETY: `kill` takes two integers; a `Pid` is never 0, so the caller's own group is not meant by accident.
+    let answer = unsafe { libc::kill(number, signal) };
+    crate::raw::check(answer.into()).map(drop).map_err(|cause| ProcessError::Signal {
+        signal,
+        target: words,
+        cause,
+    })
+}
+
+/// Runs `work` in a forked child and waits for it; the child exits with the status that `work` returns.
+///
+/// In a program with threads `work` must keep to system calls: a lock held by another thread stays locked.
+///
+/// # Errors
+/// Fails if no child could be forked.
+pub fn in_child(work: impl FnOnce() -> u8) -> Result<Ended, ProcessError> {
+    match fork().map_err(ProcessError::Fork)? {
+        Some(child) => wait_for(child),
+        None => exit_now(work().into()),
+    }
+}
+
+/// `None` in the child.
+pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
+    // SAFETY: the callers in this crate keep to async-signal-safe calls in the child until it executes or exits.
+    let answer = unsafe { libc::fork() };
+    crate::raw::check(answer.into()).map(|pid| Pid::from_raw(pid as i32))
+}
+
+/// Ends the process without running destructors or flushing buffers that belong to the parent.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: `_exit` takes an integer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Steps that a [`Command`] takes in its child, in the order in which they were asked for.
+pub trait Prepare {
+    /// The child leads a session of its own, without a terminal.
+    fn own_session(&mut self) -> &mut Self;
+    /// The child's standard input becomes the terminal of its session. Needs [`Prepare::own_session`] before it.
+    fn stdin_is_terminal(&mut self) -> &mut Self;
+    /// The child is killed when the *thread* that spawned it ends. Spawn from a thread that lives.
+    fn dies_with_spawner(&mut self) -> &mut Self;
+    /// The child gets these descriptors under the numbers they have here.
+    fn keeps(&mut self, descriptors: Vec<OwnedFd>) -> &mut Self;
+    /// The child gets these descriptors, each at the given number.
+    ///
+    /// # Errors
+    /// Fails if descriptors are used up.
+    fn inherits(&mut self, descriptors: Vec<(OwnedFd, RawFd)>) -> Result<&mut Self, Errno>;
+}
+
+impl Prepare for Command {
+    fn own_session(&mut self) -> &mut Self {
+        // SAFETY: the closure makes one system call and allocates nothing.
+        unsafe { self.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) }
+    }
+
+    fn stdin_is_terminal(&mut self) -> &mut Self {
+        // SAFETY: the closure makes one system call and allocates nothing.
+        unsafe { self.pre_exec(|| Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)) }
+    }
+
+    fn dies_with_spawner(&mut self) -> &mut Self {
+        let spawner = rustix::process::getpid();
+        // SAFETY: the closure makes two system calls and allocates nothing.
+        unsafe { self.pre_exec(move || Ok(die_with(spawner)?)) }
+    }
+
+    fn keeps(&mut self, descriptors: Vec<OwnedFd>) -> &mut Self {
+        let keep = move || {
+            for descriptor in &descriptors {
+                rustix::io::fcntl_setfd(descriptor, FdFlags::empty())?;
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes system calls on descriptors that it owns, and allocates nothing.
+        unsafe { self.pre_exec(keep) }
+    }
+
+    fn inherits(&mut self, descriptors: Vec<(OwnedFd, RawFd)>) -> Result<&mut Self, Errno> {
+        let placed = lift(descriptors)?;
+        let place = move || {
+            for Placed { lifted, target, _reserved } in &placed {
+                duplicate(lifted.as_fd(), *target)?;
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes system calls on descriptors that it owns, and allocates nothing.
+        Ok(unsafe { self.pre_exec(place) })
+    }
+}
+
+fn die_with(spawner: Pid) -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The spawner may have ended before the call above; then nobody would send the signal.
+    if rustix::process::getppid() == Some(spawner) { Ok(()) } else { Err(Errno::SRCH) }
+}
+
+/// A descriptor on its way to a number in the child.
+struct Placed {
+    /// A copy above all targets, so that no target overwrites a source that is still to come.
+    lifted: OwnedFd,
+    target: RawFd,
+    /// Holds the target's number in the parent, where it is free: otherwise the pipe that `Command` opens for
+    /// itself could get it, and the copy in the child would destroy that pipe.
+    _reserved: Option<OwnedFd>,
+}
+
+fn lift(descriptors: Vec<(OwnedFd, RawFd)>) -> Result<Vec<Placed>, Errno> {
+    let above = descriptors.iter().map(|(_, target)| *target).max().unwrap_or(2) + 1;
+    let mut placed = Vec::new();
+    for (source, target) in descriptors {
+        let lifted = rustix::io::fcntl_dupfd_cloexec(&source, above)?;
+        let reserved = rustix::io::fcntl_dupfd_cloexec(&source, target)?;
+        let reserved = Some(reserved).filter(|reserved| reserved.as_raw_fd() == target);
+        placed.push(Placed { lifted, target, _reserved: reserved });
+    }
+    Ok(placed)
+}
+
+/// Makes `target` a copy of `source` that survives `exec`.
+pub(crate) fn duplicate(source: BorrowedFd<'_>, target: RawFd) -> Result<(), Errno> {
+    // SAFETY: `dup2` takes integers. It runs in a child that is about to execute, so no value of this program
+    // will use what was open at `target`.
+    let answer = unsafe { libc::dup2(source.as_raw_fd(), target) };
+    crate::raw::check(answer.into()).map(drop)
+}

@@ -1,0 +1,192 @@
+//! Starting a program with every step in our hands, so that a failure names the step.
+//!
+//! `std::process::Command` does not tell a failed preparation from a failed `exec`, and lets the C library run a
+//! file without a header through a shell. Between `fork` and `exec` nothing here allocates.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Resource, Rlimit};
+
+use crate::process::{duplicate, exit_now, fork};
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Program<'request> {
+    /// The file to execute; no search.
+    pub file: &'request CStr,
+    /// The arguments, the name first.
+    pub arguments: &'request [CString],
+    /// `NAME=value`, the whole environment.
+    pub environment: &'request [CString],
+    /// Where it starts.
+    pub directory: &'request CStr,
+    /// Standard input, output and error.
+    pub stdio: [Stream<'request>; 3],
+    /// What the terminal of its session is.
+    pub terminal: Terminal,
+    /// Soft and hard limits.
+    pub limits: &'request [(Resource, Rlimit)],
+    /// The mask for new files.
+    pub umask: u32,
+}
+
+/// One of the three standard streams.
+#[derive(Debug, Clone, Copy)]
+pub enum Stream<'request> {
+    /// As the spawning process has it.
+    Inherited,
+    /// This descriptor.
+    From(BorrowedFd<'request>),
+}
+
+/// What the terminal of the new session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Terminal {
+    /// None.
+    Absent,
+    /// Standard input, which must be a terminal that no session has.
+    Stdin,
+}
+
+/// The steps between `fork` and the first instruction of the program, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Signals back to their defaults.
+    Signals,
+    /// A session of its own.
+    Session,
+    /// Standard streams.
+    Streams,
+    /// The controlling terminal.
+    Terminal,
+    /// Resource limits.
+    Limits,
+    /// The working directory.
+    Directory,
+    /// The program itself.
+    Execute,
+}
+
+const STEPS: [Step; 7] = [
+    Step::Signals,
+    Step::Session,
+    Step::Streams,
+    Step::Terminal,
+    Step::Limits,
+    Step::Directory,
+    Step::Execute,
+];
+
+/// Why the program did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No pipe for the child's report.
+    #[error("cannot open a pipe to a new process")]
+    Pipe(#[source] Errno),
+    /// No child.
+    #[error("cannot fork")]
+    Fork(#[source] Errno),
+    /// A step in the child failed; the child is gone.
+    #[error("cannot start a program: step {step:?} failed")]
+    Child {
+        /// The step.
+        step: Step,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+}
+
+impl Program<'_> {
+    /// Starts the program as the leader of a new session and waits until it runs.
+    ///
+    /// # Errors
+    /// Names the step that failed.
+    pub fn spawn(&self) -> Result<Pid, SpawnError> {
+        let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
+        let arguments = pointers(self.arguments);
+        let environment = pointers(self.environment);
+        match fork().map_err(SpawnError::Fork)? {
+            None => self.become_program(&arguments, &environment, &theirs),
+            Some(child) => {
+                drop(theirs);
+                read_report(&ours, child)
+            }
+        }
+    }
+
+    fn become_program(&self, arguments: &Pointers, environment: &Pointers, report: &OwnedFd) -> ! {
+        let mut step = Step::Signals;
+        let cause = match self.prepare(&mut step) {
+            Ok(()) => {
+                step = Step::Execute;
+                execute(self.file, arguments, environment)
+            }
+            Err(cause) => cause,
+        };
+        let [a, b, c, d] = cause.raw_os_error().to_ne_bytes();
+        // If the parent is gone there is nobody to tell.
+        rustix::io::write(report, &[step as u8, a, b, c, d]).ok();
+        exit_now(127)
+    }
+
+    fn prepare(&self, step: &mut Step) -> Result<(), Errno> {
+        let Program { file: _, arguments: _, environment: _, directory, stdio, terminal, limits, umask } =
+            self;
+        crate::signal::reset_all().map_err(|_refused| Errno::INVAL)?;
+        *step = Step::Session;
+        rustix::process::setsid()?;
+        *step = Step::Streams;
+        for (target, stream) in (0..).zip(stdio) {
+            if let Stream::From(source) = stream {
+                duplicate(source.as_fd(), target)?;
+            }
+        }
+        *step = Step::Terminal;
+        if *terminal == Terminal::Stdin {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        }
+        *step = Step::Limits;
+        for (resource, limit) in *limits {
+            rustix::process::setrlimit(*resource, *limit)?;
+        }
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(*umask & 0o777));
+        *step = Step::Directory;
+        rustix::process::chdir(*directory)
+    }
+}
+
+struct Pointers(Vec<*const libc::c_char>);
+
+fn pointers(strings: &[CString]) -> Pointers {
+    Pointers(strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect())
+}
+
+fn execute(file: &CStr, arguments: &Pointers, environment: &Pointers) -> Errno {
+    // SAFETY: the file is NUL-terminated; both lists end with a null pointer and point at strings that outlive the
+    // call, because the request that owns them is borrowed.
+    unsafe { libc::execve(file.as_ptr(), arguments.0.as_ptr(), environment.0.as_ptr()) };
+    crate::raw::last_errno()
+}
+
+fn read_report(pipe: &OwnedFd, child: Pid) -> Result<Pid, SpawnError> {
+    let mut report = [0; 5];
+    let count = loop {
+        match rustix::io::read(pipe, &mut report) {
+            Err(Errno::INTR) => {}
+            answer => break answer.map_err(SpawnError::Pipe)?,
+        }
+    };
+    if count == 0 {
+        return Ok(child);
+    }
+    let [step, a, b, c, d] = report;
+    let step = STEPS.get(usize::from(step)).copied().unwrap_or(Step::Execute);
+    let cause = Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d]));
+    // The child is reaped here; its status says nothing that the report does not.
+    crate::process::wait_for(child).ok();
+    Err(SpawnError::Child { step, cause })
+}

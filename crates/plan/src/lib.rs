@@ -18,4 +18,5 @@ pub use decode::Place;
 pub use explain::{Origin, Reason, why};
 pub use facts::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};
+pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
 pub use manifest::{Layer, LayerText, Manifest, ManifestError, SIZE_LIMIT, json_schema, parse};

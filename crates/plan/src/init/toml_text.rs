@@ -1,7 +1,5 @@
 //! TOML written by hand: strings, keys and remarks that read back as what they were.
 
-use std::fmt::Write;
-
 /// `text` as a basic string on one line.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -46,11 +44,8 @@ fn push(out: &mut String, c: char) {
         '\t' => out.push_str("\\t"),
         '\r' => out.push_str("\\r"),
         _ if !is_hidden(c) => out.push(c),
-        _ => {
-            // Hidden characters are all within four digits. Writing to a string cannot fail.
-            let written = write!(out, "\\u{:04X}", u32::from(c));
-            debug_assert!(written.is_ok());
-        }
+        // Hidden characters all fit in four digits.
+        _ => out.push_str(&format!("\\u{:04X}", u32::from(c))),
     }
 }
 
@@ -74,7 +69,7 @@ pub(crate) fn quote_list<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> S
 
 /// A stranger's text as part of a comment: one line, bounded, nothing hidden.
 pub(crate) fn remark(text: &str) -> String {
-    const LIMIT: usize = 100;
+    const LIMIT: usize = 160;
     let visible: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     let visible = visible.trim();
     match visible.char_indices().nth(LIMIT) {
@@ -140,7 +135,7 @@ mod tests {
             "\"\"\"\nsay \"hi\"\nand \"\\\"\\\"\n\\\"\"\"\""
         );
         assert_eq!(remark(" a\nkey = 1\u{202e} "), "a key = 1");
-        assert_eq!(remark(&"x".repeat(200)).chars().count(), 101);
+        assert_eq!(remark(&"x".repeat(200)).chars().count(), 161);
     }
 
     #[test]

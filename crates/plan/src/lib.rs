@@ -4,6 +4,8 @@ mod compile;
 mod decode;
 mod explain;
 mod facts;
+mod import;
+mod init;
 mod manifest;
 mod skill;
 mod syntax;
@@ -15,4 +17,6 @@ pub use compile::{
 pub use decode::Place;
 pub use explain::{Origin, Reason, why};
 pub use facts::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
+pub use import::{ImportError, ImportText, Imported, import};
+pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
 pub use manifest::{Layer, LayerText, Manifest, ManifestError, SIZE_LIMIT, json_schema, parse};

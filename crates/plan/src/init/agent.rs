@@ -1,0 +1,166 @@
+//! The agent of a starting manifest: every key, grouped by the question it answers.
+
+use super::Shelf;
+use super::page::Page;
+use super::toml_text::{key, quote};
+use belljar_contract::HostName;
+
+pub(super) struct Parts<'a> {
+    pub name: String,
+    /// The families of the library, under the agent's key for each.
+    pub shelves: [(&'static str, Shelf); 3],
+    pub has_claude_md: bool,
+    pub markers: &'a [String],
+    pub remote: Option<HostName>,
+}
+
+pub(super) fn write(page: &mut Page, parts: &Parts<'_>) {
+    let Parts { name, shelves, has_claude_md, markers, remote } = parts;
+    let table = format!("agents.{}", key(name));
+    page.title(&format!("The agent `{name}`"));
+    page.blank();
+    page.line(&format!("[{table}]"));
+    character(page, *has_claude_md);
+    page.title("What it picks from the library");
+    for (family, shelf) in shelves {
+        page.explain(&format!("agents.{family}"));
+        picks(page, family, shelf);
+    }
+    freedom(page);
+    environment(page);
+    reach(page, markers, remote.as_ref());
+    limits(page);
+    page.title("What it has of this machine");
+    mounts(page, &table);
+    credentials(page, &table);
+    ssh(page, &table, remote.as_ref());
+}
+
+fn character(page: &mut Page, has_claude_md: bool) {
+    page.key("harness", "\"claude-code\"");
+    page.key("model", "\"claude-opus-4-8\"");
+    page.key("effort", "\"high\"");
+    if has_claude_md {
+        page.say("The project's own `CLAUDE.md` is read as it always is; a role comes on top of it.");
+    }
+    page.key("role", "\"roles/coder.md\"");
+    page.key("prompt", "\"Review the diff against main.\"");
+}
+
+fn picks(page: &mut Page, family: &str, shelf: &Shelf) {
+    page.line(&format!("{family} = ["));
+    for name in &shelf.live {
+        page.line(&format!("    {},", quote(name)));
+    }
+    for name in &shelf.shown {
+        page.line(&format!("    #{},", quote(name)));
+    }
+    page.line("]");
+}
+
+fn freedom(page: &mut Page) {
+    page.title("What it asks you about");
+    page.explain("agents.permissions.skip_prompts");
+    page.line("permissions.skip_prompts = true");
+    page.key("permissions.allow", "[\"Bash(git log *)\"]");
+    page.key("permissions.deny", "[\"Bash(rm -rf *)\"]");
+    page.title("Which tools it has");
+    page.key("tools.allow", "[\"Read\", \"Grep\", \"Edit\", \"Bash\"]");
+    page.key("tools.deny", "[\"WebSearch\"]");
+    page.title("Where it works");
+    page.key("home", "\"project\"");
+    page.key("workspace", "\"direct\"");
+    page.key("backend", "\"bwrap\"");
+}
+
+fn environment(page: &mut Page) {
+    page.title("Its environment");
+    page.explain("agents.env");
+    for (example, about) in [
+        ("env.LOG_LEVEL = \"debug\"", "as it stands here"),
+        ("env.REGION = \"${REGION}\"", "from your own environment"),
+        ("env.ZONE = { env = \"REGION\" }", "the same in the long form"),
+        ("env.DB_PASSWORD = \"?Database password\"", "asked at the terminal, never stored"),
+        ("env.LICENCE = { file = \"~/licence.txt\" }", "what a file of yours holds"),
+        (
+            "env.REVISION = { command = [\"git\", \"rev-parse\", \"HEAD\"] }",
+            "what a program on your side prints",
+        ),
+        ("env.PATTERN = { value = \"?*.txt\" }", "as it stands here, though it begins with `?`"),
+    ] {
+        page.example(&format!("{example}  # {about}"));
+    }
+}
+
+fn reach(page: &mut Page, markers: &[String], remote: Option<&HostName>) {
+    page.title("What it can reach");
+    page.explain("agents.egress.allow");
+    if !markers.is_empty() {
+        let some: Vec<&String> = markers.iter().take(8).collect();
+        page.say(&format!(
+            "Found here: {}. What the build downloads, it downloads from hosts in this list.",
+            crate::decode::list(&some)
+        ));
+    }
+    page.say("`belljar run --learn` can tell which hosts were asked for.");
+    page.line("egress.allow = [");
+    page.line("    #\"api.example.org\",");
+    page.line("    #\"*.example.net\",");
+    page.line("    #\"db.internal:5432\",");
+    if let Some(host) = remote {
+        page.line(&format!("    #{},  # where the repository's remote is", quote(host.as_str())));
+    }
+    page.line("]");
+    page.key("egress.deny", "[\"telemetry.example.net\"]");
+}
+
+fn limits(page: &mut Page) {
+    page.title("What a run may use up");
+    page.key("limits.memory", "\"4G\"");
+    page.key("limits.pids", "512");
+    page.key("limits.cpu", "1.5");
+    page.key("limits.time", "\"30m\"");
+    page.key("limits.cost_usd", "5.0");
+}
+
+fn mounts(page: &mut Page, table: &str) {
+    page.block(
+        "agents.mounts",
+        &format!("[[{table}.mounts]]"),
+        &[("source", "\"~/datasets\""), ("target", "\"/data\""), ("mode", "\"ro\"")],
+    );
+}
+
+fn credentials(page: &mut Page, table: &str) {
+    let header = format!("[[{table}.credentials]]");
+    page.block(
+        "agents.credentials",
+        &header,
+        &[
+            ("host", "\"api.example.org\""),
+            ("header", "\"Authorization\""),
+            ("value", "\"Bearer ${API_TOKEN}\""),
+        ],
+    );
+    page.blank();
+    page.say("Another, whose secret a program on your side prints.");
+    page.example(&header);
+    page.example("host = \"api.example.net\"");
+    page.example("value = { prefix = \"Bearer \", command = [\"pass\", \"show\", \"api-token\"] }");
+}
+
+fn ssh(page: &mut Page, table: &str, remote: Option<&HostName>) {
+    let hostname = quote(remote.map_or("git.example.org", HostName::as_str));
+    page.block(
+        "agents.ssh",
+        &format!("[[{table}.ssh]]"),
+        &[
+            ("host", "\"forge\""),
+            ("hostname", &hostname),
+            ("user", "\"git\""),
+            ("port", "22"),
+            ("identity_file", "\"~/.ssh/id_ed25519\""),
+            ("known_host_key", "\"ssh-ed25519 AAAAwriteThePublicKeyOfTheHostHere\""),
+        ],
+    );
+}

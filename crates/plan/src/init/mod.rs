@@ -1,0 +1,126 @@
+//! A starting manifest, from what was found in the project: it reads from top to bottom, and shows every key.
+//!
+//! What the project brings as text for the agent is picked; what runs code, and what is the user's own, is
+//! shown and not picked.
+
+mod agent;
+mod library;
+mod page;
+#[cfg(test)]
+mod tests;
+pub(crate) mod toml_text;
+
+use belljar_contract::{AgentName, HostName};
+use library::Shelf;
+use page::Page;
+
+/// What was found. Names and texts may be anything: they come from files of the project.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The name of the project's folder.
+    pub project_name: String,
+    /// Skills of the project.
+    pub project_skills: Vec<FoundSkill>,
+    /// The user's own skills.
+    pub user_skills: Vec<FoundSkill>,
+    /// MCP servers that the project's own file declares.
+    pub project_mcp: Vec<FoundServer>,
+    /// Plugins.
+    pub plugins: Vec<FoundPlugin>,
+    /// Whether the project has a `CLAUDE.md`.
+    pub has_claude_md: bool,
+    /// Names of files that tell of a build, such as `package.json`.
+    pub markers: Vec<String>,
+    /// The host of the repository's remote.
+    pub git_remote_host: Option<String>,
+}
+
+/// A skill that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundSkill {
+    /// The name of its folder.
+    pub name: String,
+    /// The folder, as a manifest has it: beside it, or with `~`.
+    pub path_text: String,
+    /// What its `SKILL.md` says about it.
+    pub description: Option<String>,
+}
+
+/// An MCP server that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundServer {
+    /// Its name.
+    pub name: String,
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The names of its variables; the values are nobody's business here.
+    pub env_names: Vec<String>,
+}
+
+/// A plugin that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPlugin {
+    /// Its name.
+    pub name: String,
+    /// The folder, as a manifest has it.
+    pub path_text: String,
+}
+
+/// The text of a manifest to begin with.
+#[must_use]
+pub fn starting_manifest(found: &Found) -> String {
+    let Found {
+        project_name,
+        project_skills,
+        user_skills,
+        project_mcp,
+        plugins,
+        has_claude_md,
+        markers,
+        git_remote_host,
+    } = found;
+    let mut page = Page::default();
+    head(&mut page);
+    page.title("The library: what agents pick from, by name");
+    let skills = library::skills(&mut page, project_skills, user_skills);
+    let mcp = library::servers(&mut page, project_mcp);
+    let plugins = library::plugins(&mut page, plugins);
+    let remote = git_remote_host.as_deref().and_then(|host| HostName::new(host).ok());
+    agent::write(
+        &mut page,
+        &agent::Parts {
+            name: agent_name(project_name),
+            shelves: [("skills", skills), ("mcp", mcp), ("plugins", plugins)],
+            has_claude_md: *has_claude_md,
+            markers,
+            remote,
+        },
+    );
+    page.text()
+}
+
+fn head(page: &mut Page) {
+    page.say("The agents of this project: what each one is, what it sees and what it can reach.");
+    page.say(
+        "A line that begins with `# ` explains; a line that begins with `#` and no space is an example, and",
+    );
+    page.say("counts once you delete the `#`. Lines under a header in brackets go together.");
+    page.say("What is not declared is not there: no file, no variable, no host but the model's.");
+    page.say("`belljar check` checks this file; `belljar plan` shows what follows from it.");
+}
+
+/// The project's name as far as it can name an agent, or `coder`.
+fn agent_name(project: &str) -> String {
+    let mut name = String::new();
+    for c in project.chars() {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => name.push(c),
+            _ if name.ends_with('-') => {}
+            _ => name.push('-'),
+        }
+    }
+    let name: String = name.trim_matches(['.', '_', '-']).chars().take(64).collect();
+    AgentName::new(name).map_or_else(|_nothing_left| "coder".to_owned(), |name| name.to_string())
+}

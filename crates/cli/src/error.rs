@@ -3,7 +3,7 @@
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
 use belljar_runner::report::render_diagnostics;
-use belljar_runner::{AgreementError, PlanningError};
+use belljar_runner::{AgreementError, ImportFailure, PlanningError, StartingError};
 use serde_json::{Value, json};
 use std::error::Error;
 
@@ -53,7 +53,7 @@ impl CliError {
     }
 
     pub fn findings(sources: Sources, diagnostics: Vec<Diagnostic>) -> Self {
-        let mut out = Self::new(ExitCode::Invalid, "the manifest cannot be used");
+        let mut out = Self::new(ExitCode::Invalid, "the file cannot be used");
         out.0.findings = Some((sources, diagnostics));
         out
     }
@@ -115,6 +115,28 @@ impl From<AgreementError> for CliError {
                 out.hint(format!("look at `{path}`; delete it to agree anew"))
             }
             AgreementError::Read { .. } | AgreementError::Write { .. } => out,
+        }
+    }
+}
+
+impl From<StartingError> for CliError {
+    fn from(error: StartingError) -> Self {
+        let out = Self::from_chain(ExitCode::Invalid, &error);
+        match error {
+            StartingError::Exists { .. } => {
+                out.hint("it was not touched; `--stdout` prints the text instead")
+            }
+            StartingError::Write { .. } => out,
+        }
+    }
+}
+
+impl From<ImportFailure> for CliError {
+    fn from(error: ImportFailure) -> Self {
+        match error {
+            ImportFailure::Invalid(findings) => Self::findings(findings.sources, findings.diagnostics),
+            ImportFailure::Read(error) => Self::from(*error),
+            ImportFailure::Missing(_) => Self::from_chain(ExitCode::Invalid, &error),
         }
     }
 }

@@ -10,6 +10,7 @@ mod exit;
 mod guest;
 mod harness;
 mod host;
+mod launch;
 mod name;
 mod path;
 mod plan;
@@ -30,6 +31,7 @@ pub use harness::{
     SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
+pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError};
 pub use path::{AbsPath, PathError};
 pub use plan::{

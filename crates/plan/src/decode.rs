@@ -279,7 +279,7 @@ pub(crate) fn known_table<'a>(
                 format!("known keys are {}", list(&names))
             }
             None => {
-                "not a key of belljar".clone_into(&mut fault.label);
+                "not a known key".clone_into(&mut fault.label);
                 format!("known keys are {}", list(&names))
             }
         });

@@ -9,6 +9,7 @@ mod init;
 mod manifest;
 mod skill;
 mod syntax;
+mod text;
 
 pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, built_in_manifest,
@@ -19,4 +20,5 @@ pub use explain::{Origin, Reason, why};
 pub use facts::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
-pub use manifest::{Layer, LayerText, Manifest, ManifestError, SIZE_LIMIT, json_schema, parse};
+pub use manifest::{Layer, LayerText, Manifest, ManifestError, json_schema, parse};
+pub use text::SIZE_LIMIT;

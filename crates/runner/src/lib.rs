@@ -7,10 +7,12 @@ mod facts;
 mod manifests;
 mod planning;
 mod project;
+mod starting;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
-pub use belljar_plan::{Compiled, LayerText, Origin, Reason, Rigour, json_schema, why};
+pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
 pub use belljar_report as report;
 pub use manifests::MANIFEST_NAME;
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;
+pub use starting::{ImportFailure, StartingError, import, starting, write_new};

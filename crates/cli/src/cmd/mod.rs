@@ -2,6 +2,8 @@
 
 mod check;
 mod completions;
+mod import;
+mod init;
 mod plan;
 mod trust;
 
@@ -19,7 +21,7 @@ use std::path::PathBuf;
 /// stay outside.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Examples:\n  $ belljar init\n  $ belljar check\n  $ belljar plan\n")]
+#[command(after_help = "Examples:\n  $ belljar init --stdout\n  $ belljar check\n  $ belljar plan\n")]
 pub struct Arguments {
     /// Work as if started in this directory
     #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]
@@ -36,6 +38,8 @@ pub struct Arguments {
 pub enum Verb {
     Plan(plan::Args),
     Check(check::Args),
+    Init(init::Args),
+    Import(import::Args),
     Trust(trust::Args),
     Completions(completions::Args),
 }
@@ -45,6 +49,8 @@ impl Verb {
         match self {
             Verb::Plan(_) => "plan",
             Verb::Check(_) => "check",
+            Verb::Init(_) => "init",
+            Verb::Import(_) => "import",
             Verb::Trust(_) => "trust",
             Verb::Completions(_) => "completions",
         }
@@ -54,6 +60,8 @@ impl Verb {
         match self {
             Verb::Plan(args) => args.json,
             Verb::Check(args) => args.json,
+            Verb::Init(args) => args.json,
+            Verb::Import(args) => args.json,
             Verb::Trust(args) => args.json,
             Verb::Completions(_) => false,
         }
@@ -67,6 +75,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<ExitCode, CliError>
     match &arguments.verb {
         Verb::Plan(args) => plan::run(args, &planner()?, output),
         Verb::Check(args) => check::run(args, &planner()?, output),
+        Verb::Init(args) => init::run(args, &planner()?, output),
+        Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
         Verb::Completions(args) => completions::run(args, output),
     }

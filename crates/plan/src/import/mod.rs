@@ -6,9 +6,10 @@ mod spec;
 mod tests;
 mod write;
 
-use crate::decode::{Fault, Faults, Shape, list};
-use crate::manifest::{EnvText, ManifestError, SIZE_LIMIT, SshSpec};
-use belljar_contract::{AgentName, Diagnostic, EnvName, LibraryName, Severity, SourceFile, Sources};
+use crate::decode::{Faults, Shape, list};
+use crate::manifest::{EnvText, ManifestError, SshSpec};
+use crate::text::{self, whole_file};
+use belljar_contract::{AgentName, EnvName, LibraryName, SourceFile, Sources};
 use spec::{BottleAgentSpec, BottleEnv, BottleSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ImportText {
     /// The name people know it by.
     pub name: String,
-    /// What it holds; at most a little more than [`SIZE_LIMIT`], so that a larger one is noticed.
+    /// What it holds; at most a little more than [`crate::SIZE_LIMIT`], so that a larger one is noticed.
     pub bytes: Vec<u8>,
 }
 
@@ -54,7 +55,7 @@ pub fn import(inputs: Vec<ImportText>) -> Result<Imported, ImportError> {
             [] => "there is no file to import".to_owned(),
             names => format!("no agent is declared in {}", list(names)),
         };
-        diagnostics.push(whole("empty", message, "`belljar init` writes a starting manifest"));
+        diagnostics.push(whole_file("empty", message, "`belljar init` writes a starting manifest"));
     }
     if !diagnostics.is_empty() {
         return Err(ImportError { sources, diagnostics });
@@ -75,40 +76,22 @@ struct Agent {
     ssh: Vec<SshSpec>,
 }
 
-fn whole(code: &'static str, message: String, help: &str) -> Diagnostic {
-    let help = Some(help.to_owned());
-    Diagnostic { severity: Severity::Error, code, message, label: None, related: Vec::new(), help }
-}
-
 fn read(input: ImportText, faults: &mut Faults) -> (SourceFile, Option<BottleSpec>) {
-    let ImportText { name, bytes } = input;
-    if bytes.len() > SIZE_LIMIT {
-        let message = format!("`{name}` is larger than {} MiB, which no such file is", SIZE_LIMIT >> 20);
-        faults.list.push(whole("too-large", message, "look at what the file holds; it was not read"));
-        return (SourceFile { name, text: String::new() }, None);
-    }
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            let at = error.utf8_error().valid_up_to();
-            // Up to the bad byte the lossy text is the same; there it has a replacement of three bytes.
-            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            let fault = Fault::new(format!("`{name}` is not UTF-8")).label("this byte is not UTF-8");
-            let end = at + char::REPLACEMENT_CHARACTER.len_utf8();
-            faults.push("not-utf8", &(at..end), fault.help("save the file as UTF-8"));
-            return (SourceFile { name, text }, None);
+    let (source, finding) = text::read(faults.file, input.name, input.bytes);
+    let spec = match finding {
+        None => decode(&source.name, &source.text, faults),
+        Some(finding) => {
+            faults.list.push(finding);
+            None
         }
     };
-    // Editors of other systems put a byte order mark in front; it says nothing here.
-    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
-    let spec = decode(&name, &text, faults);
-    (SourceFile { name, text }, spec)
+    (source, spec)
 }
 
 fn decode(name: &str, text: &str, faults: &mut Faults) -> Option<BottleSpec> {
     if text.trim().is_empty() {
         let help = "it should hold `{\"agents\": {…}}`; or delete the file";
-        faults.list.push(whole("empty", format!("`{name}` is empty"), help));
+        faults.list.push(whole_file("empty", format!("`{name}` is empty"), help));
         return None;
     }
     let node = json::parse(text, faults)?;

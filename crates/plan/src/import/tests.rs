@@ -275,7 +275,7 @@ fn files_that_are_no_such_file() {
         (b"{\"agents\": \xff}".to_vec(), "f:1:12 not-utf8: `f` is not UTF-8"),
         (b"{\n\t\"agents\": {},\n}".to_vec(), "f:3:1 syntax: not JSON: trailing comma"),
         (b"agents:\n  a: {}".to_vec(), "f:1:1 syntax: not JSON: expected value"),
-        (vec![b' '; SIZE_LIMIT + 1], "too-large: `f` is larger than 4 MiB, which no such file is"),
+        (vec![b' '; crate::SIZE_LIMIT + 1], "too-large: `f` is larger than 4 MiB, which no such file is"),
     ];
     for (bytes, message) in cases {
         assert_eq!(faults(vec![text("f", bytes)]), [message]);

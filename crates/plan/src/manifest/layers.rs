@@ -3,11 +3,9 @@
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
 use crate::decode::{Faults, Named, Place, Shape};
 use crate::syntax::{Kind, Node, parse_toml};
-use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, Severity, SourceFile, Sources};
+use crate::text::{self, whole_file};
+use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, SourceFile, Sources};
 use std::collections::BTreeMap;
-
-/// Larger than any manifest is; a file beyond it is not parsed.
-pub const SIZE_LIMIT: usize = 4 << 20;
 
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,45 +127,21 @@ pub fn parse(texts: Vec<LayerText>) -> Result<Manifest, ManifestError> {
     }
 }
 
-fn whole_file(code: &'static str, message: String, help: &str) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Error,
-        code,
-        message,
-        label: None,
-        related: Vec::new(),
-        help: Some(help.to_owned()),
-    }
-}
-
 fn parse_file(
     file: usize,
     name: String,
     bytes: Vec<u8>,
     out: &mut Vec<Diagnostic>,
 ) -> (SourceFile, Option<FileSpec>) {
-    if bytes.len() > SIZE_LIMIT {
-        let message = format!("`{name}` is larger than {} MiB, which no manifest is", SIZE_LIMIT >> 20);
-        out.push(whole_file("too-large", message, "look at what the file holds; it was not read"));
-        return (SourceFile { name, text: String::new() }, None);
-    }
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            // Everything before the bad byte is the same in the lossy text, so the offset still fits.
-            let end = text[valid..].chars().next().map_or(valid, |c| valid + c.len_utf8());
-            let label = Label { file, span: valid..end, text: "this byte is not UTF-8".to_owned() };
-            let message = format!("`{name}` is not UTF-8");
-            out.push(Diagnostic::error("not-utf8", message, label).help("save the file as UTF-8"));
-            return (SourceFile { name, text }, None);
+    let (source, finding) = text::read(file, name, bytes);
+    let spec = match finding {
+        None => decode(file, &source.name, &source.text, out),
+        Some(finding) => {
+            out.push(finding);
+            None
         }
     };
-    // Editors of other systems put a byte order mark in front; it says nothing here.
-    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
-    let spec = decode(file, &name, &text, out);
-    (SourceFile { name, text }, spec)
+    (source, spec)
 }
 
 fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Option<FileSpec> {

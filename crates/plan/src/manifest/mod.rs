@@ -5,7 +5,7 @@ mod schema;
 mod value;
 
 pub(crate) use layers::Layered;
-pub use layers::{Layer, LayerText, Manifest, ManifestError, SIZE_LIMIT, parse};
+pub use layers::{Layer, LayerText, Manifest, ManifestError, parse};
 pub(crate) use schema::{
     AgentSpec, CredentialSpec, EgressSpec, FileSpec, LibrarySpec, LimitsSpec, McpSpec, MountSpec,
     PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,

@@ -1,0 +1,36 @@
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode};
+use belljar_runner::{Planner, starting, write_new};
+use serde_json::json;
+
+/// Write a commented starting manifest
+///
+/// It is made from what lies in the project and in your agent directory, and declares one agent. A manifest
+/// that is there is never overwritten.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar init --stdout\n")]
+pub struct Args {
+    /// Print the manifest instead of writing it
+    #[arg(long)]
+    stdout: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "stdout")]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    let (path, text) = starting(planner);
+    if args.stdout {
+        output.result(&text);
+        return Ok(ExitCode::Passed);
+    }
+    write_new(&path, &text)?;
+    if output.json {
+        output.envelope(&Envelope::new("init", ExitCode::Passed, json!({"written": path})));
+        return Ok(ExitCode::Passed);
+    }
+    let shown = planner.surroundings().shown(&path);
+    output.result(&format!("{shown} was written; read it, then try `belljar plan`\n"));
+    Ok(ExitCode::Passed)
+}

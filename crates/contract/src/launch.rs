@@ -1,0 +1,218 @@
+//! A plan, lowered: what exactly is started, and which mechanism enforces which need.
+
+use crate::{
+    AbsPath, BackendKind, FileContent, GuestSpec, Limits, OsText, Plan, Purpose, RuleEffect, WorkspaceMode,
+};
+use serde::Serialize;
+
+/// An isolation property that a plan demands. A backend enforces it by a named control or refuses the launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// Only the files that the plan lists.
+    Files,
+    /// No process of the host is seen or signalled.
+    Processes,
+    /// No shared memory, semaphores or queues of the host.
+    Ipc,
+    /// No network but what is handed in.
+    Network,
+    /// No variable but those listed.
+    Environment,
+    /// No capability, none to be gained, no nested namespaces.
+    Privileges,
+    /// No kernel interface that programs do not need.
+    Kernel,
+    /// No key of the user's session.
+    Keyring,
+    /// No descriptor of the caller.
+    Descriptors,
+    /// Never the user's own terminal.
+    Terminal,
+    /// Nothing outlives the supervisor.
+    Lifetime,
+    /// What the host would execute later cannot be changed unnoticed.
+    HostExecuted,
+    /// Changes are kept aside.
+    Overlay,
+    /// Changes are made to a copy.
+    Copy,
+    /// A limit on memory.
+    Memory,
+    /// A limit on processes.
+    Pids,
+    /// A limit on processors.
+    Cpu,
+    /// A limit on time.
+    Time,
+    /// A limit on money.
+    Cost,
+    /// The model, through the gateway.
+    Model,
+    /// Hosts that the plan allows, and no others.
+    Egress,
+    /// Credentials that stay outside.
+    Credentials,
+    /// Keys of ssh that stay outside.
+    Ssh,
+}
+
+impl Need {
+    /// In words.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Need::Files => "only the listed files",
+            Need::Processes => "no processes of the host",
+            Need::Ipc => "no shared memory of the host",
+            Need::Network => "no network but what is handed in",
+            Need::Environment => "only the listed variables",
+            Need::Privileges => "no privileges",
+            Need::Kernel => "no risky kernel interfaces",
+            Need::Keyring => "no keys of the session",
+            Need::Descriptors => "no descriptors of the caller",
+            Need::Terminal => "a terminal of its own",
+            Need::Lifetime => "nothing outlives the supervisor",
+            Need::HostExecuted => "files that the host executes are guarded",
+            Need::Overlay => "changes are kept aside",
+            Need::Copy => "changes are made to a copy",
+            Need::Memory => "a limit on memory",
+            Need::Pids => "a limit on processes",
+            Need::Cpu => "a limit on processors",
+            Need::Time => "a limit on time",
+            Need::Cost => "a limit on money",
+            Need::Model => "the model through the gateway",
+            Need::Egress => "the allowed hosts and no others",
+            Need::Credentials => "credentials that stay outside",
+            Need::Ssh => "ssh keys that stay outside",
+        }
+    }
+}
+
+/// What is to be started inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    /// The agent, with further arguments.
+    Agent(Vec<OsText>),
+    /// Another command.
+    Command(Vec<OsText>),
+}
+
+impl Plan {
+    /// What the plan demands for an errand.
+    #[must_use]
+    pub fn needs(&self, errand: &Errand) -> Vec<Need> {
+        let mut needs = vec![
+            Need::Files,
+            Need::Processes,
+            Need::Ipc,
+            Need::Network,
+            Need::Environment,
+            Need::Privileges,
+            Need::Kernel,
+            Need::Keyring,
+            Need::Descriptors,
+            Need::Terminal,
+            Need::Lifetime,
+        ];
+        match (self.workspace.mode, self.purpose) {
+            (WorkspaceMode::Direct, Purpose::Session | Purpose::Test) => needs.push(Need::HostExecuted),
+            (WorkspaceMode::Overlay, _) => needs.push(Need::Overlay),
+            (WorkspaceMode::Copy, _) => needs.push(Need::Copy),
+        }
+        let Limits { memory, pids, cpu, time, cost_usd } = &self.limits;
+        let mut when = |wanted: bool, need: Need| {
+            if wanted {
+                needs.push(need);
+            }
+        };
+        when(memory.is_some(), Need::Memory);
+        when(pids.is_some(), Need::Pids);
+        when(cpu.is_some(), Need::Cpu);
+        when(time.is_some(), Need::Time);
+        let agent = matches!(errand, Errand::Agent(_));
+        when(agent && cost_usd.is_some(), Need::Cost);
+        when(agent && self.egress.model, Need::Model);
+        when(self.egress.rules.iter().any(|rule| rule.effect == RuleEffect::Allow), Need::Egress);
+        when(!self.credentials.is_empty(), Need::Credentials);
+        when(!self.ssh.is_empty(), Need::Ssh);
+        needs
+    }
+}
+
+/// The mechanism that enforces a need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// The need.
+    pub need: Need,
+    /// The mechanism.
+    pub mechanism: String,
+}
+
+/// A need that cannot be enforced here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unmet {
+    /// The need.
+    pub need: Need,
+    /// Why not.
+    pub why: String,
+    /// What would help.
+    pub fix: String,
+}
+
+/// One argument of the program that builds the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchArgument {
+    /// This text.
+    Text(OsText),
+    /// The number of a descriptor, opened at launch, of a path of the host.
+    Source(AbsPath),
+    /// The number of a descriptor that holds this content.
+    Content {
+        /// What it is, for people.
+        name: String,
+        /// What it holds.
+        content: FileContent,
+    },
+}
+
+impl LaunchArgument {
+    /// For people: descriptors by what they stand for.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            LaunchArgument::Text(text) => format!("{text:?}").trim_matches('"').to_owned(),
+            LaunchArgument::Source(path) => format!("<descriptor of {path}>"),
+            LaunchArgument::Content { name, .. } => format!("<descriptor of the content of {name}>"),
+        }
+    }
+}
+
+/// A lowered plan. Still nothing has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The backend.
+    pub backend: BackendKind,
+    /// The program that builds the sandbox, and its arguments.
+    pub program: AbsPath,
+    /// Its arguments, handed over by descriptor.
+    pub arguments: Vec<LaunchArgument>,
+    /// What the guest is told; variables whose values are secret are added at launch.
+    pub guest: GuestSpec,
+    /// Directories and files of the instance that must exist before.
+    pub made: Vec<Made>,
+    /// What may be used up.
+    pub limits: Limits,
+    /// Which mechanism enforces which need.
+    pub controls: Vec<Control>,
+}
+
+/// Something on the host that is made before the launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Made {
+    /// A directory.
+    Directory(AbsPath),
+    /// An empty file.
+    File(AbsPath),
+}

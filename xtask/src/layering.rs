@@ -98,7 +98,7 @@ const RINGS: [Ring; 14] = [
     },
     Ring {
         name: "runner",
-        may_see: &["contract", "plan", "verdict", "report", "sandbox", "egress", "session", "record"],
+        may_see: &["contract", "plan", "verdict", "report", "sandbox", "egress", "session", "record", "sys"],
         purity: Purity::Effects,
         because: "it is where the parts meet; the kernel and the inside are reached through sandbox",
     },

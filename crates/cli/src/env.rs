@@ -42,10 +42,18 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
     Ok(Surroundings {
         config: base(XDG_CONFIG_HOME, ".config").child("belljar"),
         data: base(XDG_DATA_HOME, ".local/share").child("belljar"),
+        guest: guest()?,
         variables: env::vars_os().collect(),
         directory,
         home,
     })
+}
+
+/// The guest is installed beside belljar.
+fn guest() -> Result<AbsPath, CliError> {
+    let own = env::current_exe().map_err(|cause| CliError::io("cannot find belljar's own program", cause))?;
+    let own = canonical(&own)?;
+    Ok(own.parent().unwrap_or(own).child("belljar-guest"))
 }
 
 fn canonical(path: &Path) -> Result<AbsPath, CliError> {

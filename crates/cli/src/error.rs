@@ -3,7 +3,7 @@
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
 use belljar_runner::report::render_diagnostics;
-use belljar_runner::{AgreementError, ImportFailure, PlanningError, StartingError};
+use belljar_runner::{AgreementError, BackendError, ImportFailure, PlanningError, RunError, StartingError};
 use serde_json::{Value, json};
 use std::error::Error;
 
@@ -35,6 +35,12 @@ impl CliError {
         let mut error = Self::new(ExitCode::Invalid, message);
         error.0.causes.push(cause.to_string());
         error
+    }
+
+    /// The same as a failure of `run`, `exec` or `shell`, whose own codes begin at 125.
+    pub fn into_launch(mut self) -> Self {
+        self.0.exit = ExitCode::LaunchFailed;
+        self
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -137,6 +143,28 @@ impl From<ImportFailure> for CliError {
             ImportFailure::Invalid(findings) => Self::findings(findings.sources, findings.diagnostics),
             ImportFailure::Read(error) => Self::from(*error),
             ImportFailure::Missing(_) => Self::from_chain(ExitCode::Invalid, &error),
+        }
+    }
+}
+
+impl From<BackendError> for CliError {
+    fn from(error: BackendError) -> Self {
+        let mut out = Self::new(ExitCode::Unsupported, error.to_string());
+        for unmet in &error.unmet {
+            out.0.causes.push(format!("{}: {}", unmet.need.describe(), unmet.why));
+            out = out.hint(unmet.fix.clone());
+        }
+        out
+    }
+}
+
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
+            RunError::Value { .. } | RunError::Terminal(_) | RunError::Launch(_) | RunError::Supervise(_) => {
+                Self::from_chain(ExitCode::LaunchFailed, &error)
+            }
         }
     }
 }

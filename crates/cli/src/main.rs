@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     let output = output::Output::new(arguments.color, arguments.verb.wants_json());
     match cmd::run(&arguments, &output) {
-        Ok(exit) => ExitCode::from(exit.code()),
+        Ok(status) => ExitCode::from(status),
         Err(error) => ExitCode::from(error.print(arguments.verb.name(), &output).code()),
     }
 }

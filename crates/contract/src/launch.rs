@@ -174,6 +174,8 @@ pub enum LaunchArgument {
         /// What it holds.
         content: FileContent,
     },
+    /// The number of the control socket's descriptor.
+    Control,
 }
 
 impl LaunchArgument {
@@ -184,6 +186,7 @@ impl LaunchArgument {
             LaunchArgument::Text(text) => format!("{text:?}").trim_matches('"').to_owned(),
             LaunchArgument::Source(path) => format!("<descriptor of {path}>"),
             LaunchArgument::Content { name, .. } => format!("<descriptor of the content of {name}>"),
+            LaunchArgument::Control => "<descriptor of the control socket>".to_owned(),
         }
     }
 }
@@ -197,6 +200,8 @@ pub struct Launch {
     pub program: AbsPath,
     /// Its arguments, handed over by descriptor.
     pub arguments: Vec<LaunchArgument>,
+    /// What it starts inside, as its own command line: it takes that from nowhere else.
+    pub command: Vec<LaunchArgument>,
     /// What the guest is told; variables whose values are secret are added at launch.
     pub guest: GuestSpec,
     /// Directories and files of the instance that must exist before.

@@ -33,6 +33,19 @@ pub enum BackendKind {
     Microvm,
 }
 
+impl BackendKind {
+    /// The word the manifest uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            BackendKind::Host => "host",
+            BackendKind::Bwrap => "bwrap",
+            BackendKind::Container => "container",
+            BackendKind::Microvm => "microvm",
+        }
+    }
+}
+
 /// What of the agent's own directory persists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -4,15 +4,22 @@
 
 mod agreements;
 mod facts;
+mod launching;
 mod manifests;
 mod planning;
 mod project;
 mod starting;
+mod supervise;
+mod terminal;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
 pub use belljar_report as report;
+pub use belljar_sandbox::BackendError;
+pub use launching::{Ask, Outcome, RunError, lowered, run};
 pub use manifests::MANIFEST_NAME;
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;
 pub use starting::{ImportFailure, StartingError, import, starting, write_new};
+pub use supervise::Ending;
+pub use terminal::ask_hidden;

@@ -23,6 +23,8 @@ pub struct Surroundings {
     pub config: AbsPath,
     /// belljar's data: instances.
     pub data: AbsPath,
+    /// The program that finishes a sandbox from inside.
+    pub guest: AbsPath,
     /// The environment.
     pub variables: BTreeMap<OsString, OsString>,
 }
@@ -30,6 +32,20 @@ pub struct Surroundings {
 impl Surroundings {
     fn is_set(&self, name: &str) -> bool {
         self.variables.contains_key(std::ffi::OsStr::new(name))
+    }
+
+    /// A program on the search path, symbolic links followed. Relative entries of the path do not count: what
+    /// lies in the working directory is not trusted.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<AbsPath> {
+        let path = self.variables.get(std::ffi::OsStr::new("PATH"))?;
+        std::env::split_paths(path)
+            .filter(|directory| directory.is_absolute())
+            .map(|directory| directory.join(name))
+            .find(|candidate| {
+                candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+            })
+            .and_then(|found| AbsPath::new(found.canonicalize().ok()?).ok())
     }
 
     /// A path the way the user would write it.
@@ -283,13 +299,6 @@ impl Planner {
     fn program(&self, harness: &str) -> Option<AbsPath> {
         let list = self.harnesses.list();
         let program = &list.iter().find(|known| known.profile().name == harness)?.profile().program;
-        let path = self.surroundings.variables.get(std::ffi::OsStr::new("PATH"))?;
-        std::env::split_paths(path)
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join(program))
-            .find(|candidate| {
-                candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-            })
-            .and_then(|found| AbsPath::new(found.canonicalize().ok()?).ok())
+        self.surroundings.program(program)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,17 @@ pub fn identity(path: &Path) -> Result<Identity, MountError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::INO)
         .map_err(|cause| MountError::Identify { path: path.to_owned(), cause })?;
+    Ok(Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
+}
+
+/// The identity of what a descriptor, which may be one for its path only, points at.
+///
+/// # Errors
+/// Fails if the kernel does not tell.
+pub fn identity_of(file: BorrowedFd<'_>) -> Result<Identity, MountError> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, "", flags, StatxFlags::INO)
+        .map_err(|cause| MountError::Identify { path: PathBuf::from("an open file"), cause })?;
     Ok(Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
 }
 

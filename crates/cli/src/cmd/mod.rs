@@ -2,9 +2,12 @@
 
 mod check;
 mod completions;
+mod exec;
 mod import;
 mod init;
 mod plan;
+mod shell;
+mod start;
 mod trust;
 
 use crate::env;
@@ -36,6 +39,8 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    Exec(exec::Args),
+    Shell(shell::Args),
     Plan(plan::Args),
     Check(check::Args),
     Init(init::Args),
@@ -47,6 +52,8 @@ pub enum Verb {
 impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
+            Verb::Exec(_) => "exec",
+            Verb::Shell(_) => "shell",
             Verb::Plan(_) => "plan",
             Verb::Check(_) => "check",
             Verb::Init(_) => "init",
@@ -58,6 +65,8 @@ impl Verb {
 
     pub fn wants_json(&self) -> bool {
         match self {
+            Verb::Exec(args) => args.options.json,
+            Verb::Shell(args) => args.options.json,
             Verb::Plan(args) => args.json,
             Verb::Check(args) => args.json,
             Verb::Init(args) => args.json,
@@ -68,16 +77,19 @@ impl Verb {
     }
 }
 
-pub fn run(arguments: &Arguments, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
     let planner = || -> Result<Planner, CliError> {
         Ok(Planner::new(env::surroundings(arguments.directory.as_deref())?)?)
     };
-    match &arguments.verb {
+    let status = match &arguments.verb {
+        Verb::Exec(args) => return exec::run(args, &planner()?, output),
+        Verb::Shell(args) => return shell::run(args, &planner()?, output),
         Verb::Plan(args) => plan::run(args, &planner()?, output),
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
         Verb::Completions(args) => completions::run(args, output),
-    }
+    };
+    status.map(ExitCode::code)
 }

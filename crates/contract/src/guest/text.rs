@@ -4,7 +4,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An argument, a value or a path: any bytes but NUL. In JSON a string where it is UTF-8, else a list of bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OsText(Vec<u8>);
 
 /// Why bytes are not [`OsText`].

@@ -1,0 +1,27 @@
+use super::start::{StartOptions, start, word};
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::Errand;
+use belljar_runner::Planner;
+use std::ffi::OsString;
+
+/// Run a command in an agent's sandbox
+///
+/// The command sees what the agent would see. belljar ends with the command's own status; 125 means that the
+/// sandbox could not be built, 126 that the command is not executable, 127 that it was not found.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar exec --yes -- ls -a\n")]
+pub struct Args {
+    /// The agent; the only one that is declared need not be named
+    agent: Option<String>,
+    #[command(flatten)]
+    pub options: StartOptions,
+    /// The command and its arguments; no shell sees them
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
+    let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
+    start(planner, args.agent.as_deref(), &Errand::Command(command), &args.options, output)
+}

@@ -1,0 +1,143 @@
+//! What `run`, `exec` and `shell` share: the plan is shown, agreed to, and carried out.
+
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, Errand, ExitCode, OsText, Purpose};
+use belljar_runner::report::{PlanPage, changes, render_changes, render_diagnostics, render_plan};
+use belljar_runner::{Agreements, Ending, Outcome, Planned, Planner, Standing, ask_hidden, run as carry_out};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStringExt;
+
+/// Options of every verb that starts something.
+#[derive(Debug, clap::Args)]
+pub struct StartOptions {
+    /// Agree to the project's manifest for this run without being asked
+    #[arg(long)]
+    pub yes: bool,
+    /// Show the plan and start nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: print one JSON object
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
+}
+
+/// A word of the command line, whatever its bytes.
+pub fn word(word: OsString) -> Result<OsText, CliError> {
+    OsText::new(word.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
+}
+
+/// Plans, asks, runs; gives the status to end with.
+pub fn start(
+    planner: &Planner,
+    agent: Option<&str>,
+    errand: &Errand,
+    options: &StartOptions,
+    output: &Output,
+) -> Result<u8, CliError> {
+    let planned = planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
+    if options.dry_run {
+        show(planner, &planned, output);
+        return Ok(ExitCode::Passed.code());
+    }
+    if !planned.warnings.is_empty() {
+        output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));
+    }
+    if planned.needs_agreement && !options.yes {
+        agree(planner, &planned, output)?;
+    }
+    audit(&planned, output);
+    let mut ask = |message: &str| ask_hidden(message);
+    let outcome = carry_out(&planned, planner.surroundings(), errand, &mut ask)?;
+    match &outcome {
+        Outcome::NotExecuted { what, exit } => {
+            let why = if *exit == ExitCode::NotFound {
+                "was not found in the sandbox"
+            } else {
+                "cannot be executed"
+            };
+            output.say(&format!("error: `{what}` {why}"));
+        }
+        Outcome::Ended(Ending::TimeLimit(_)) => {
+            let limit = planned.compiled.plan.limits.time.map(|time| time.to_string()).unwrap_or_default();
+            output.say(&format!("belljar: the time limit of {limit} was reached; everything was ended"));
+        }
+        Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
+        Outcome::Ended(Ending::Own(_) | Ending::Stopped(_)) => {}
+    }
+    Ok(outcome.status())
+}
+
+fn show(planner: &Planner, planned: &Planned, output: &Output) {
+    let plan = &planned.compiled.plan;
+    if output.json {
+        let data = json!({"digest": plan.digest(), "plan": plan, "started": false});
+        output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
+    } else {
+        output.result(&page(planner, planned, output.out_style()));
+    }
+}
+
+fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Style) -> String {
+    let program = planned.program_found.as_ref().map(ToString::to_string);
+    render_plan(
+        &PlanPage {
+            plan: &planned.compiled.plan,
+            credential_found: planned.credential_found.as_deref(),
+            program_found: program.as_deref(),
+            home: &planner.surroundings().home,
+            advice: &[],
+        },
+        style,
+    )
+}
+
+/// What a project's manifest asks for is shown before the first run and whenever it has changed.
+fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), CliError> {
+    let plan = &planned.compiled.plan;
+    let agreements = Agreements::new(&planner.surroundings().config);
+    let style = output.err_style();
+    match agreements.standing(plan).map_err(|error| CliError::from(error).into_launch())? {
+        Standing::Agreed => return Ok(()),
+        Standing::Never => output.say(&page(planner, planned, style)),
+        Standing::Changed(before) => {
+            let differences = changes(&before.plan, &json!(plan));
+            output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
+        }
+    }
+    if !confirmed("Start this?")? {
+        return Err(CliError::new(ExitCode::LaunchFailed, "not agreed to; nothing was started"));
+    }
+    agreements.agree(plan).map_err(|error| CliError::from(error).into_launch())?;
+    Ok(())
+}
+
+/// One yes or no at the terminal.
+pub fn confirmed(question: &str) -> Result<bool, CliError> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return Err(CliError::new(
+            ExitCode::LaunchFailed,
+            "this needs your agreement, and there is no terminal to ask at",
+        )
+        .hint("`belljar trust` agrees once; `--yes` agrees for this run"));
+    }
+    let mut err = std::io::stderr().lock();
+    // A terminal that cannot be written to cannot be read from either; the next line tells.
+    write!(err, "{question} [y/N] ").and_then(|()| err.flush()).ok();
+    let mut line = String::new();
+    input.lock().read_line(&mut line).map_err(|cause| CliError::io("cannot read the answer", cause))?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+/// Secrets that would enter the sandbox are named before they do.
+fn audit(planned: &Planned, output: &Output) {
+    let entering = planned.compiled.plan.env.iter().filter(|entry| entry.enters_as_secret());
+    let lines: Vec<String> =
+        entering.map(|entry| format!("{} ({})", entry.name, entry.source.describe())).collect();
+    if !lines.is_empty() {
+        output.say(&format!("belljar: secrets that enter the sandbox: {}", lines.join(", ")));
+    }
+}

@@ -1,0 +1,220 @@
+//! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
+
+use crate::planning::{Planned, Surroundings};
+use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
+use crate::terminal::{Terminal, TerminalError};
+use belljar_contract::{
+    AbsPath, EnvEntry, EnvSource, Errand, ExitCode, GuestVariable, Launch, MountSource, OsText, Plan,
+};
+use belljar_sandbox::{BackendError, Beginning, LaunchError, LaunchRequest, Lowering, look_around, lower};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+
+/// Larger than any secret.
+const VALUE_LIMIT: u64 = 1 << 20;
+
+/// Asks the user for a value, without showing what is typed.
+pub type Ask<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
+
+/// Why a command did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The plan cannot be honoured.
+    #[error(transparent)]
+    Unmet(#[from] BackendError),
+    /// A value of the environment could not be found.
+    #[error("cannot find the value of `{name}`: {what}")]
+    Value {
+        /// The variable.
+        name: String,
+        /// Where it was looked for; never the value.
+        what: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The terminal.
+    #[error(transparent)]
+    Terminal(#[from] TerminalError),
+    /// The sandbox could not be built.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The command got out of sight.
+    #[error(transparent)]
+    Supervise(#[from] SuperviseError),
+}
+
+/// How it went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The command ran and ended.
+    Ended(Ending),
+    /// The command could not be executed.
+    NotExecuted {
+        /// The file or name.
+        what: String,
+        /// 126 or 127.
+        exit: ExitCode,
+    },
+}
+
+impl Outcome {
+    /// The status that belljar ends with: the command's own.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Outcome::Ended(Ending::Own(end) | Ending::TimeLimit(end)) => end.status(),
+            Outcome::Ended(Ending::Stopped(signal)) => {
+                128_u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
+            }
+            Outcome::Ended(Ending::Lost) => ExitCode::LaunchFailed.code(),
+            Outcome::NotExecuted { exit, .. } => exit.code(),
+        }
+    }
+}
+
+/// Lowers a plan for an errand on this machine.
+///
+/// # Errors
+/// Names every need that cannot be enforced.
+pub fn lowered(
+    planned: &Planned,
+    surroundings: &Surroundings,
+    errand: &Errand,
+) -> Result<Launch, BackendError> {
+    let mut machine =
+        look_around(surroundings.program("bwrap"), surroundings.guest.clone(), planned.program_found.clone());
+    machine.guarded = Vec::new();
+    lower(&Lowering {
+        plan: &planned.compiled.plan,
+        errand,
+        machine: &machine,
+        terminal: Terminal::wanted(),
+        gateway: false,
+    })
+}
+
+/// Runs an errand to its end.
+///
+/// # Errors
+/// When it could not be run at all; nothing is left behind then.
+pub fn run(
+    planned: &Planned,
+    surroundings: &Surroundings,
+    errand: &Errand,
+    ask: Ask<'_>,
+) -> Result<Outcome, RunError> {
+    let launch = lowered(planned, surroundings, errand)?;
+    let plan = &planned.compiled.plan;
+    let identities = identities(plan);
+    let mut variables = values(&plan.env, surroundings, ask)?;
+    let signals = take_signals()?;
+    let (mut terminal, streams) = Terminal::open()?;
+    if terminal.has_terminal() {
+        variables.extend(terminal_variables(surroundings));
+    }
+    let request = LaunchRequest { launch: &launch, variables, streams, identities: &identities };
+    let mut running = belljar_sandbox::launch(request)?;
+    terminal.enter()?;
+    match running.start()? {
+        Beginning::Started => {}
+        Beginning::Failed { what, errno } => {
+            let missing = errno == rustix::io::Errno::NOENT.raw_os_error();
+            let exit = if missing { ExitCode::NotFound } else { ExitCode::NotExecutable };
+            return Ok(Outcome::NotExecuted { what, exit });
+        }
+    }
+    let time = plan.limits.time.map(belljar_contract::TimeSpan::duration);
+    Ok(Outcome::Ended(supervise(&mut running, &mut terminal, &signals, time)?))
+}
+
+/// What the sources of the mounts are now: the launch compares.
+fn identities(plan: &Plan) -> BTreeMap<AbsPath, belljar_sys::mounts::Identity> {
+    let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
+        MountSource::Host(path) => Some(path),
+        MountSource::Workspace => Some(&plan.workspace.source),
+        _ => None,
+    });
+    // A source that is gone has no identity; opening it says so by name.
+    sources
+        .filter_map(|path| Some((path.clone(), belljar_sys::mounts::identity(path.as_path()).ok()?)))
+        .collect()
+}
+
+/// What a program needs to know about the terminal.
+fn terminal_variables(surroundings: &Surroundings) -> Vec<GuestVariable> {
+    let known = |name: &str| surroundings.variables.get(std::ffi::OsStr::new(name));
+    let pair = |name: &str, value: &[u8]| {
+        Some(GuestVariable { name: OsText::new(name).ok()?, value: OsText::new(value).ok()? })
+    };
+    let term =
+        known("TERM").filter(|term| !term.is_empty()).map_or(&b"xterm-256color"[..], |term| term.as_bytes());
+    let colour = known("COLORTERM").and_then(|value| pair("COLORTERM", value.as_bytes()));
+    pair("TERM", term).into_iter().chain(colour).collect()
+}
+
+/// The values of the variables that are not constants.
+fn values(
+    env: &[EnvEntry],
+    surroundings: &Surroundings,
+    ask: Ask<'_>,
+) -> Result<Vec<GuestVariable>, RunError> {
+    let mut out = Vec::new();
+    for entry in env {
+        let failed =
+            |cause| RunError::Value { name: entry.name.to_string(), what: entry.source.describe(), cause };
+        let bytes = match &entry.source {
+            EnvSource::Constant(_) => continue,
+            EnvSource::Literal(text) => text.clone().into_bytes(),
+            EnvSource::Variable(name) => surroundings
+                .variables
+                .get(std::ffi::OsStr::new(name.as_str()))
+                .map(|value| value.as_bytes().to_vec())
+                .ok_or_else(|| failed(std::io::Error::other("it is not set")))?,
+            EnvSource::Prompt(message) => ask(message).map_err(failed)?.into_bytes(),
+            EnvSource::File(path) => trimmed(read_file(path).map_err(failed)?),
+            EnvSource::Command(argv) => trimmed(output_of(argv).map_err(failed)?),
+        };
+        let value = OsText::new(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
+        let name = OsText::new(entry.name.as_str()).map_err(|error| failed(std::io::Error::other(error)))?;
+        out.push(GuestVariable { name, value });
+    }
+    Ok(out)
+}
+
+/// Files and commands end their output with a newline that is not part of the value.
+fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
+    while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        bytes.pop();
+    }
+    bytes
+}
+
+fn read_file(path: &AbsPath) -> std::io::Result<Vec<u8>> {
+    let file = std::fs::File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(VALUE_LIMIT).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn output_of(argv: &[String]) -> std::io::Result<Vec<u8>> {
+    let (program, arguments) =
+        argv.split_first().ok_or_else(|| std::io::Error::other("there is no program"))?;
+    let mut child =
+        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut bytes = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(VALUE_LIMIT).read_to_end(&mut bytes)?;
+    }
+    let status = child.wait()?;
+    if status.success() {
+        Ok(bytes)
+    } else {
+        Err(std::io::Error::other(format!("the command ended with {status}")))
+    }
+}

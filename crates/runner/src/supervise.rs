@@ -1,0 +1,163 @@
+//! One thread, one loop: signals, deadlines, the guest's reports and the terminal.
+
+use crate::terminal::Terminal;
+use belljar_contract::{GuestEnd, GuestOrder};
+use belljar_sandbox::{LaunchError, Running};
+use belljar_sys::signal::{SignalError, Signals};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// After the command's end: what it wrote last is still shown.
+const DRAIN: Duration = Duration::from_millis(300);
+/// After an order to stop: longer than the guest's own patience.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How a supervised command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, or by a signal from inside.
+    Own(GuestEnd),
+    /// The time that the plan allows was over.
+    TimeLimit(GuestEnd),
+    /// The user or the system asked belljar to stop.
+    Stopped(i32),
+    /// The sandbox was gone without a word.
+    Lost,
+}
+
+/// Why supervision failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// Signals cannot be received.
+    #[error("cannot take over signals")]
+    Signals(#[from] SignalError),
+    /// The guest is not understood.
+    #[error("the sandbox is out of control")]
+    Guest(#[from] LaunchError),
+    /// The kernel does not wait for us.
+    #[error("cannot wait")]
+    Wait(#[source] std::io::Error),
+}
+
+/// The signals that are passed on or acted on. Taken before anything is started, so that none is lost.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn take_signals() -> Result<Signals, SuperviseError> {
+    Ok(Signals::take(&[
+        Signal::INT,
+        Signal::TERM,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::WINCH,
+        Signal::USR1,
+        Signal::USR2,
+    ])?)
+}
+
+/// Watches over a started command until nothing of it is left.
+///
+/// # Errors
+/// When the guest cannot be understood; the sandbox is ended by dropping it.
+pub fn supervise(
+    running: &mut Running,
+    terminal: &mut Terminal,
+    signals: &Signals,
+    time_limit: Option<Duration>,
+) -> Result<Ending, SuperviseError> {
+    let mut deadline = time_limit.map(|limit| Instant::now() + limit);
+    let mut stopping: Option<Ending> = None;
+    loop {
+        let ready = wait(running, terminal, signals, deadline)?;
+        if ready.signals {
+            while let Some(signal) = signals.next()? {
+                match on_signal(signal, running, terminal) {
+                    Some(ending) if stopping.is_none() => {
+                        stopping = Some(ending);
+                        deadline = Some(Instant::now() + PATIENCE);
+                    }
+                    Some(_) | None => {}
+                }
+            }
+        }
+        terminal.pump();
+        if ready.control {
+            let Some(end) = running.report()? else { return Ok(stopping.unwrap_or(Ending::Lost)) };
+            drain(terminal);
+            running.finish(PATIENCE);
+            return Ok(match stopping {
+                Some(Ending::TimeLimit(_)) => Ending::TimeLimit(end),
+                Some(other) => other,
+                None => Ending::Own(end),
+            });
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if stopping.is_some() {
+                // Neither the command nor the guest has ended in time; dropping the sandbox ends both.
+                return Ok(stopping.unwrap_or(Ending::Lost));
+            }
+            stopping = Some(Ending::TimeLimit(GuestEnd::Signal(Signal::KILL.as_raw())));
+            deadline = Some(Instant::now() + PATIENCE);
+            running.order(GuestOrder::Stop)?;
+        }
+    }
+}
+
+/// Passes a signal on, or stops everything.
+fn on_signal(signal: i32, running: &Running, terminal: &Terminal) -> Option<Ending> {
+    let is = |known: Signal| known.as_raw() == signal;
+    if is(Signal::WINCH) {
+        terminal.resized();
+        return None;
+    }
+    if is(Signal::TERM) || is(Signal::HUP) {
+        // A guest that is gone has nothing left to stop.
+        running.order(GuestOrder::Stop).ok();
+        return Some(Ending::Stopped(signal));
+    }
+    running.order(GuestOrder::Signal { signal }).ok();
+    None
+}
+
+struct Ready {
+    signals: bool,
+    control: bool,
+}
+
+fn wait(
+    running: &Running,
+    terminal: &Terminal,
+    signals: &Signals,
+    deadline: Option<Instant>,
+) -> Result<Ready, SuperviseError> {
+    let (control, signal_fd) = (running.control(), signals.as_fd());
+    let interests = terminal.interests();
+    let mut polled = vec![PollFd::new(&signal_fd, PollFlags::IN), PollFd::new(&control, PollFlags::IN)];
+    polled.extend(interests.iter().map(|(descriptor, flags)| PollFd::new(descriptor, *flags)));
+    let timeout = deadline
+        .and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(SuperviseError::Wait(errno.into())),
+    }
+    let ready = |at: usize| !polled[at].revents().is_empty();
+    Ok(Ready { signals: ready(0), control: ready(1) })
+}
+
+/// Shows what the command wrote before it ended.
+fn drain(terminal: &mut Terminal) {
+    let deadline = Instant::now() + DRAIN;
+    while Instant::now() < deadline && terminal.pump() {
+        let interests = terminal.interests();
+        let mut polled: Vec<PollFd<'_>> =
+            interests.iter().map(|(descriptor, _)| PollFd::new(descriptor, PollFlags::IN)).collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(timeout) = Timespec::try_from(left) else { return };
+        if poll(&mut polled, Some(&timeout)).unwrap_or(0) == 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
+//! terminal, and the streams themselves where they are files or pipes.
+
+use belljar_sandbox::Streams;
+use belljar_sys::pty::{self, Pair, RawMode};
+use rustix::event::PollFlags;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::stdio::{stderr, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// As much input as is held for a program that does not read.
+const HELD: usize = 64 << 10;
+
+/// What could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set up the terminal")]
+pub struct TerminalError(#[source] pub std::io::Error);
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TerminalError {
+    TerminalError(std::io::Error::other(error))
+}
+
+/// Where output that was read goes.
+#[derive(Debug, Clone, Copy)]
+enum Sink {
+    Stdout,
+    Stderr,
+}
+
+/// An output of the command that is copied to the user's terminal.
+#[derive(Debug)]
+struct Relay {
+    from: OwnedFd,
+    to: Sink,
+    open: bool,
+}
+
+/// The streams of one run.
+#[derive(Debug)]
+pub struct Terminal {
+    pty: Option<OwnedFd>,
+    raw: Option<RawMode<'static>>,
+    relays: Vec<Relay>,
+    held: Vec<u8>,
+    stdin_open: bool,
+}
+
+impl Terminal {
+    /// Whether the command has a terminal.
+    #[must_use]
+    pub fn has_terminal(&self) -> bool {
+        self.pty.is_some()
+    }
+
+    /// Whether the command will have one: decided before anything is opened.
+    #[must_use]
+    pub fn wanted() -> bool {
+        pty::is_terminal(stdin())
+    }
+
+    /// Opens what is needed; the user's terminal is left as it is until [`Terminal::enter`].
+    ///
+    /// # Errors
+    /// When descriptors or terminals are used up.
+    pub fn open() -> Result<(Self, Streams), TerminalError> {
+        let mut terminal =
+            Self { pty: None, raw: None, relays: Vec::new(), held: Vec::new(), stdin_open: true };
+        let pair = if Self::wanted() { Some(Pair::open().map_err(failed)?) } else { None };
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(TerminalError);
+        let stdin_end = match &pair {
+            Some(pair) => copy(pair.terminal.as_fd())?,
+            None => copy_or_null(stdin())?,
+        };
+        let mut output = |stream: BorrowedFd<'static>, to: Sink| match (&pair, pty::is_terminal(stream)) {
+            (Some(pair), true) => copy(pair.terminal.as_fd()),
+            (None, true) => {
+                let (from, into) =
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
+                terminal.relays.push(Relay { from, to, open: true });
+                Ok(into)
+            }
+            (_, false) => copy_or_null(stream),
+        };
+        let (stdout_end, stderr_end) = (output(stdout(), Sink::Stdout)?, output(stderr(), Sink::Stderr)?);
+        if let Some(pair) = pair {
+            if let Ok(size) = pty::size(stdin()) {
+                pty::resize(pair.controller.as_fd(), size).map_err(failed)?;
+            }
+            let flags = rustix::fs::fcntl_getfl(&pair.controller).map_err(failed)?;
+            rustix::fs::fcntl_setfl(&pair.controller, flags | OFlags::NONBLOCK).map_err(failed)?;
+            terminal.pty = Some(pair.controller);
+        }
+        Ok((terminal, Streams { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end }))
+    }
+
+    /// Takes over the user's terminal; given back when `self` is dropped, however that happens.
+    ///
+    /// # Errors
+    /// When the terminal does not let itself be switched.
+    pub fn enter(&mut self) -> Result<(), TerminalError> {
+        if self.pty.is_some() {
+            self.raw = Some(RawMode::enter(stdin()).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// The user's window has another size.
+    pub fn resized(&self) {
+        if let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) {
+            // A terminal that has just gone has no size to set.
+            pty::resize(controller.as_fd(), size).ok();
+        }
+    }
+
+    /// What to wait for.
+    pub(crate) fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut out = Vec::new();
+        if let Some(controller) = &self.pty {
+            let wants = if self.held.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            out.push((controller.as_fd(), wants));
+            if self.stdin_open && self.held.len() < HELD {
+                out.push((stdin(), PollFlags::IN));
+            }
+        }
+        out.extend(
+            self.relays.iter().filter(|relay| relay.open).map(|relay| (relay.from.as_fd(), PollFlags::IN)),
+        );
+        out
+    }
+
+    /// Moves what can be moved. Whether anything may come of waiting again.
+    pub(crate) fn pump(&mut self) -> bool {
+        let mut buffer = vec![0; 64 << 10];
+        let mut alive = false;
+        if let Some(controller) = &self.pty {
+            match rustix::io::read(controller, &mut buffer) {
+                Ok(0) => {}
+                Ok(count) => {
+                    write_all(Sink::Stdout, &buffer[..count]);
+                    alive = true;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => alive = true,
+                // Every copy of the other end is closed: nothing more will come.
+                Err(_) => {}
+            }
+            self.take_input(&mut buffer);
+        }
+        for relay in &mut self.relays {
+            if relay.open && readable(relay.from.as_fd()) {
+                match rustix::io::read(&relay.from, &mut buffer) {
+                    Ok(0) => relay.open = false,
+                    Ok(count) => write_all(relay.to, &buffer[..count]),
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(_) => relay.open = false,
+                }
+            }
+            alive |= relay.open;
+        }
+        alive
+    }
+
+    fn take_input(&mut self, buffer: &mut [u8]) {
+        let Some(controller) = &self.pty else { return };
+        if self.stdin_open && self.held.len() < HELD && readable(stdin()) {
+            match rustix::io::read(stdin(), &mut *buffer) {
+                Ok(0) => self.stdin_open = false,
+                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => self.stdin_open = false,
+            }
+        }
+        if !self.held.is_empty()
+            && let Ok(count) = rustix::io::write(controller, &self.held)
+        {
+            self.held.drain(..count);
+        }
+    }
+}
+
+/// A closed standard stream becomes `/dev/null`: the next file to be opened must not take its place.
+fn copy_or_null(stream: BorrowedFd<'_>) -> Result<OwnedFd, TerminalError> {
+    match stream.try_clone_to_owned() {
+        Ok(copy) => Ok(copy),
+        Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => {
+            let null =
+                std::fs::File::options().read(true).write(true).open("/dev/null").map_err(TerminalError)?;
+            Ok(null.into())
+        }
+        Err(error) => Err(TerminalError(error)),
+    }
+}
+
+fn readable(descriptor: BorrowedFd<'_>) -> bool {
+    let mut polled = [rustix::event::PollFd::new(&descriptor, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(count) if count > 0)
+}
+
+/// The user's terminal takes everything, or is gone; then there is nobody to tell.
+fn write_all(sink: Sink, mut bytes: &[u8]) {
+    let descriptor = match sink {
+        Sink::Stdout => stdout(),
+        Sink::Stderr => stderr(),
+    };
+    while !bytes.is_empty() {
+        match rustix::io::write(descriptor, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let mut polled = [rustix::event::PollFd::new(&descriptor, PollFlags::OUT)];
+                rustix::event::poll(&mut polled, None).ok();
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Asks at the user's terminal without showing what is typed.
+///
+/// # Errors
+/// When there is no terminal, or it ends before an answer.
+pub fn ask_hidden(message: &str) -> std::io::Result<String> {
+    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+    use std::io::{BufRead, Write};
+    let mut tty = std::fs::File::options().read(true).write(true).open("/dev/tty")?;
+    let before = tcgetattr(&tty)?;
+    let mut hidden = before.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    hidden.local_modes.insert(LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG);
+    // Control characters of a message from a manifest could paint a false question.
+    let shown: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    tty.write_all(format!("{shown}: ").as_bytes())?;
+    tcsetattr(&tty, OptionalActions::Flush, &hidden)?;
+    let mut line = String::new();
+    let read = std::io::BufReader::new(&tty).read_line(&mut line);
+    tcsetattr(&tty, OptionalActions::Now, &before)?;
+    match read? {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(line.trim_end_matches(['\n', '\r']).to_owned()),
+    }
+}

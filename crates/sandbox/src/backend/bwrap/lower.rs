@@ -1,0 +1,328 @@
+//! A plan becomes arguments for bubblewrap. Pure.
+//!
+//! The order is the meaning: namespaces, the system, `/etc`, kernel file systems, what the plan mounts in its
+//! own order, guards over the project, files, and at last the root itself read-only.
+
+use super::etc;
+use crate::backend::{Lowering, SystemEntry};
+use belljar_contract::{
+    AbsPath, Access, BackendKind, Control, EnvSource, Errand, FileContent, GUEST_PROTOCOL, GuestAddress,
+    GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream, GuestTerminal,
+    GuestVariable, Launch, LaunchArgument, Made, Mount, MountSource, Need, OsText, Plan, Unmet,
+    WorkspaceMode,
+};
+
+/// Where the guest lies inside.
+const GUEST: &str = "/opt/belljar/bin/belljar-guest";
+/// Where sockets to the supervisor appear.
+const RUN: &str = "/run/belljar";
+/// How long processes have to end.
+const GRACE_MS: u32 = 500;
+
+struct Arguments(Vec<LaunchArgument>);
+
+impl Arguments {
+    fn text(&mut self, text: &str) -> &mut Self {
+        // A text of ours has no NUL; one that did would end the launch at bubblewrap's own parser.
+        self.0.extend(OsText::new(text.as_bytes()).ok().map(LaunchArgument::Text));
+        self
+    }
+
+    fn texts(&mut self, texts: &[&str]) -> &mut Self {
+        for text in texts {
+            self.text(text);
+        }
+        self
+    }
+
+    fn path(&mut self, path: &AbsPath) -> &mut Self {
+        self.0.extend(OsText::new(path.as_bytes()).ok().map(LaunchArgument::Text));
+        self
+    }
+
+    fn bind(&mut self, source: &AbsPath, target: &AbsPath, access: Access) {
+        self.text(match access {
+            Access::ReadOnly => "--ro-bind-fd",
+            Access::ReadWrite => "--bind-fd",
+        });
+        self.0.push(LaunchArgument::Source(source.clone()));
+        self.path(target);
+    }
+
+    fn file(&mut self, target: &AbsPath, content: FileContent) {
+        self.texts(&["--perms", "0644", "--file"]);
+        self.0.push(LaunchArgument::Content { name: target.to_string(), content });
+        self.path(target);
+    }
+
+    fn tmpfs(&mut self, mode: &str, target: &AbsPath) {
+        self.texts(&["--perms", mode, "--tmpfs"]).path(target);
+    }
+}
+
+pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, errand, machine, terminal, gateway: _ } = *lowering;
+    let (controls, mut unmet) = controls(lowering);
+    let Some(program) = machine.bwrap.clone() else {
+        unmet.push(Unmet {
+            need: Need::Files,
+            why: "bubblewrap is not installed".to_owned(),
+            fix: "apt install bubblewrap, dnf install bubblewrap, or your system's equivalent".to_owned(),
+        });
+        return Err(unmet);
+    };
+    if matches!(errand, Errand::Agent(_)) && machine.agent.is_none() {
+        unmet.push(Unmet {
+            need: Need::Model,
+            why: format!("the agent {} is not installed, or not on PATH", plan.harness),
+            fix: "install it, or put it on PATH".to_owned(),
+        });
+    }
+    if !unmet.is_empty() {
+        return Err(unmet);
+    }
+    let mut arguments = Arguments(Vec::new());
+    let mut made = Vec::new();
+    namespaces(&mut arguments);
+    for entry in &machine.system {
+        match entry {
+            SystemEntry::Directory(path) => {
+                arguments.text("--ro-bind").path(path).path(path);
+            }
+            SystemEntry::Link { at, to } => {
+                arguments.text("--symlink");
+                arguments.0.push(LaunchArgument::Text(to.clone()));
+                arguments.path(at);
+            }
+        }
+    }
+    for mount in &plan.mounts {
+        lower_mount(mount, lowering, &mut arguments, &mut made);
+    }
+    for path in &machine.guarded {
+        if let Some(target) = inside(plan, path) {
+            arguments.bind(path, &target, Access::ReadOnly);
+        }
+    }
+    for file in &plan.files {
+        arguments.file(&file.target, file.content.clone());
+    }
+    finish(&mut arguments, lowering);
+    Ok(Launch {
+        backend: BackendKind::Bwrap,
+        program,
+        arguments: arguments.0,
+        command: command(),
+        guest: guest(lowering, terminal),
+        made,
+        limits: plan.limits.clone(),
+        controls,
+    })
+}
+
+fn namespaces(arguments: &mut Arguments) {
+    // Asked for one by one: `--unshare-all` would try the user namespace only where it thinks it is needed.
+    arguments.texts(&[
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup",
+        "--hostname",
+        "belljar",
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        "--cap-drop",
+        "ALL",
+        "--die-with-parent",
+        "--as-pid-1",
+        "--clearenv",
+    ]);
+}
+
+fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments, made: &mut Vec<Made>) {
+    let Lowering { plan, machine, .. } = lowering;
+    let Mount { target, source, access, why: _ } = mount;
+    match source {
+        // The system's directories come first, before anything of the plan.
+        MountSource::System => {}
+        MountSource::SyntheticEtc => {
+            for (path, text) in etc::files(&plan.home_directory) {
+                if let Ok(path) = AbsPath::new(path) {
+                    arguments.file(&path, FileContent::Text(text));
+                }
+            }
+            for path in &machine.etc {
+                arguments.text("--ro-bind").path(path).path(path);
+            }
+        }
+        MountSource::Proc => {
+            arguments.text("--proc").path(target);
+        }
+        MountSource::Devices => {
+            arguments.text("--dev").path(target);
+        }
+        MountSource::Temporary => {
+            let mode = if *target == plan.home_directory { "0700" } else { "1777" };
+            arguments.tmpfs(mode, target);
+        }
+        MountSource::AgentProgram => {
+            if let (Some(agent), Errand::Agent(_)) = (&machine.agent, lowering.errand) {
+                arguments.bind(agent, target, Access::ReadOnly);
+            }
+        }
+        MountSource::Workspace => arguments.bind(&plan.workspace.source, target, *access),
+        MountSource::Host(path) => arguments.bind(path, target, *access),
+        MountSource::InstanceDirectory(path) => {
+            made.push(Made::Directory(path.clone()));
+            arguments.bind(path, target, *access);
+        }
+        MountSource::InstanceFile(path) => {
+            made.push(Made::File(path.clone()));
+            arguments.bind(path, target, *access);
+        }
+    }
+}
+
+/// Where a path of the project, or of its repository, appears inside.
+fn inside(plan: &Plan, path: &AbsPath) -> Option<AbsPath> {
+    match path.relative_to(&plan.workspace.source) {
+        Some(below) => plan.workspace.target.join(below).ok(),
+        // A repository outside the project stands at its own path.
+        None => Some(path.clone()),
+    }
+}
+
+fn finish(arguments: &mut Arguments, lowering: &Lowering<'_>) {
+    let fixed = |text: &str| AbsPath::new(text).ok();
+    for (mode, path) in [("0755", "/run"), ("1777", "/var/tmp")] {
+        if let Some(path) = fixed(path) {
+            arguments.tmpfs(mode, &path);
+        }
+    }
+    arguments.texts(&["--perms", "0700", "--dir", RUN]);
+    if let Some(path) = fixed(GUEST) {
+        arguments.bind(&lowering.machine.guest, &path, Access::ReadOnly);
+    }
+    // Files made above lie in the root's own memory: from here on they, and the empty directories around the
+    // project, cannot be written.
+    arguments.texts(&["--remount-ro", "/", "--chdir", "/"]);
+}
+
+fn command() -> Vec<LaunchArgument> {
+    let mut words = Arguments(Vec::new());
+    words.texts(&["--", GUEST, "init", "--control"]);
+    words.0.push(LaunchArgument::Control);
+    words.0
+}
+
+fn guest(lowering: &Lowering<'_>, terminal: bool) -> GuestSpec {
+    let Lowering { plan, errand, .. } = lowering;
+    let text = |bytes: &[u8]| OsText::new(bytes).ok();
+    let argv: Vec<OsText> = match errand {
+        Errand::Agent(more) => {
+            let own = plan.argv.iter().filter_map(|word| text(word.as_bytes()));
+            let prompt = plan.prompt.iter().filter_map(|prompt| text(prompt.argument.as_bytes()));
+            // What the user adds on the command line takes the place of the first message.
+            let prompt: Vec<OsText> = if more.is_empty() { prompt.collect() } else { Vec::new() };
+            own.chain(more.iter().cloned()).chain(prompt).collect()
+        }
+        Errand::Command(argv) => argv.clone(),
+    };
+    let environment = plan.env.iter().filter_map(|entry| match &entry.source {
+        EnvSource::Constant(value) => Some(GuestVariable {
+            name: text(entry.name.as_str().as_bytes())?,
+            value: text(value.as_bytes())?,
+        }),
+        EnvSource::Literal(_)
+        | EnvSource::Variable(_)
+        | EnvSource::Prompt(_)
+        | EnvSource::File(_)
+        | EnvSource::Command(_) => None,
+    });
+    let model = matches!(errand, Errand::Agent(_)) && plan.egress.model;
+    let listeners = if model { model_listener().into_iter().collect() } else { Vec::new() };
+    GuestSpec {
+        protocol: GUEST_PROTOCOL,
+        program: argv.first().cloned().unwrap_or_default(),
+        argv,
+        environment: environment.collect(),
+        directory: text(plan.workspace.directory.as_bytes()).unwrap_or_default(),
+        stdin: GuestStream::Attached(0),
+        stdout: GuestStream::Attached(1),
+        stderr: GuestStream::Attached(2),
+        terminal: if terminal { GuestTerminal::Stdin } else { GuestTerminal::Absent },
+        listeners,
+        files: GuestFiles::AsMounted,
+        filter: GuestFilter::Standard,
+        umask: 0o022,
+        limits: vec![GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 }],
+        grace_ms: GRACE_MS,
+    }
+}
+
+fn model_listener() -> Option<GuestListener> {
+    let path = OsText::new(format!("{RUN}/model.sock").into_bytes()).ok()?;
+    Some(GuestListener { name: "model".to_owned(), at: GuestAddress::Unix { path, mode: 0o600 } })
+}
+
+/// Every need is either met by a control or refused; a test holds this to be total.
+fn controls(lowering: &Lowering<'_>) -> (Vec<Control>, Vec<Unmet>) {
+    let (mut controls, mut unmet) = (Vec::new(), Vec::new());
+    for need in lowering.plan.needs(lowering.errand) {
+        match control(need, lowering) {
+            Ok(mechanism) => controls.push(Control { need, mechanism: mechanism.to_owned() }),
+            Err((why, fix)) => unmet.push(Unmet { need, why: why.to_owned(), fix: fix.to_owned() }),
+        }
+    }
+    (controls, unmet)
+}
+
+fn control(need: Need, lowering: &Lowering<'_>) -> Result<&'static str, (&'static str, &'static str)> {
+    const LATER: &str = "this version of belljar cannot do it yet";
+    let limit = |mechanism| {
+        if lowering.machine.limits.contains(&need) {
+            Ok(mechanism)
+        } else {
+            Err((
+                "no control group that may be written has the controller",
+                "`belljar doctor` says what is there; or leave the limit out",
+            ))
+        }
+    };
+    match need {
+        Need::Files => Ok("mount namespace with an allowlisted root, made read-only"),
+        Need::Processes => Ok("pid namespace with its own /proc"),
+        Need::Ipc => Ok("ipc namespace"),
+        Need::Network => Ok("network namespace with a loopback only"),
+        Need::Environment => Ok("cleared; the guest sets the listed variables"),
+        Need::Privileges => {
+            Ok("user namespace, empty capability sets, no_new_privs, nested namespaces refused by seccomp")
+        }
+        Need::Kernel => Ok("seccomp filter, Landlock where the kernel has it"),
+        Need::Keyring => Ok("a fresh session keyring, key calls refused by seccomp"),
+        Need::Descriptors => Ok("every descriptor but the standard streams is closed"),
+        Need::Terminal => Ok("a pseudo-terminal of belljar's, or none"),
+        Need::Lifetime => Ok("the guest ends everything when the supervisor goes; parent-death signal"),
+        Need::HostExecuted => {
+            Ok("read-only mounts over those that exist; those made during the run are reported")
+        }
+        Need::Overlay | Need::Copy => match lowering.plan.workspace.mode {
+            WorkspaceMode::Direct => Ok("not wanted"),
+            WorkspaceMode::Overlay | WorkspaceMode::Copy => Err((LATER, "use `workspace = \"direct\"`")),
+        },
+        Need::Memory => limit("control group: memory"),
+        Need::Pids => limit("control group: pids"),
+        Need::Cpu => limit("control group: cpu"),
+        Need::Time => Ok("the supervisor's clock"),
+        Need::Model if lowering.gateway => Ok("gateway on a unix socket"),
+        Need::Model => Err((LATER, "start the agent with `--script FILE`, which plays a scripted model")),
+        Need::Cost => Err((LATER, "leave `limits.cost_usd` out")),
+        Need::Egress => Err((LATER, "leave `egress.allow` out")),
+        Need::Credentials => Err((LATER, "leave `credentials` out")),
+        Need::Ssh => Err((LATER, "leave `ssh` out")),
+    }
+}

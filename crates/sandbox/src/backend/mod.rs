@@ -1,0 +1,49 @@
+//! The backends, equal before the plan: each enforces a need by a named control or refuses.
+
+mod bwrap;
+mod machine;
+mod running;
+
+pub use machine::{Lowering, Machine, SystemEntry, look_around};
+pub use running::{Beginning, LaunchError, LaunchRequest, Running, Streams};
+
+use belljar_contract::{BackendKind, Launch, Need, Unmet};
+
+/// Why a plan cannot be honoured here: every need that cannot be enforced, by name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("this machine cannot honour the plan with the backend {}", .backend.name())]
+pub struct BackendError {
+    /// The backend.
+    pub backend: BackendKind,
+    /// What it cannot enforce.
+    pub unmet: Vec<Unmet>,
+}
+
+/// Lowers a plan: what exactly would be started. Nothing happens.
+///
+/// # Errors
+/// Names every need that the backend cannot enforce on this machine.
+pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
+    let backend = lowering.plan.backend;
+    let missing = |why: &str, fix: &str| BackendError {
+        backend,
+        unmet: vec![Unmet { need: Need::Files, why: why.to_owned(), fix: fix.to_owned() }],
+    };
+    match backend {
+        BackendKind::Bwrap => bwrap::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
+        BackendKind::Host => {
+            Err(missing("the host backend has no walls and is not offered yet", "use `backend = \"bwrap\"`"))
+        }
+        BackendKind::Container | BackendKind::Microvm => {
+            Err(missing("this version has no such backend", "use `backend = \"bwrap\"`"))
+        }
+    }
+}
+
+/// Acts: builds the sandbox and starts the guest in it. The command itself waits for [`Running::start`].
+///
+/// # Errors
+/// Names the step that failed; nothing is left behind.
+pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
+    running::launch(request)
+}

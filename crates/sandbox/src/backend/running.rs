@@ -1,0 +1,425 @@
+//! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
+
+use belljar_contract::{
+    AbsPath, FileContent, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable,
+    Launch, LaunchArgument, Made,
+};
+use belljar_sys::message::{self, Bounds, MessageError};
+use belljar_sys::process::Prepare;
+use belljar_sys::{fds, mounts};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long building a sandbox may take before it is given up.
+const SETUP_TIME: Duration = Duration::from_secs(20);
+/// More of bubblewrap's own words than anyone reads.
+const COMPLAINT_LIMIT: u64 = 16 << 10;
+/// Larger than any state file of an agent.
+const JSON_LIMIT: u64 = 64 << 20;
+
+/// Why a sandbox could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// Something that is to be kept could not be made.
+    #[error("cannot make `{path}`")]
+    Make {
+        /// What.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A source of a mount is gone, or is not what was planned with.
+    #[error("cannot open `{path}` for the sandbox")]
+    Source {
+        /// Which.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A source is another file or directory than the plan saw.
+    #[error("`{path}` is not what it was when the plan was made")]
+    Changed {
+        /// Which.
+        path: AbsPath,
+    },
+    /// A file's content could not be put together.
+    #[error("cannot prepare the content of {name}")]
+    Content {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The program could not be started.
+    #[error("cannot start `{program}`")]
+    Spawn {
+        /// Which.
+        program: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// bubblewrap gave up, in its own words.
+    #[error("bubblewrap could not build the sandbox: {words}")]
+    Bubblewrap {
+        /// What it said.
+        words: String,
+    },
+    /// A wall could not be raised from inside.
+    #[error("the sandbox could not be sealed at the step {step:?}: {detail}")]
+    Sealing {
+        /// Which step.
+        step: belljar_contract::GuestStep,
+        /// In words.
+        detail: String,
+    },
+    /// The guest said something that has no place here, or nothing.
+    #[error("the guest does not answer as it should")]
+    Talk(#[source] std::io::Error),
+}
+
+/// The standard streams of the command.
+#[derive(Debug)]
+pub struct Streams {
+    /// Standard input.
+    pub stdin: OwnedFd,
+    /// Standard output.
+    pub stdout: OwnedFd,
+    /// Standard error.
+    pub stderr: OwnedFd,
+}
+
+/// What a launch needs beside the lowered plan.
+#[derive(Debug)]
+pub struct LaunchRequest<'a> {
+    /// The lowered plan.
+    pub launch: &'a Launch,
+    /// Variables whose values were found just now.
+    pub variables: Vec<GuestVariable>,
+    /// The standard streams.
+    pub streams: Streams,
+    /// What the sources were when the plan was made.
+    pub identities: &'a BTreeMap<AbsPath, mounts::Identity>,
+}
+
+/// How a command began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beginning {
+    /// It runs.
+    Started,
+    /// It could not be executed: the word, and the kernel's answer.
+    Failed {
+        /// The file or name.
+        what: String,
+        /// The kernel's answer.
+        errno: i32,
+    },
+}
+
+/// A sandbox that stands. Dropping it ends everything inside.
+#[derive(Debug)]
+pub struct Running {
+    bwrap: Child,
+    control: OwnedFd,
+    listeners: Vec<(String, OwnedFd)>,
+    /// What Landlock adds.
+    pub landlock: GuestLandlock,
+}
+
+pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
+    let LaunchRequest { launch, variables, streams, identities } = request;
+    for made in &launch.made {
+        make(made)?;
+    }
+    let (control, theirs) =
+        fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+    let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
+    let mut words: Vec<u8> = Vec::new();
+    for argument in &launch.arguments {
+        words.extend(opener.word(argument)?);
+        words.push(0);
+    }
+    let by_descriptor = hold_bytes("arguments", &words)?;
+    let mut command = Command::new(launch.program.as_path());
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(["--args", &by_descriptor.as_raw_fd().to_string()]);
+    for argument in &launch.command {
+        command.arg(OsStr::from_bytes(&opener.word(argument)?));
+    }
+    let mut kept = opener.kept;
+    kept.extend([by_descriptor, theirs]);
+    // A session of its own: the user's Ctrl-C reaches the command through belljar, and not bubblewrap.
+    command.own_session().keeps(kept);
+    let spawned = command.spawn();
+    // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
+    drop(command);
+    let bwrap = spawned.map_err(|cause| LaunchError::Spawn { program: launch.program.clone(), cause })?;
+    let nothing = GuestLandlock {
+        abi: 0,
+        files: belljar_contract::GuestWall::Missing,
+        signals: belljar_contract::GuestWall::Missing,
+        abstract_sockets: belljar_contract::GuestWall::Missing,
+    };
+    let mut running = Running { bwrap, control, listeners: Vec::new(), landlock: nothing };
+    running.seal(launch, variables, streams)?;
+    Ok(running)
+}
+
+/// Turns arguments into words, and keeps the descriptors that they name.
+struct Opener<'a> {
+    identities: &'a BTreeMap<AbsPath, mounts::Identity>,
+    control: RawFd,
+    kept: Vec<OwnedFd>,
+}
+
+impl Opener<'_> {
+    fn word(&mut self, argument: &LaunchArgument) -> Result<Vec<u8>, LaunchError> {
+        let descriptor = match argument {
+            LaunchArgument::Text(text) => return Ok(text.as_bytes().to_vec()),
+            LaunchArgument::Control => return Ok(self.control.to_string().into_bytes()),
+            LaunchArgument::Source(path) => open_source(path, self.identities)?,
+            LaunchArgument::Content { name, content } => hold(name, content)?,
+        };
+        let word = descriptor.as_raw_fd().to_string().into_bytes();
+        self.kept.push(descriptor);
+        Ok(word)
+    }
+}
+
+fn make(made: &Made) -> Result<(), LaunchError> {
+    let result = match made {
+        Made::Directory(path) => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path),
+        Made::File(path) => {
+            let parent = path.parent().map_or(Ok(()), |parent| {
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
+            });
+            parent.and_then(|()| {
+                std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+            })
+        }
+    };
+    let (Made::Directory(path) | Made::File(path)) = made;
+    result.map_err(|cause| LaunchError::Make { path: path.clone(), cause })
+}
+
+/// Opens exactly this path: no component of it may be a symbolic link, so that nothing can be slipped in
+/// between the plan and the launch.
+fn open_source(
+    path: &AbsPath,
+    identities: &BTreeMap<AbsPath, mounts::Identity>,
+) -> Result<OwnedFd, LaunchError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened =
+        rustix::fs::openat2(rustix::fs::CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(|errno| LaunchError::Source { path: path.clone(), cause: errno.into() })?;
+    if let Some(expected) = identities.get(path) {
+        let found = mounts::identity_of(opened.as_fd()).map_err(|error| LaunchError::Source {
+            path: path.clone(),
+            cause: std::io::Error::other(error),
+        })?;
+        if found != *expected {
+            return Err(LaunchError::Changed { path: path.clone() });
+        }
+    }
+    Ok(opened)
+}
+
+fn hold(name: &str, content: &FileContent) -> Result<OwnedFd, LaunchError> {
+    match content {
+        FileContent::Text(text) => hold_bytes(name, text.as_bytes()),
+        FileContent::JsonFrom { source, members, base } => {
+            let failed = |cause| LaunchError::Content { name: name.to_owned(), cause };
+            let mut text = String::new();
+            let file = std::fs::File::open(source).map_err(failed)?;
+            file.take(JSON_LIMIT).read_to_string(&mut text).map_err(failed)?;
+            let theirs: serde_json::Value = serde_json::from_str(&text)
+                .map_err(|error| failed(std::io::Error::other(format!("`{source}` is not JSON: {error}"))))?;
+            let mut object = base.clone();
+            for member in members {
+                if let Some(value) = theirs.get(member) {
+                    object[member] = value.clone();
+                }
+            }
+            hold_bytes(name, object.to_string().as_bytes())
+        }
+    }
+}
+
+fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
+    let failed = |error| LaunchError::Content { name: name.to_owned(), cause: std::io::Error::other(error) };
+    fds::sealed_memfd("belljar", bytes).map_err(failed)
+}
+
+impl Running {
+    fn seal(
+        &mut self,
+        launch: &Launch,
+        variables: Vec<GuestVariable>,
+        streams: Streams,
+    ) -> Result<(), LaunchError> {
+        let mut spec = launch.guest.clone();
+        spec.environment.retain(|known| !variables.iter().any(|new| new.name == known.name));
+        spec.environment.extend(variables);
+        let body = spec.to_bytes().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+        let Streams { stdin, stdout, stderr } = streams;
+        let sent =
+            message::send(self.control.as_fd(), &body, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]);
+        if sent.is_err() {
+            return Err(self.complaint());
+        }
+        let deadline = Instant::now() + SETUP_TIME;
+        loop {
+            match self.receive_until(deadline)? {
+                (GuestReport::Listening { names }, descriptors) => {
+                    self.listeners = names.into_iter().zip(descriptors).collect();
+                }
+                (GuestReport::Sealed { landlock }, _) => {
+                    self.landlock = landlock;
+                    return Ok(());
+                }
+                (GuestReport::SetupFailed { step, errno: _, detail }, _) => {
+                    return Err(LaunchError::Sealing { step, detail });
+                }
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// The listeners that were opened inside, by name; each can be taken once.
+    pub fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
+        let at = self.listeners.iter().position(|(known, _)| known == name)?;
+        Some(self.listeners.swap_remove(at).1)
+    }
+
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// When the guest is gone or does not answer; a command that cannot be executed is no such error.
+    pub fn start(&mut self) -> Result<Beginning, LaunchError> {
+        self.order(GuestOrder::Start)?;
+        match self.receive_until(Instant::now() + SETUP_TIME)? {
+            (GuestReport::Started { .. }, _) => Ok(Beginning::Started),
+            (GuestReport::ExecFailed { what, errno }, _) => {
+                Ok(Beginning::Failed { what: what.to_string(), errno })
+            }
+            (GuestReport::SetupFailed { step, errno: _, detail }, _) => {
+                Err(LaunchError::Sealing { step, detail })
+            }
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The descriptor that becomes readable when the guest has something to say.
+    #[must_use]
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// What the guest says, once the descriptor is readable: the command's end, or nothing more.
+    ///
+    /// # Errors
+    /// When it is not a message.
+    pub fn report(&mut self) -> Result<Option<GuestEnd>, LaunchError> {
+        match self.receive() {
+            Ok((GuestReport::Exited { end }, _)) => Ok(Some(end)),
+            Ok((other, _)) => Err(unexpected(&other)),
+            Err(MessageError::Closed) => Ok(None),
+            Err(error) => Err(LaunchError::Talk(std::io::Error::other(error))),
+        }
+    }
+
+    /// Gives an order.
+    ///
+    /// # Errors
+    /// When the guest is gone.
+    pub fn order(&self, order: GuestOrder) -> Result<(), LaunchError> {
+        let body = order.to_bytes().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+        message::send(self.control.as_fd(), &body, &[])
+            .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))
+    }
+
+    /// Waits until nothing is left, at most for `patience`, then uses force.
+    pub fn finish(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        // The socket closes when the guest is gone.
+        while wait_readable(self.control.as_fd(), deadline) {
+            if self.receive().is_err() {
+                break;
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<(GuestReport, Vec<OwnedFd>), MessageError> {
+        let bounds = Bounds {
+            bytes: GUEST_REPORT_MAX,
+            descriptors: belljar_contract::GUEST_LISTENERS_MAX,
+            within: Some(SETUP_TIME),
+        };
+        let received = message::receive(self.control.as_fd(), bounds)?;
+        // A report that cannot be read is no different from a guest that is gone: neither can be relied on.
+        let report = GuestReport::from_bytes(&received.body).map_err(|_broken| MessageError::Closed)?;
+        Ok((report, received.descriptors))
+    }
+
+    fn receive_until(&mut self, deadline: Instant) -> Result<(GuestReport, Vec<OwnedFd>), LaunchError> {
+        if !wait_readable(self.control.as_fd(), deadline) {
+            return Err(LaunchError::Talk(std::io::ErrorKind::TimedOut.into()));
+        }
+        match self.receive() {
+            Ok(message) => Ok(message),
+            Err(_gone) => Err(self.complaint()),
+        }
+    }
+
+    /// What bubblewrap said before it gave up.
+    fn complaint(&mut self) -> LaunchError {
+        let mut words = String::new();
+        if let Some(stderr) = self.bwrap.stderr.take() {
+            // It has ended, or is about to: the guest's end of the socket is closed.
+            stderr.take(COMPLAINT_LIMIT).read_to_string(&mut words).ok();
+        }
+        let words = words.trim().trim_start_matches("bwrap: ").to_owned();
+        LaunchError::Bubblewrap {
+            words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // bubblewrap's death is the death of the namespace's first process and so of everything inside. Both
+        // calls fail only when it is gone already.
+        self.bwrap.kill().ok();
+        self.bwrap.wait().ok();
+    }
+}
+
+fn unexpected(report: &GuestReport) -> LaunchError {
+    LaunchError::Talk(std::io::Error::other(format!("it said {report:?} out of turn")))
+}
+
+/// Whether the descriptor became readable before the deadline.
+fn wait_readable(descriptor: BorrowedFd<'_>, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,19 +1,24 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, Purpose};
 use belljar_runner::report::{PlanPage, render_diagnostics, render_plan};
-use belljar_runner::{Agreements, Planned, Planner, Standing, why};
+use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, why};
 use serde_json::json;
 
 /// Show what an agent would see, reach and keep; nothing is started
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
+#[command(
+    after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --lowered\n  $ belljar plan --json\n"
+)]
 pub struct Args {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,
     /// Print one JSON object, with the digest of the plan
     #[arg(long)]
     pub json: bool,
+    /// Print what exactly would be started, and which mechanism enforces which need
+    #[arg(long, conflicts_with = "why")]
+    lowered: bool,
     /// Say where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,
@@ -26,6 +31,9 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     if let Some(key) = &args.why {
         return explain(key, &planned, output);
+    }
+    if args.lowered {
+        return lowered_page(planner, &planned, output);
     }
     let advice = advice(planner, &planned)?;
     let plan = &planned.compiled.plan;
@@ -55,6 +63,35 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         advice: &advice,
     };
     output.result(&render_plan(&page, output.out_style()));
+    Ok(ExitCode::Passed)
+}
+
+fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
+    let launch = lowered(planned, planner.surroundings(), &Errand::Agent(Vec::new()))?;
+    let words: Vec<String> =
+        launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
+    if output.json {
+        let data = json!({
+            "program": launch.program,
+            "arguments": words,
+            "controls": launch.controls,
+            "made": launch.made,
+        });
+        output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
+    let style = output.out_style();
+    let mut text = format!("{}\n", style.bold(&launch.program.to_string()));
+    for word in words {
+        // An option begins a line; what belongs to it follows on the same one.
+        let join = if word.starts_with("--") { "\n  " } else { " " };
+        text.push_str(&format!("{join}{word}"));
+    }
+    text.push_str(&format!("\n\n{}\n", style.bold("Controls")));
+    for control in &launch.controls {
+        text.push_str(&format!("  {:<42} {}\n", control.need.describe(), control.mechanism));
+    }
+    output.result(&text);
     Ok(ExitCode::Passed)
 }
 

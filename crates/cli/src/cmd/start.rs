@@ -37,7 +37,8 @@ pub fn start(
     options: &StartOptions,
     output: &Output,
 ) -> Result<u8, CliError> {
-    let planned = planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
+    let planned =
+        planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
     if options.dry_run {
         show(planner, &planned, output);
         return Ok(ExitCode::Passed.code());

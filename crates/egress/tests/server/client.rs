@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use belljar_testkit::model::{Listen, Script, ScriptedModel};
+use belljar_egress::script::{Listen, Script, ScriptedModel};
 use serde_json::{Value, json};
 
 /// No read of these tests may take longer.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_testkit::model::{
+use belljar_egress::script::{
     AnsweredBy, CutEnd, ErrorReply, Listen, LoggedRequest, Reply, Script, ScriptedModel, Sender, Transcript,
     Turn, When,
 };

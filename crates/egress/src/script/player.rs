@@ -1,8 +1,8 @@
 //! Which turn answers a request: the script's state, without a socket.
 
+use super::format::{Exhausted, Script, SideRequests, Turn};
 use super::matching::Tools;
 use super::request::MessagesRequest;
-use super::script::{Exhausted, Script, SideRequests, Turn};
 
 /// A script and how far it has been played.
 #[derive(Debug)]

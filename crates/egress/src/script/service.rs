@@ -10,11 +10,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value;
 
 use super::body::{Ending, FramedBody};
+use super::format::{Answer, Cut, CutEnd, ErrorReply, Reply, Turn};
 use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
 use super::matching::Sender;
 use super::player::Choice;
 use super::request::{Delivery, MessagesRequest};
-use super::script::{Answer, Cut, CutEnd, ErrorReply, Reply, Turn};
 use super::transport::{Break, Severance};
 use super::wire::{self, Envelope};
 

@@ -3,7 +3,7 @@
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::script::{Block, ErrorReply, Reply, Usage};
+use super::format::{Block, ErrorReply, Reply, Usage};
 
 /// What a reply needs from its surroundings to become bytes.
 #[derive(Debug, Clone, Copy)]
@@ -160,7 +160,7 @@ fn bytes(value: &Value) -> Bytes {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use super::super::script::StopReason;
+    use super::super::format::StopReason;
     use super::*;
 
     const ENVELOPE: Envelope<'_> = Envelope { request: 7, model: "asked-for" };

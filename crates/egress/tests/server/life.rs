@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use belljar_testkit::model::{AnsweredBy, Listen, Reply, Script, ScriptedModel, StartError, Turn};
+use belljar_egress::script::{AnsweredBy, Listen, Reply, Script, ScriptedModel, StartError, Turn};
 
 use crate::client::{Client, DEADLINE, End, ask, asking, on_both, post, started};
 

@@ -1,6 +1,6 @@
 //! Deliveries that break off on purpose.
 
-use belljar_testkit::model::{CutEnd, Reply, Script, Turn};
+use belljar_egress::script::{CutEnd, Reply, Script, Turn};
 use serde_json::json;
 
 use crate::client::{Client, End, ask, asking, asking_for_a_stream, on_both, post, started};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use belljar_testkit::model::{
+use belljar_egress::script::{
     AnsweredBy, ErrorReply, Exhausted, Reply, Script, Sender, SideRequests, Tools, Turn, When,
 };
 use serde_json::json;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::check::ScriptFaults;
-use super::script::{SCRIPT_VERSION, Script};
+use super::format::{SCRIPT_VERSION, Script};
 
 /// Largest script file that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -78,7 +78,7 @@ impl Script {
     /// Reads a script from JSON text and checks it.
     ///
     /// ```
-    /// # use belljar_testkit::model::Script;
+    /// # use belljar_egress::script::Script;
     /// let script = Script::parse(br#"{
     ///     "version": 1,
     ///     "side_requests": {"reply": "a title"},
@@ -89,7 +89,7 @@ impl Script {
     ///     ]
     /// }"#)?;
     /// assert_eq!(script.turns.len(), 2);
-    /// # Ok::<(), belljar_testkit::model::ParseScriptError>(())
+    /// # Ok::<(), belljar_egress::script::ParseScriptError>(())
     /// ```
     ///
     /// # Errors

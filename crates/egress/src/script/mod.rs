@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use belljar_testkit::model::{Listen, Script, ScriptedModel, Turn};
+//! use belljar_egress::script::{Listen, Script, ScriptedModel, Turn};
 //!
 //! let script = Script::new()
 //!     .turn(Turn::tool_use("Bash", serde_json::json!({"command": "touch here"})))
@@ -16,30 +16,30 @@
 //! // … run an agent with ANTHROPIC_BASE_URL set to model.base_url() …
 //! assert_eq!(model.unplayed(), [0, 1]);
 //! assert!(model.wait_for_requests(1, Duration::ZERO).is_err());
-//! # Ok::<(), belljar_testkit::model::StartError>(())
+//! # Ok::<(), belljar_egress::script::StartError>(())
 //! ```
 
 mod body;
 mod builder;
 mod check;
+mod format;
 mod log;
 mod matching;
 mod parse;
 mod player;
 mod request;
-mod script;
 mod server;
 mod service;
 mod transport;
 mod wire;
 
 pub use check::{Fault, ScriptFaults};
+pub use format::{
+    Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, Usage,
+};
 pub use log::{
     AnsweredBy, BodySeen, Fingerprint, HeaderSeen, HeaderText, LoggedRequest, Transcript, WaitTimedOut,
 };
 pub use matching::{Sender, Tools, When};
 pub use parse::{LoadScriptError, ParseScriptError};
-pub use script::{
-    Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, Usage,
-};
 pub use server::{Listen, ScriptedModel, StartError};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::script::{Answer, Block, ErrorReply, Reply, Script, Turn};
+use super::format::{Answer, Block, ErrorReply, Reply, Script, Turn};
 
 /// Longest silence a script may ask for. Longer is a slip of the pen, and no client waits for it.
 const LONGEST_SILENCE_MS: u64 = 10 * 60 * 1000;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_testkit::model::{AnsweredBy, BodySeen, Fingerprint, HeaderText, Script, Turn};
+use belljar_egress::script::{AnsweredBy, BodySeen, Fingerprint, HeaderText, Script, Turn};
 use serde_json::json;
 
 use crate::client::{Client, DEADLINE, ask, asking, post, started};
@@ -66,7 +66,7 @@ fn waiting_ends_with_the_awaited_request_or_with_the_time() {
         assert_eq!(waiting.join().unwrap().unwrap().len(), 2);
     });
     let blue =
-        |request: &std::sync::Arc<belljar_testkit::model::LoggedRequest>| request.last_message() == "two";
+        |request: &std::sync::Arc<belljar_egress::script::LoggedRequest>| request.last_message() == "two";
     assert!(model.wait_until(Duration::ZERO, |requests| requests.iter().any(blue)).is_ok());
 }
 

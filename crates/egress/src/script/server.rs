@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::check::ScriptFaults;
+use super::format::Script;
 use super::log::{Ledger, LoggedRequest, Transcript, WaitTimedOut};
 use super::player::Player;
-use super::script::Script;
 use super::service::Service;
 use super::transport::{Severance, Stream, Transport};
 

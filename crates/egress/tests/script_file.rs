@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use belljar_testkit::model::{
+use belljar_egress::script::{
     Answer, Block, CutEnd, ErrorReply, Exhausted, LoadScriptError, ParseScriptError, Reply, Script, Sender,
     SideRequests, StopReason, Tools, Turn, Usage, When,
 };

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use belljar_testkit::model::{AnsweredBy, BodySeen, Exhausted, Script, ScriptedModel, SideRequests, Turn};
+use belljar_egress::script::{AnsweredBy, BodySeen, Exhausted, Script, ScriptedModel, SideRequests, Turn};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -321,7 +321,7 @@ impl State {
 mod tests {
     use serde_json::json;
 
-    use super::super::script::Script;
+    use super::super::format::Script;
     use super::*;
 
     #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::matching::When;
-use super::script::{
+use super::format::{
     Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, SCRIPT_VERSION, Script, SideRequests,
     StopReason, Turn, Usage,
 };
+use super::matching::When;
 
 impl Default for Script {
     fn default() -> Self {

@@ -1,0 +1,38 @@
+use super::start::{StartOptions, start, word};
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Errand, ExitCode};
+use belljar_runner::{Model, Planner};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Start an agent in its sandbox
+///
+/// belljar ends with the agent's own status; 125 means that the sandbox could not be built.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar run --dry-run\n")]
+pub struct Args {
+    /// The agent; the only one that is declared need not be named
+    agent: Option<String>,
+    /// Play this script in the model's place: no key, no tokens, no network
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    #[command(flatten)]
+    pub options: StartOptions,
+    /// Further arguments for the agent; they take the place of the manifest's prompt
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
+pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
+    let arguments = args.arguments.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
+    let model = match &args.script {
+        None => Model::Absent,
+        Some(file) => {
+            let path = planner.surroundings().directory.join(file);
+            let path = path.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
+            Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
+        }
+    };
+    start(planner, args.agent.as_deref(), &Errand::Agent(arguments), model, &args.options, output)
+}

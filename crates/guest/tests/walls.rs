@@ -44,7 +44,8 @@ impl Host {
         let key = format!("belljar-{}", std::process::id());
         let description = std::ffi::CString::new(key.clone()).unwrap();
         belljar_sys::keyring::join_fresh().unwrap();
-        belljar_sys::raw::try_key_add(&description, b"secret").unwrap();
+        let serial = belljar_sys::raw::try_key_add(&description, b"secret").unwrap();
+        belljar_sys::raw::try_key_possessors_only(serial).unwrap();
         let address = SocketAddr::from_abstract_name(&key).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
         let sleeper = Command::new("sleep").arg("60").spawn().unwrap();
@@ -131,6 +132,24 @@ fn the_status_lines_are_those_of_a_sealed_process() {
             assert_eq!(jail.finish().output, expected, "{user:?} {who}");
         }
     }
+}
+
+/// The filter answers for `keyctl`; this file shows, past the filter, the keys that the session keyring holds.
+#[test]
+fn the_keys_of_the_caller_are_not_listed_inside() {
+    require!(Bwrap);
+    let host = Host::new();
+    let plain = ["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "cat", "/proc/keys"];
+    let listed = Command::new("bwrap").args(plain).output().unwrap();
+    if !listed.status.success() {
+        eprintln!("skipped: needs ProcKeys: {}", String::from_utf8_lossy(&listed.stderr));
+        return;
+    }
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains(&host.key), "control: bubblewrap alone lets the key through: {listed}");
+    let outcome = Jail::run(User::Own, &spec(&["cat", "/proc/keys"]));
+    assert_eq!(outcome.status, Some(0));
+    assert!(!outcome.output.contains(&host.key), "{}", outcome.output);
 }
 
 #[test]

@@ -270,4 +270,8 @@ fn ordinary_tools_still_work() {
             assert_eq!(outcome.status, Some(0), "{user:?} {name}: {}", outcome.output);
         }
     }
+    // The toolchain may be in a directory that only its user can read.
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let outcome = Jail::run(User::Own, &spec(&[&cargo, "--version"]));
+    assert!(outcome.output.starts_with("cargo "), "{:?} {}", outcome.status, outcome.output);
 }

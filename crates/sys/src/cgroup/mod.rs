@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 pub use hierarchy::{Controller, Hierarchy, Mode, Unified};
-use tree::Directory;
+use tree::{Directory, Motion};
 
 /// Why a leaf could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -266,7 +266,7 @@ impl Leaf {
         let until = Instant::now() + within;
         // A frozen group cannot fork away from the signals; a killed one need not be frozen.
         if !self.directories.iter().any(Directory::kill_at_once) {
-            self.directories.iter().for_each(|directory| directory.freeze(true));
+            self.directories.iter().for_each(|directory| directory.set(Motion::Frozen));
         }
         loop {
             let members = self.members()?;
@@ -279,7 +279,7 @@ impl Leaf {
                 // One that has ended in the meantime is what we want.
                 rustix::process::kill_process(pid, Signal::KILL).ok();
             }
-            self.directories.iter().for_each(|directory| directory.freeze(false));
+            self.directories.iter().for_each(|directory| directory.set(Motion::Thawed));
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())

@@ -271,7 +271,10 @@ fn ordinary_tools_still_work() {
         }
     }
     // The toolchain may be in a directory that only its user can read.
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let Ok(cargo) = std::env::var("CARGO") else {
+        eprintln!("skipped in part: not run by cargo");
+        return;
+    };
     let outcome = Jail::run(User::Own, &spec(&[&cargo, "--version"]));
     assert!(outcome.output.starts_with("cargo "), "{:?} {}", outcome.status, outcome.output);
 }

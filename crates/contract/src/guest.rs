@@ -71,14 +71,21 @@ pub struct GuestSpec {
     pub grace_ms: u32,
 }
 
-/// A variable of the environment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A variable of the environment. Its value is not shown by `Debug`: the token of the proxy is among them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestVariable {
     /// Not empty, without `=`.
     pub name: OsText,
     /// Anything.
     pub value: OsText,
+}
+
+impl std::fmt::Debug for GuestVariable {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let GuestVariable { name, value } = self;
+        write!(formatter, "{name:?}=<{} bytes>", value.as_bytes().len())
+    }
 }
 
 /// Where a standard stream comes from.

@@ -6,13 +6,15 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use belljar_contract::{
-    GuestAddress, GuestEnd, GuestLimit, GuestListener, GuestOrder, GuestReport, GuestResource, GuestStep,
-    OsText,
+    GUEST_REPORT_MAX, GuestAddress, GuestEnd, GuestLimit, GuestListener, GuestOrder, GuestReport,
+    GuestResource, GuestStep, OsText,
 };
+use belljar_sys::message::Bounds;
 use support::{Jail, User, mark, require, shell, spec, text, users, wait_for_processes};
 
 #[test]
@@ -91,9 +93,10 @@ fn listeners_accept_from_inside() {
     require!(Bwrap, Python);
     for user in users() {
         let script = "
-import socket
+import os, socket
 a = socket.create_connection(('127.0.0.1', 3128)); a.sendall(b'tcp'); print(a.recv(9).decode())
 b = socket.socket(socket.AF_UNIX); b.connect('/tmp/agent.sock'); b.sendall(b'unix'); print(b.recv(9).decode())
+print(oct(os.stat('/tmp/agent.sock').st_mode & 0o777))
 ";
         let mut spec = spec(&["/usr/bin/python3", "-c", script]);
         let tcp = GuestAddress::Tcp { address: "127.0.0.1:3128".parse().unwrap() };
@@ -115,7 +118,7 @@ b = socket.socket(socket.AF_UNIX); b.connect('/tmp/agent.sock'); b.sendall(b'uni
         connection.read_exact(&mut heard).unwrap();
         connection.write_all(b"pong-unix").unwrap();
         assert_eq!(&heard, b"unix");
-        assert_eq!(jail.finish().output, "pong-tcp\npong-unix\n", "{user:?}");
+        assert_eq!(jail.finish().output, "pong-tcp\npong-unix\n0o600\n", "{user:?}");
     }
 }
 
@@ -224,9 +227,13 @@ fn outside_a_pid_namespace_it_refuses() {
     let number = std::os::fd::AsRawFd::as_raw_fd(&theirs).to_string();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_belljar-guest"));
     command.args(["init", "--control", &number]);
-    let status = belljar_sys::process::Prepare::keeps(&mut command, vec![theirs]).status().unwrap();
-    assert_eq!(status.code(), Some(125));
-    drop(ours);
+    let mut child = belljar_sys::process::Prepare::keeps(&mut command, vec![theirs]).spawn().unwrap();
+    drop(command);
+    let bounds = Bounds { bytes: GUEST_REPORT_MAX, descriptors: 0, within: Some(Duration::from_secs(10)) };
+    let received = belljar_sys::message::receive(ours.as_fd(), bounds).unwrap();
+    let report = GuestReport::from_bytes(&received.body).unwrap();
+    assert!(matches!(report, GuestReport::SetupFailed { step: GuestStep::Begin, .. }), "{report:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(125));
 }
 
 const MARK: &str = "BELLJAR_TEST_MARK";

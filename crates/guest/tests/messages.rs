@@ -152,6 +152,13 @@ fn a_message_that_is_too_long_is_refused_before_it_is_read() {
 }
 
 #[test]
+fn values_of_the_environment_are_not_shown() {
+    let text = |text: &str| OsText::new(text).unwrap();
+    let variable = GuestVariable { name: text("BELLJAR_PROXY_TOKEN"), value: text("secret") };
+    assert_eq!(format!("{variable:?}"), "\"BELLJAR_PROXY_TOKEN\"=<6 bytes>");
+}
+
+#[test]
 fn the_status_of_an_end() {
     assert_eq!(GuestEnd::Code(7).status(), 7);
     assert_eq!(GuestEnd::Code(256).status(), 0);

@@ -56,6 +56,9 @@ pub enum FdError {
 
 /// Closes every descriptor from 3 upwards except those in `keep`.
 ///
+/// For a process that has just started: a value that owns one of the others would be left with a number that is
+/// soon somebody else's.
+///
 /// # Errors
 /// Fails on a kernel without `close_range` (before 5.9).
 pub fn close_from_3_except(keep: &[RawFd]) -> Result<(), FdError> {

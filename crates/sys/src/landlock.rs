@@ -92,7 +92,10 @@ pub fn restrict(rules: &FileRules) -> Result<Enforced, LandlockError> {
     if abi == 0 {
         return Ok(enforced(0, rules));
     }
-    let created = apply_roots(ruleset(abi, rules)?, rules)?;
+    let mut created = ruleset(abi, rules)?;
+    if abi >= FILES_SINCE {
+        created = apply_roots(created, rules)?;
+    }
     let status = created.restrict_self().map_err(LandlockError::Restrict)?;
     // Where nothing was asked that this kernel knows, the ruleset is empty and nothing stands.
     let abi = if status.ruleset == RulesetStatus::NotEnforced { 0 } else { abi };

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 
 use rustix::io::{Errno, FdFlags};
@@ -153,20 +154,24 @@ pub fn signal(target: Target, signal: i32) -> Result<(), ProcessError> {
 
 /// Runs `work` in a forked child and waits for it; the child exits with the status that `work` returns.
 ///
-/// In a program with threads `work` must keep to system calls: a lock held by another thread stays locked.
+/// In a program with threads `work` must keep to system calls: a lock held by another thread stays locked. A panic
+/// in `work` ends the child with status 101, as it would end a program.
 ///
 /// # Errors
 /// Fails if no child could be forked.
 pub fn in_child(work: impl FnOnce() -> u8) -> Result<Ended, ProcessError> {
     match fork().map_err(ProcessError::Fork)? {
         Some(child) => wait_for(child),
-        None => exit_now(work().into()),
+        // Unwinding out of here would run the parent's code a second time, in the child.
+        None => exit_now(catch_unwind(AssertUnwindSafe(work)).unwrap_or(101).into()),
     }
 }
 
 /// `None` in the child.
 pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
-    // SAFETY: the callers in this crate keep to async-signal-safe calls in the child until it executes or exits.
+    // SAFETY: `fork` copies this process and touches no memory of ours. In the copy only the calling thread goes on:
+    // `spawn` and the probes of this crate keep to async-signal-safe calls there, and `in_child` asks the same of its
+    // caller.
     let answer = unsafe { libc::fork() };
     crate::raw::check(answer.into()).map(|pid| Pid::from_raw(pid as i32))
 }

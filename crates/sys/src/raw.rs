@@ -150,6 +150,18 @@ pub fn try_key_add(description: &std::ffi::CStr, payload: &[u8]) -> Result<i64, 
     check(answer)
 }
 
+/// Leaves a key to its possessors: whoever only shares the owner does not even see it listed.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn try_key_possessors_only(serial: i64) -> Result<(), Errno> {
+    const KEYCTL_SETPERM: libc::c_long = 5;
+    const POSSESSOR_ALL: libc::c_long = 0x3f00_0000;
+    // SAFETY: the call takes integers only and touches no memory of ours.
+    let answer = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_SETPERM, serial, POSSESSOR_ALL) };
+    check(answer).map(drop)
+}
+
 /// Pushes one byte into the input queue of a terminal (`TIOCSTI`), with `extra` in the upper half of the request
 /// number, where a filter that compares 64 bits would not look.
 ///

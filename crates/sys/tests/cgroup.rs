@@ -85,8 +85,21 @@ fn leaves_of_earlier_runs_are_found_by_name_and_swept() {
     let found = Leaf::existing(&name("orphan")).unwrap();
     assert_eq!(found.len(), 1);
     drop(found);
+    assert!(child.try_wait().unwrap().is_none(), "finding a leaf must not touch it");
+    for found in Leaf::existing(&name("orphan")).unwrap() {
+        assert_eq!(found.name(), name("orphan"));
+        found.adopt().remove().unwrap();
+    }
     assert!(!child.wait().unwrap().success());
     assert!(Leaf::existing(&name("orphan")).unwrap().is_empty());
+}
+
+#[test]
+fn support_is_found_out_by_doing() {
+    let support = belljar_sys::cgroup::probe().unwrap();
+    let possible = Leaf::create(&name("support"), &LIMITS).is_ok();
+    assert_eq!(support.holds.len() == 3, possible, "{support:?}");
+    assert!(Leaf::existing(&format!("belljar-probe-{}", std::process::id())).unwrap().is_empty());
 }
 
 #[test]
@@ -95,6 +108,7 @@ fn names_cannot_leave_the_directory() {
         let refused = Leaf::create(name, &Limits::NONE);
         assert!(matches!(refused, Err(CgroupError::Name { .. })), "{name:?}");
     }
+    assert!(matches!(Leaf::existing(""), Err(CgroupError::Name { .. })));
 }
 
 #[test]

@@ -99,6 +99,12 @@ fn fds_with(text: &str) -> OwnedFd {
 }
 
 #[test]
+fn a_panic_in_a_child_stays_there() {
+    let ended = in_child(|| panic!("in the child"));
+    assert_eq!(ended.unwrap(), Ended::Exited(101));
+}
+
+#[test]
 fn a_command_dies_with_its_spawner() {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     in_child(|| {

@@ -97,7 +97,7 @@ fn authority(host: &str, port: u16) -> Result<String, ConnectError> {
     if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<Ipv6Addr>() {
         return Ok(format!("[{address}]:{port}"));
     }
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_') || byte >= 0x80;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if host.is_empty() || host.len() > 255 || !host.bytes().all(plain) {
         return Err(ConnectError::Host(host.escape_debug().to_string()));
     }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(authority("git.example.org", 22).unwrap(), "git.example.org:22");
         assert_eq!(authority("::1", 22).unwrap(), "[::1]:22");
         assert_eq!(authority("[::1]", 22).unwrap(), "[::1]:22");
-        for host in ["", "a b", "a\r\nX: y", "a\0b", "a/b", "u@h", "a:1", &"a".repeat(256)] {
+        for host in ["", "a b", "a\r\nX: y", "a\0b", "a/b", "u@h", "a:1", "b\u{fc}cher", &"a".repeat(256)] {
             assert!(authority(host, 22).is_err(), "{host:?}");
         }
     }

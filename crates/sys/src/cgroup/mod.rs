@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 pub use hierarchy::{Controller, Hierarchy, Mode, Unified};
-use tree::Directory;
+use tree::{Directory, Motion};
 
 /// Why a leaf could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +122,53 @@ impl Limits {
     }
 }
 
+/// A leaf that was found, not made.
+#[derive(Debug)]
+pub struct Found {
+    name: String,
+    directories: Vec<Directory>,
+}
+
+impl Found {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes it over: from now on dropping it kills what is in it and removes it.
+    #[must_use]
+    pub fn adopt(self) -> Leaf {
+        Leaf { directories: self.directories }
+    }
+}
+
+/// What control groups can do for us on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Support {
+    /// Which version rules.
+    pub mode: Mode,
+    /// The controllers that held a limit when it was tried.
+    pub holds: Vec<Controller>,
+}
+
+/// Finds out by doing: makes a leaf for each controller, sets a limit, and removes it.
+///
+/// # Errors
+/// Fails without `/proc`.
+pub fn probe() -> Result<Support, CgroupError> {
+    let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
+    let tried = [
+        (Controller::Memory, Limits { memory: Limit::AtMost(1 << 30), ..Limits::NONE }),
+        (Controller::Pids, Limits { pids: Limit::AtMost(1000), ..Limits::NONE }),
+        (Controller::Cpu, Limits { cpu_percent: Limit::AtMost(100), ..Limits::NONE }),
+    ];
+    let name = format!("belljar-probe-{}", std::process::id());
+    let holds = |limits| Leaf::create_in(&hierarchy, &name, limits).is_ok();
+    let holds = tried.iter().filter(|(_, limits)| holds(limits)).map(|(controller, _)| *controller).collect();
+    Ok(Support { mode: hierarchy.mode(), holds })
+}
+
 /// A group of our own. Dropping it kills what is in it and removes it.
 #[derive(Debug)]
 pub struct Leaf {
@@ -157,17 +204,21 @@ impl Leaf {
         Ok(leaf)
     }
 
-    /// The leaves of earlier runs whose names begin with `prefix`, so that they can be killed and removed.
+    /// The leaves whose names begin with `prefix`, of earlier runs and of living ones: the caller tells them apart by
+    /// name. Finding one changes nothing.
     ///
     /// # Errors
-    /// Fails without `/proc`.
-    pub fn existing(prefix: &str) -> Result<Vec<(String, Self)>, CgroupError> {
-        let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
-        let mut found = std::collections::BTreeMap::<String, Leaf>::new();
-        for (name, directory) in tree::find(&hierarchy, prefix) {
-            found.entry(name).or_insert_with(|| Leaf { directories: Vec::new() }).directories.push(directory);
+    /// Fails without `/proc`, or if the prefix is empty: every group of the machine would match.
+    pub fn existing(prefix: &str) -> Result<Vec<Found>, CgroupError> {
+        if prefix.is_empty() {
+            return Err(CgroupError::Name { name: prefix.to_owned() });
         }
-        Ok(found.into_iter().collect())
+        let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
+        let mut found = std::collections::BTreeMap::<String, Vec<Directory>>::new();
+        for (name, directory) in tree::find(&hierarchy, prefix) {
+            found.entry(name).or_default().push(directory);
+        }
+        Ok(found.into_iter().map(|(name, directories)| Found { name, directories }).collect())
     }
 
     /// Moves a process into the leaf; its future children are born there.
@@ -215,7 +266,7 @@ impl Leaf {
         let until = Instant::now() + within;
         // A frozen group cannot fork away from the signals; a killed one need not be frozen.
         if !self.directories.iter().any(Directory::kill_at_once) {
-            self.directories.iter().for_each(|directory| directory.freeze(true));
+            self.directories.iter().for_each(|directory| directory.set(Motion::Frozen));
         }
         loop {
             let members = self.members()?;
@@ -228,7 +279,7 @@ impl Leaf {
                 // One that has ended in the meantime is what we want.
                 rustix::process::kill_process(pid, Signal::KILL).ok();
             }
-            self.directories.iter().for_each(|directory| directory.freeze(false));
+            self.directories.iter().for_each(|directory| directory.set(Motion::Thawed));
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())

@@ -24,6 +24,13 @@ enum Version {
     V2(Vec<Controller>),
 }
 
+/// Whether the processes of a group move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Motion {
+    Frozen,
+    Thawed,
+}
+
 /// One directory of a leaf.
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -193,16 +200,17 @@ impl Directory {
         matches!(self.version, Version::V2(_)) && self.write("cgroup.kill", "1").is_ok()
     }
 
-    /// Stops or continues the group, where that is possible; killing goes on without it.
-    pub(super) fn freeze(&self, frozen: bool) {
-        let written = match self.version {
-            Version::V1(Controller::Freezer) => {
-                self.write("freezer.state", if frozen { "FROZEN" } else { "THAWED" })
-            }
-            Version::V1(_) => Ok(()),
-            Version::V2(_) => self.write("cgroup.freeze", if frozen { "1" } else { "0" }),
+    /// Stops the group or lets it go on, where that is possible; killing goes on without it.
+    pub(super) fn set(&self, state: Motion) {
+        let (v1, v2) = match state {
+            Motion::Frozen => ("FROZEN", "1"),
+            Motion::Thawed => ("THAWED", "0"),
         };
-        drop(written);
+        match self.version {
+            Version::V1(Controller::Freezer) => self.write("freezer.state", v1).ok(),
+            Version::V1(_) => None,
+            Version::V2(_) => self.write("cgroup.freeze", v2).ok(),
+        };
     }
 
     /// The kernel may hold an emptied group for a moment (`EBUSY`) while the last process is taken apart.

@@ -48,7 +48,7 @@ impl CliError {
         self
     }
 
-    fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
+    pub fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
         let mut out = Self::new(exit, error.to_string());
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -162,9 +162,11 @@ impl From<RunError> for CliError {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
-            RunError::Value { .. } | RunError::Terminal(_) | RunError::Launch(_) | RunError::Supervise(_) => {
-                Self::from_chain(ExitCode::LaunchFailed, &error)
-            }
+            RunError::Value { .. }
+            | RunError::Model(_)
+            | RunError::Terminal(_)
+            | RunError::Launch(_)
+            | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::terminal::{Terminal, TerminalError};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvSource, Errand, ExitCode, GuestVariable, Launch, MountSource, OsText, Plan,
 };
+use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
 use belljar_sandbox::{BackendError, Beginning, LaunchError, LaunchRequest, Lowering, look_around, lower};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -41,9 +42,31 @@ pub enum RunError {
     /// The sandbox could not be built.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The model could not be served.
+    #[error("cannot serve the model")]
+    Model(#[source] StartError),
     /// The command got out of sight.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
+}
+
+/// Who answers when the agent speaks to its model.
+#[derive(Debug, Clone)]
+pub enum Model {
+    /// Nobody: the errand is not an agent.
+    Absent,
+    /// A script is played; no key, no tokens, no network.
+    Script(Script),
+}
+
+impl Model {
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no script.
+    pub fn script(path: &AbsPath) -> Result<Self, LoadScriptError> {
+        Script::load(path.as_path()).map(Model::Script)
+    }
 }
 
 /// How it went.
@@ -83,6 +106,7 @@ pub fn lowered(
     planned: &Planned,
     surroundings: &Surroundings,
     errand: &Errand,
+    model: &Model,
 ) -> Result<Launch, BackendError> {
     let mut machine =
         look_around(surroundings.program("bwrap"), surroundings.guest.clone(), planned.program_found.clone());
@@ -92,21 +116,31 @@ pub fn lowered(
         errand,
         machine: &machine,
         terminal: Terminal::wanted(),
-        gateway: false,
+        gateway: matches!(model, Model::Script(_)),
     })
+}
+
+/// What is to be done, and how.
+pub struct RunRequest<'a> {
+    /// The plan.
+    pub planned: &'a Planned,
+    /// The user's side of the world.
+    pub surroundings: &'a Surroundings,
+    /// What to start.
+    pub errand: &'a Errand,
+    /// Who answers for the model.
+    pub model: Model,
+    /// Asks the user for a value.
+    pub ask: Ask<'a>,
 }
 
 /// Runs an errand to its end.
 ///
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
-pub fn run(
-    planned: &Planned,
-    surroundings: &Surroundings,
-    errand: &Errand,
-    ask: Ask<'_>,
-) -> Result<Outcome, RunError> {
-    let launch = lowered(planned, surroundings, errand)?;
+pub fn run(request: RunRequest<'_>) -> Result<Outcome, RunError> {
+    let RunRequest { planned, surroundings, errand, model, ask } = request;
+    let launch = lowered(planned, surroundings, errand, &model)?;
     let plan = &planned.compiled.plan;
     let identities = identities(plan);
     let mut variables = values(&plan.env, surroundings, ask)?;
@@ -117,6 +151,13 @@ pub fn run(
     }
     let request = LaunchRequest { launch: &launch, variables, streams, identities: &identities };
     let mut running = belljar_sandbox::launch(request)?;
+    // Serves until the end of this function; the agent's sandbox ends before it.
+    let _served = match (model, running.take_listener("model")) {
+        (Model::Script(script), Some(listener)) => {
+            Some(ScriptedModel::start(script, Listen::BoundUnix(listener.into())).map_err(RunError::Model)?)
+        }
+        (Model::Absent | Model::Script(_), _) => None,
+    };
     terminal.enter()?;
     match running.start()? {
         Beginning::Started => {}

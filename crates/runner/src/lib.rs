@@ -16,7 +16,7 @@ pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
 pub use belljar_report as report;
 pub use belljar_sandbox::BackendError;
-pub use launching::{Ask, Outcome, RunError, lowered, run};
+pub use launching::{Ask, Model, Outcome, RunError, RunRequest, lowered, run};
 pub use manifests::MANIFEST_NAME;
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;

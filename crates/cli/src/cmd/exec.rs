@@ -2,7 +2,7 @@ use super::start::{StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
-use belljar_runner::Planner;
+use belljar_runner::{Model, Planner};
 use std::ffi::OsString;
 
 /// Run a command in an agent's sandbox
@@ -23,5 +23,5 @@ pub struct Args {
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
-    start(planner, args.agent.as_deref(), &Errand::Command(command), &args.options, output)
+    start(planner, args.agent.as_deref(), &Errand::Command(command), Model::Absent, &args.options, output)
 }

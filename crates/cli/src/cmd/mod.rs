@@ -6,6 +6,7 @@ mod exec;
 mod import;
 mod init;
 mod plan;
+mod run;
 mod shell;
 mod start;
 mod trust;
@@ -39,6 +40,7 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    Run(run::Args),
     Exec(exec::Args),
     Shell(shell::Args),
     Plan(plan::Args),
@@ -52,6 +54,7 @@ pub enum Verb {
 impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
+            Verb::Run(_) => "run",
             Verb::Exec(_) => "exec",
             Verb::Shell(_) => "shell",
             Verb::Plan(_) => "plan",
@@ -65,6 +68,7 @@ impl Verb {
 
     pub fn wants_json(&self) -> bool {
         match self {
+            Verb::Run(args) => args.options.json,
             Verb::Exec(args) => args.options.json,
             Verb::Shell(args) => args.options.json,
             Verb::Plan(args) => args.json,
@@ -82,6 +86,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Ok(Planner::new(env::surroundings(arguments.directory.as_deref())?)?)
     };
     let status = match &arguments.verb {
+        Verb::Run(args) => return run::run(args, &planner()?, output),
         Verb::Exec(args) => return exec::run(args, &planner()?, output),
         Verb::Shell(args) => return shell::run(args, &planner()?, output),
         Verb::Plan(args) => plan::run(args, &planner()?, output),

@@ -1,8 +1,8 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, Purpose};
+use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose};
 use belljar_runner::report::{PlanPage, render_diagnostics, render_plan};
-use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, why};
+use belljar_runner::{Agreements, Model, Planned, Planner, Standing, lowered, why};
 use serde_json::json;
 
 /// Show what an agent would see, reach and keep; nothing is started
@@ -67,7 +67,8 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 }
 
 fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
-    let launch = lowered(planned, planner.surroundings(), &Errand::Agent(Vec::new()))?;
+    let launch =
+        lowered(planned, planner.surroundings(), &Errand::Command(vec![OsText::default()]), &Model::Absent)?;
     let words: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
     if output.json {

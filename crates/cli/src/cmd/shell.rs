@@ -2,7 +2,7 @@ use super::start::{StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
-use belljar_runner::Planner;
+use belljar_runner::{Model, Planner};
 
 /// Open a shell in an agent's sandbox, to look around
 #[derive(Debug, clap::Args)]
@@ -16,5 +16,5 @@ pub struct Args {
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
     let errand = Errand::Command(vec![word("/bin/bash".into())?]);
-    start(planner, args.agent.as_deref(), &errand, &args.options, output)
+    start(planner, args.agent.as_deref(), &errand, Model::Absent, &args.options, output)
 }

@@ -4,7 +4,9 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, Errand, ExitCode, OsText, Purpose};
 use belljar_runner::report::{PlanPage, changes, render_changes, render_diagnostics, render_plan};
-use belljar_runner::{Agreements, Ending, Outcome, Planned, Planner, Standing, ask_hidden, run as carry_out};
+use belljar_runner::{
+    Agreements, Ending, Model, Outcome, Planned, Planner, RunRequest, Standing, ask_hidden, run as carry_out,
+};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};
@@ -34,6 +36,7 @@ pub fn start(
     planner: &Planner,
     agent: Option<&str>,
     errand: &Errand,
+    model: Model,
     options: &StartOptions,
     output: &Output,
 ) -> Result<u8, CliError> {
@@ -51,7 +54,13 @@ pub fn start(
     }
     audit(&planned, output);
     let mut ask = |message: &str| ask_hidden(message);
-    let outcome = carry_out(&planned, planner.surroundings(), errand, &mut ask)?;
+    let outcome = carry_out(RunRequest {
+        planned: &planned,
+        surroundings: planner.surroundings(),
+        errand,
+        model,
+        ask: &mut ask,
+    })?;
     match &outcome {
         Outcome::NotExecuted { what, exit } => {
             let why = if *exit == ExitCode::NotFound {

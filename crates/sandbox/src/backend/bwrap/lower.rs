@@ -161,6 +161,10 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments
         }
         MountSource::Proc => {
             arguments.text("--proc").path(target);
+            // The kernel lists the keys of a user by number and description in every namespace.
+            for hidden in ["/proc/keys", "/proc/key-users"] {
+                arguments.texts(&["--ro-bind", "/dev/null", hidden]);
+            }
         }
         MountSource::Devices => {
             arguments.text("--dev").path(target);

@@ -152,7 +152,9 @@ impl From<BackendError> for CliError {
         let mut out = Self::new(ExitCode::Unsupported, error.to_string());
         for unmet in &error.unmet {
             out.0.causes.push(format!("{}: {}", unmet.need.describe(), unmet.why));
-            out = out.hint(unmet.fix.clone());
+            if !out.0.hints.contains(&unmet.fix) {
+                out = out.hint(unmet.fix.clone());
+            }
         }
         out
     }

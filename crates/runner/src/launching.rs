@@ -7,7 +7,9 @@ use belljar_contract::{
     AbsPath, EnvEntry, EnvSource, Errand, ExitCode, GuestVariable, Launch, MountSource, OsText, Plan,
 };
 use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
-use belljar_sandbox::{BackendError, Beginning, LaunchError, LaunchRequest, Lowering, look_around, lower};
+use belljar_sandbox::{
+    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, held_limits, look_around, lower,
+};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -110,7 +112,10 @@ pub fn lowered(
 ) -> Result<Launch, BackendError> {
     let mut machine =
         look_around(surroundings.program("bwrap"), surroundings.guest.clone(), planned.program_found.clone());
-    machine.guarded = Vec::new();
+    let limits = &planned.compiled.plan.limits;
+    if limits.memory.is_some() || limits.pids.is_some() || limits.cpu.is_some() {
+        machine.limits = held_limits();
+    }
     lower(&Lowering {
         plan: &planned.compiled.plan,
         errand,
@@ -149,7 +154,13 @@ pub fn run(request: RunRequest<'_>) -> Result<Outcome, RunError> {
     if terminal.has_terminal() {
         variables.extend(terminal_variables(surroundings));
     }
-    let request = LaunchRequest { launch: &launch, variables, streams, identities: &identities };
+    let request = LaunchRequest {
+        launch: &launch,
+        variables,
+        streams,
+        name: &format!("{}-{}", plan.agent, std::process::id()),
+        identities: &identities,
+    };
     let mut running = belljar_sandbox::launch(request)?;
     // Serves until the end of this function; the agent's sandbox ends before it.
     let _served = match (model, running.take_listener("model")) {

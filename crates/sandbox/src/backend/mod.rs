@@ -1,9 +1,11 @@
 //! The backends, equal before the plan: each enforces a need by a named control or refuses.
 
 mod bwrap;
+mod limits;
 mod machine;
 mod running;
 
+pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
 pub use running::{Beginning, LaunchError, LaunchRequest, Running, Streams};
 

@@ -1,14 +1,17 @@
 //! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
 
+use super::limits;
 use belljar_contract::{
     AbsPath, FileContent, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable,
     Launch, LaunchArgument, Made,
 };
+use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::process::Prepare;
 use belljar_sys::{fds, mounts};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
@@ -84,6 +87,9 @@ pub enum LaunchError {
         /// In words.
         detail: String,
     },
+    /// A limit does not hold.
+    #[error("a limit cannot be set")]
+    Limit(#[from] CgroupError),
     /// The guest said something that has no place here, or nothing.
     #[error("the guest does not answer as it should")]
     Talk(#[source] std::io::Error),
@@ -109,6 +115,8 @@ pub struct LaunchRequest<'a> {
     pub variables: Vec<GuestVariable>,
     /// The standard streams.
     pub streams: Streams,
+    /// The name of the run; names what belongs to it on the host.
+    pub name: &'a str,
     /// What the sources were when the plan was made.
     pub identities: &'a BTreeMap<AbsPath, mounts::Identity>,
 }
@@ -133,12 +141,14 @@ pub struct Running {
     bwrap: Child,
     control: OwnedFd,
     listeners: Vec<(String, OwnedFd)>,
+    /// Removed after everything in it has ended.
+    leaf: Option<Leaf>,
     /// What Landlock adds.
     pub landlock: GuestLandlock,
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    let LaunchRequest { launch, variables, streams, identities } = request;
+    let LaunchRequest { launch, variables, streams, name, identities } = request;
     for made in &launch.made {
         make(made)?;
     }
@@ -171,8 +181,15 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         signals: belljar_contract::GuestWall::Missing,
         abstract_sockets: belljar_contract::GuestWall::Missing,
     };
-    let mut running = Running { bwrap, control, listeners: Vec::new(), landlock: nothing };
+    let mut running = Running { bwrap, control, listeners: Vec::new(), leaf: None, landlock: nothing };
     running.seal(launch, variables, streams)?;
+    if let Some(leaf) = limits::leaf(name, &launch.limits)? {
+        // The command waits for its start, so everything it will ever start is born in the group.
+        if let Some(pid) = i32::try_from(running.bwrap.id()).ok().and_then(Pid::from_raw) {
+            limits::add_family(&leaf, pid)?;
+        }
+        running.leaf = Some(leaf);
+    }
     Ok(running)
 }
 

@@ -11,6 +11,7 @@
 //!   GuestOrder::Start               ──────▶
 //!                                   ◀──────  Started | ExecFailed
 //!   GuestOrder::{Signal, Stop}      ──────▶
+//!                                   ◀──────  Stopped, as often as it happens
 //!                                   ◀──────  Exited
 //! ```
 //! `SetupFailed` may stand in the place of any report before `Started`. The socket closing is a message too: to the
@@ -226,6 +227,8 @@ pub enum GuestReport {
         /// In words.
         detail: String,
     },
+    /// The command stopped itself, as Ctrl-Z makes programs do; it goes on with [`GuestOrder::Signal`] and SIGCONT.
+    Stopped,
     /// The command ended; what it left behind is being ended too.
     Exited {
         /// How.

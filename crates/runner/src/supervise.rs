@@ -2,7 +2,7 @@
 
 use crate::terminal::Terminal;
 use belljar_contract::{GuestEnd, GuestOrder};
-use belljar_sandbox::{LaunchError, Running};
+use belljar_sandbox::{LaunchError, News, Running};
 use belljar_sys::signal::{SignalError, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -85,7 +85,14 @@ pub fn supervise(
         }
         terminal.pump();
         if ready.control {
-            let Some(end) = running.report()? else { return Ok(stopping.unwrap_or(Ending::Lost)) };
+            let end = match running.report()? {
+                News::Ended(end) => end,
+                News::Gone => return Ok(stopping.unwrap_or(Ending::Lost)),
+                News::Stopped => {
+                    suspend(running, terminal);
+                    continue;
+                }
+            };
             drain(terminal);
             running.finish(PATIENCE);
             return Ok(match stopping {
@@ -104,6 +111,21 @@ pub fn supervise(
             running.order(GuestOrder::Stop)?;
         }
     }
+}
+
+/// The command has suspended itself: so does belljar, and the user's shell is there again. When the shell brings
+/// belljar back, the command goes on.
+fn suspend(running: &Running, terminal: &mut Terminal) {
+    drain(terminal);
+    if terminal.has_terminal() {
+        terminal.leave();
+        // Returns once the shell continues us. Without a shell to come back to, the next line runs at once.
+        rustix::process::kill_process(rustix::process::getpid(), Signal::STOP).ok();
+        // A terminal that cannot be entered again is gone, and the hang-up that follows ends the run.
+        terminal.enter().ok();
+        terminal.resized();
+    }
+    running.order(GuestOrder::Signal { signal: Signal::CONT.as_raw() }).ok();
 }
 
 /// Passes a signal on, or stops everything.

@@ -105,6 +105,11 @@ impl Terminal {
         Ok(())
     }
 
+    /// Gives the user's terminal back for now.
+    pub fn leave(&mut self) {
+        self.raw = None;
+    }
+
     /// The user's window has another size.
     pub fn resized(&self) {
         if let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) {

@@ -3,6 +3,6 @@
 mod backend;
 
 pub use backend::{
-    BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, Running, Streams,
-    SystemEntry, held_limits, launch, look_around, lower,
+    BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, News, Running,
+    Streams, SystemEntry, held_limits, launch, look_around, lower,
 };

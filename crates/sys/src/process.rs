@@ -53,23 +53,28 @@ pub enum Ended {
 pub enum Reaped {
     /// This child ended and is gone.
     Child(Pid, Ended),
+    /// This child was stopped, as Ctrl-Z does, and waits for SIGCONT.
+    Stopped(Pid),
     /// There are children, and all of them live.
     NoneEnded,
     /// There is no child.
     NoChildren,
 }
 
-/// Reaps one child that has ended, without waiting for it.
+/// Reaps one child that has ended, or tells of one that was stopped, without waiting for it.
 ///
 /// # Errors
 /// Never on a known kernel.
 pub fn reap_any() -> Result<Reaped, ProcessError> {
     loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
+        match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(None) => return Ok(Reaped::NoneEnded),
             Ok(Some((pid, status))) => {
                 if let Some(ended) = ended(status) {
                     return Ok(Reaped::Child(pid, ended));
+                }
+                if status.stopped() {
+                    return Ok(Reaped::Stopped(pid));
                 }
             }
             Err(Errno::CHILD) => return Ok(Reaped::NoChildren),

@@ -49,6 +49,9 @@ pub enum Terminal {
     Absent,
     /// Standard input, which must be a terminal that no session has.
     Stdin,
+    /// Standard input, which is the terminal of the spawner's own session. The program becomes its foreground; since
+    /// its parent is in the session too, Ctrl-Z stops it, which the kernel refuses to do to a group without one.
+    Shared,
 }
 
 /// The steps between `fork` and the first instruction of the program, in order.
@@ -136,9 +139,18 @@ impl Program<'_> {
     fn prepare(&self, step: &mut Step) -> Result<(), Errno> {
         let Program { file: _, arguments: _, environment: _, directory, stdio, terminal, limits, umask } =
             self;
+        if *terminal == Terminal::Shared {
+            *step = Step::Session;
+            rustix::process::setpgid(None, None)?;
+            *step = Step::Terminal;
+            come_to_foreground(&stdio[0])?;
+            *step = Step::Signals;
+        }
         crate::signal::reset_all().map_err(|_refused| Errno::INVAL)?;
         *step = Step::Session;
-        rustix::process::setsid()?;
+        if *terminal != Terminal::Shared {
+            rustix::process::setsid()?;
+        }
         *step = Step::Streams;
         for (target, stream) in (0..).zip(stdio) {
             if let Stream::From(source) = stream {
@@ -157,6 +169,17 @@ impl Program<'_> {
         *step = Step::Directory;
         rustix::process::chdir(*directory)
     }
+}
+
+fn come_to_foreground(stdin: &Stream<'_>) -> Result<(), Errno> {
+    // A group in the background is stopped for asking; ignored until all signals are reset, right after this.
+    // SAFETY: the call changes the disposition of a signal in this process, which has one thread, and no memory.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+    let terminal = match stdin {
+        Stream::Inherited => rustix::stdio::stdin(),
+        Stream::From(source) => *source,
+    };
+    rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())
 }
 
 struct Pointers(Vec<*const libc::c_char>);

@@ -67,7 +67,19 @@ pub(super) enum StartFailure {
     Setup(Refusal),
 }
 
-/// Starts the command as the leader of its own session.
+/// The first process leads the session of the terminal, so that the command can be stopped and continued.
+fn lead_session(spec: &GuestSpec, streams: &Streams) -> Result<(), Errno> {
+    if spec.terminal == GuestTerminal::Absent {
+        return Ok(());
+    }
+    rustix::process::setsid()?;
+    match &streams.0[0] {
+        Some(stdin) => rustix::process::ioctl_tiocsctty(stdin),
+        None => rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()),
+    }
+}
+
+/// Starts the command: in a session of its own, or in the foreground of the terminal.
 pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFailure> {
     let setup = |error: &(dyn std::error::Error + 'static)| {
         StartFailure::Setup(Refusal::new(GuestStep::Command, error))
@@ -81,6 +93,7 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         .map(|variable| c_string(&[variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat()))
         .collect::<Result<Vec<_>, _>>()?;
     let limits: Vec<_> = spec.limits.iter().map(limit).collect();
+    lead_session(spec, streams).map_err(|errno| setup(&errno))?;
     let program = Program {
         file: &c_string(file.as_bytes())?,
         arguments: &arguments,
@@ -89,7 +102,7 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         stdio: streams.borrowed(),
         terminal: match spec.terminal {
             GuestTerminal::Absent => Terminal::Absent,
-            GuestTerminal::Stdin => Terminal::Stdin,
+            GuestTerminal::Stdin => Terminal::Shared,
         },
         limits: &limits,
         umask: spec.umask,

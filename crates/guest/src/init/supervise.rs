@@ -124,7 +124,10 @@ impl Supervision<'_> {
         loop {
             match process::reap_any() {
                 Ok(Reaped::Child(pid, ended)) if pid == self.command => self.command_ended(ended)?,
-                Ok(Reaped::Child(..)) => {}
+                Ok(Reaped::Stopped(pid)) if pid == self.command && self.end.is_none() => {
+                    self.control.report(&GuestReport::Stopped, &[]).map_err(|_gone| Orphaned)?;
+                }
+                Ok(Reaped::Child(..) | Reaped::Stopped(_)) => {}
                 Ok(Reaped::NoneEnded) | Err(_) => return Ok(Family::Alive),
                 Ok(Reaped::NoChildren) => return Ok(Family::Gone),
             }

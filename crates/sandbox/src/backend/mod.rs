@@ -7,7 +7,7 @@ mod running;
 
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
-pub use running::{Beginning, LaunchError, LaunchRequest, Running, Streams};
+pub use running::{Beginning, LaunchError, LaunchRequest, News, Running, Streams};
 
 use belljar_contract::{BackendKind, Launch, Need, Unmet};
 

@@ -135,6 +135,17 @@ pub enum Beginning {
     },
 }
 
+/// What happened to a started command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// It stopped itself and waits for SIGCONT.
+    Stopped,
+    /// It ended.
+    Ended(GuestEnd),
+    /// Nothing inside is left.
+    Gone,
+}
+
 /// A sandbox that stands. Dropping it ends everything inside.
 #[derive(Debug)]
 pub struct Running {
@@ -343,15 +354,16 @@ impl Running {
         self.control.as_fd()
     }
 
-    /// What the guest says, once the descriptor is readable: the command's end, or nothing more.
+    /// What the guest says, once the descriptor is readable.
     ///
     /// # Errors
     /// When it is not a message.
-    pub fn report(&mut self) -> Result<Option<GuestEnd>, LaunchError> {
+    pub fn report(&mut self) -> Result<News, LaunchError> {
         match self.receive() {
-            Ok((GuestReport::Exited { end }, _)) => Ok(Some(end)),
+            Ok((GuestReport::Exited { end }, _)) => Ok(News::Ended(end)),
+            Ok((GuestReport::Stopped, _)) => Ok(News::Stopped),
             Ok((other, _)) => Err(unexpected(&other)),
-            Err(MessageError::Closed) => Ok(None),
+            Err(MessageError::Closed) => Ok(News::Gone),
             Err(error) => Err(LaunchError::Talk(std::io::Error::other(error))),
         }
     }

@@ -1,10 +1,10 @@
 //! Two files laid over each other: the user's is the base, the project's wins on the same name.
 
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
-use crate::decode::{Faults, Named, Place, Shape};
+use crate::decode::{FAULT_LIMIT, Faults, Named, Place, Shape};
 use crate::syntax::{Kind, Node, parse_toml};
 use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, Severity, SourceFile, Sources};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Larger than any manifest is; a file beyond it is not parsed.
 pub const SIZE_LIMIT: usize = 4 << 20;
@@ -52,6 +52,8 @@ pub struct Layered<T> {
     pub place: Place,
     /// The entry.
     pub spec: T,
+    /// Whether something in it was wrong, so that it is known in part only.
+    pub broken: bool,
 }
 
 /// Both files, checked and merged.
@@ -60,6 +62,8 @@ pub struct Manifest {
     /// The texts, for diagnostics.
     pub sources: Sources,
     files: Vec<(Layer, AbsPath)>,
+    /// Names of entries that are written, but not in a form that could be read.
+    broken: BTreeSet<String>,
     /// Skills by name.
     pub skills: BTreeMap<LibraryName, Layered<SkillSpec>>,
     /// MCP servers by name.
@@ -83,6 +87,12 @@ impl Manifest {
         self.files.get(place.file).map(|(_, directory)| directory)
     }
 
+    /// Whether an entry of this name is written somewhere, but could not be read.
+    #[must_use]
+    pub(crate) fn is_broken(&self, name: &LibraryName) -> bool {
+        self.broken.contains(name.as_str())
+    }
+
     /// Whether a file of the project takes part.
     #[must_use]
     pub fn has_project_layer(&self) -> bool {
@@ -97,6 +107,9 @@ pub struct ManifestError {
     pub sources: Sources,
     /// What is wrong.
     pub diagnostics: Vec<Diagnostic>,
+    /// What could be read all the same, for a check of the rest; none when a whole file could not be read, because
+    /// then what it declares would seem to be missing.
+    pub partial: Option<Box<Manifest>>,
 }
 
 /// Parses and merges the files, in rising order of precedence.
@@ -107,25 +120,32 @@ pub fn parse(texts: Vec<LayerText>) -> Result<Manifest, ManifestError> {
     let mut manifest = Manifest {
         sources: Vec::new(),
         files: Vec::new(),
+        broken: BTreeSet::new(),
         skills: BTreeMap::new(),
         mcp: BTreeMap::new(),
         plugins: BTreeMap::new(),
         agents: BTreeMap::new(),
     };
     let mut diagnostics = Vec::new();
+    let mut readable = true;
     for text in texts {
         let file = manifest.files.len();
         manifest.files.push((text.layer, text.directory));
         let (source, spec) = parse_file(file, text.name, text.bytes, &mut diagnostics);
         manifest.sources.push(source);
-        if let Some(spec) = spec {
-            merge(&mut manifest, spec);
+        match spec {
+            Some((spec, broken)) => {
+                merge(&mut manifest, spec);
+                manifest.broken.extend(broken);
+            }
+            None => readable = false,
         }
     }
     if diagnostics.is_empty() {
         Ok(manifest)
     } else {
-        Err(ManifestError { sources: manifest.sources, diagnostics })
+        let sources = manifest.sources.clone();
+        Err(ManifestError { sources, diagnostics, partial: readable.then(|| Box::new(manifest)) })
     }
 }
 
@@ -140,12 +160,15 @@ fn whole_file(code: &'static str, message: String, help: &str) -> Diagnostic {
     }
 }
 
+/// What a file says, and the names of entries that could not be read.
+type Decoded = (FileSpec, BTreeSet<String>);
+
 fn parse_file(
     file: usize,
     name: String,
     bytes: Vec<u8>,
     out: &mut Vec<Diagnostic>,
-) -> (SourceFile, Option<FileSpec>) {
+) -> (SourceFile, Option<Decoded>) {
     if bytes.len() > SIZE_LIMIT {
         let message = format!("`{name}` is larger than {} MiB, which no manifest is", SIZE_LIMIT >> 20);
         out.push(whole_file("too-large", message, "look at what the file holds; it was not read"));
@@ -170,13 +193,15 @@ fn parse_file(
     (SourceFile { name, text }, spec)
 }
 
-fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Option<FileSpec> {
+fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Option<Decoded> {
     let table = match parse_toml(text) {
         Ok(table) => table,
         Err(errors) => {
-            out.extend(errors.into_iter().map(|error| {
+            out.extend(errors.into_iter().take(FAULT_LIMIT).map(|error| {
                 let label = Label { file, span: error.span, text: String::new() };
-                Diagnostic::error("syntax", error.message, label)
+                let mut diagnostic = Diagnostic::error("syntax", error.message, label);
+                diagnostic.help = error.help.map(str::to_owned);
+                diagnostic
             }));
             return None;
         }
@@ -190,17 +215,16 @@ fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Opt
         ));
         return None;
     }
-    let mut faults = Faults { file, list: Vec::new() };
+    let mut faults = Faults::new(file);
     let spec = FileSpec::decode(&Node { span: 0..0, kind: Kind::Table(table) }, &mut faults);
-    let clean = faults.list.is_empty();
     out.extend(faults.list);
-    spec.filter(|_| clean)
+    spec.map(|spec| (spec, faults.broken_names))
 }
 
 fn merge(manifest: &mut Manifest, spec: FileSpec) {
     fn lay<K: Ord, T>(into: &mut BTreeMap<K, Layered<T>>, entries: Vec<Named<K, T>>) {
-        for Named { name, name_place, value, place: _ } in entries {
-            into.insert(name, Layered { place: name_place, spec: value });
+        for Named { name, name_place, value, place: _, broken } in entries {
+            into.insert(name, Layered { place: name_place, spec: value, broken });
         }
     }
     let FileSpec { library, agents } = spec;

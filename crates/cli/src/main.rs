@@ -11,8 +11,13 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     let output = output::Output::new(arguments.color, arguments.verb.wants_json());
-    match cmd::run(&arguments, &output) {
-        Ok(exit) => ExitCode::from(exit.code()),
-        Err(error) => ExitCode::from(error.print(arguments.verb.name(), &output).code()),
-    }
+    let exit = match cmd::run(&arguments, &output) {
+        Ok(exit) => exit,
+        Err(error) => error.print(arguments.verb.name(), &output),
+    };
+    let exit = match output.lost() {
+        Some(cause) => error::CliError::io("cannot write to standard output", cause).print_to_person(&output),
+        None => exit,
+    };
+    ExitCode::from(exit.code())
 }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// stay outside.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Examples:\n  $ belljar init\n  $ belljar check\n  $ belljar plan\n")]
+#[command(after_help = "Examples:\n  $ belljar check\n  $ belljar plan\n")]
 pub struct Arguments {
     /// Work as if started in this directory
     #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]

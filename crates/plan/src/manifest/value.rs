@@ -474,18 +474,21 @@ impl EnvText {
     }
 
     fn source_schema() -> serde_json::Map<String, Value> {
-        let string = json!({"type": "string"});
-        SOURCE_KEYS
-            .iter()
-            .map(|key| {
-                let schema = if *key == "command" {
-                    json!({"type": "array", "minItems": 1, "items": string})
-                } else {
-                    string.clone()
-                };
-                ((*key).to_owned(), schema)
-            })
-            .collect()
+        let text = |description: &str| json!({"type": "string", "description": description});
+        let command = json!({
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string"},
+            "description": "The output of this program, run on the host at launch; no shell sees it.",
+        });
+        let schemas = [
+            text("The text itself."),
+            text("The host's variable of this name."),
+            text("Asked at the terminal, every time, without echo."),
+            text("The content of this file, read at launch."),
+            command,
+        ];
+        SOURCE_KEYS.iter().map(|key| (*key).to_owned()).zip(schemas).collect()
     }
 }
 
@@ -626,7 +629,10 @@ impl Shape for CredentialText {
     fn schema() -> Value {
         let mut properties = EnvText::source_schema();
         properties.remove("value");
-        properties.insert("prefix".to_owned(), json!({"type": "string"}));
+        properties.insert(
+            "prefix".to_owned(),
+            json!({"type": "string", "description": "Public text in front of the secret."}),
+        );
         json!({"oneOf": [
             {"type": "string", "pattern": "\\$\\{[A-Za-z_][A-Za-z0-9_]*\\}"},
             {"type": "object", "properties": properties, "additionalProperties": false, "minProperties": 1},

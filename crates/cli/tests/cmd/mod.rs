@@ -25,19 +25,26 @@ pub fn verbs() -> Vec<String> {
 
 #[test]
 fn every_verb_has_its_tests_and_no_file_is_forgotten() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cmd");
-    let files: BTreeSet<String> = fs::read_dir(folder)
-        .unwrap()
-        .filter_map(|entry| {
-            entry.unwrap().file_name().to_string_lossy().strip_suffix(".rs").map(str::to_owned)
-        })
-        .filter(|name| name != "mod")
-        .collect();
-    let modules: BTreeSet<String> = include_str!("mod.rs")
-        .lines()
-        .filter_map(|line| Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned()))
-        .collect();
-    assert_eq!(files, modules, "each file in tests/cmd is a module in its mod.rs");
+    let files = |folder: &str| -> BTreeSet<String> {
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+            .unwrap()
+            .filter_map(|entry| {
+                entry.unwrap().file_name().to_string_lossy().strip_suffix(".rs").map(str::to_owned)
+            })
+            .filter(|name| name != "mod" && name != "cli")
+            .collect()
+    };
+    let modules = |source: &str| -> BTreeSet<String> {
+        let name = |line: &str| Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned());
+        source.lines().filter_map(name).filter(|name| name != "cmd").collect()
+    };
+    assert_eq!(
+        files("tests"),
+        modules(include_str!("../cli.rs")),
+        "each file in tests is a module of cli.rs"
+    );
+    let files = files("tests/cmd");
+    assert_eq!(files, modules(include_str!("mod.rs")), "each file in tests/cmd is a module of its mod.rs");
     let verbs: BTreeSet<String> = verbs().into_iter().collect();
     assert_eq!(verbs, files, "each verb has a file in tests/cmd");
 }

@@ -139,7 +139,7 @@ fn the_full_manifest_is_full() {
         }
         let mut found = Vec::new();
         follow(&full, &path.split('.').skip(1).collect::<Vec<_>>(), &mut found);
-        assert!(!found.is_empty(), "{path} is not in tests/full/belljar.toml");
+        assert!(!found.is_empty(), "{path} is not in tests/plan/full/belljar.toml");
     });
     assert_ne!(full, json!({}));
 }

@@ -14,13 +14,13 @@ use std::path::Path;
 fn the_full_manifest_as_a_plan() {
     let plan = World::full().plan(FULL, "reviewer").plan;
     let found = format!("{:#}\n", json!(plan));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/full/plan.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan/full/plan.json");
     if std::env::var_os("BELLJAR_BLESS").is_some_and(|value| value == "1") {
         fs::write(file, found).unwrap();
         return;
     }
     let expected = fs::read_to_string(file).unwrap_or_default();
-    assert!(found == expected, "tests/full/plan.json should be\n{found}");
+    assert!(found == expected, "tests/plan/full/plan.json should be\n{found}");
 }
 
 fn digest(world: &World, text: &str) -> Digest {

@@ -93,8 +93,9 @@ impl Faults {
             (code, fault)
         };
         let label = self.place(span).label(fault.label);
-        let mut diagnostic = Diagnostic::error(code, fault.message, label);
-        diagnostic.help = fault.help;
+        // Here every fault passes, so that no text of a stranger reaches a terminal as more than one plain line.
+        let mut diagnostic = Diagnostic::error(code, plain(&fault.message), label);
+        diagnostic.help = fault.help.as_deref().map(plain);
         self.list.push(diagnostic);
     }
 
@@ -387,15 +388,24 @@ fn joined<T: std::fmt::Display>(words: &[T], last_word: &str) -> String {
 
 /// A stranger's text, made fit for one line: bounded, control characters escaped.
 pub(crate) fn shown(text: &str) -> String {
+    bounded(text, 60)
+}
+
+/// A whole message, made fit for one line.
+pub(crate) fn plain(text: &str) -> String {
+    bounded(text, 1000)
+}
+
+fn bounded(text: &str, limit: usize) -> String {
     let mut out: String = text
         .chars()
-        .take(60)
+        .take(limit)
         .flat_map(|c| {
             let escaped = c.is_control().then(|| c.escape_default().collect::<Vec<_>>());
             escaped.unwrap_or_else(|| vec![c])
         })
         .collect();
-    if text.chars().nth(60).is_some() {
+    if text.chars().nth(limit).is_some() {
         out.push('…');
     }
     out

@@ -137,7 +137,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Past the limit the last finding is replaced, so that an error is never lost behind warnings.
-    fn add(&mut self, diagnostic: Diagnostic) -> &mut Diagnostic {
+    fn add(&mut self, mut diagnostic: Diagnostic) -> &mut Diagnostic {
+        diagnostic.message = crate::decode::plain(&diagnostic.message);
         if self.is_full() {
             self.diagnostics.truncate(FINDING_LIMIT - 1);
         }

@@ -1,7 +1,7 @@
 //! Two files laid over each other: the user's is the base, the project's wins on the same name.
 
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
-use crate::decode::{FAULT_LIMIT, Faults, Named, Place, Shape};
+use crate::decode::{FAULT_LIMIT, Faults, Named, Place, Shape, plain};
 use crate::syntax::{Kind, Node, parse_toml};
 use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, Severity, SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,7 +199,7 @@ fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Opt
         Err(errors) => {
             out.extend(errors.into_iter().take(FAULT_LIMIT).map(|error| {
                 let label = Label { file, span: error.span, text: String::new() };
-                let mut diagnostic = Diagnostic::error("syntax", error.message, label);
+                let mut diagnostic = Diagnostic::error("syntax", plain(&error.message), label);
                 diagnostic.help = error.help.map(str::to_owned);
                 diagnostic
             }));

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 
 use belljar_contract::ExitCode;
+use serde_json::{Value, json};
 
 use crate::repository::Repository;
 use crate::{Findings, TaskError};
@@ -19,7 +20,11 @@ struct Generated {
 }
 
 /// Every generated file. A new one is one line here and its function below.
-const FILES: [Generated; 1] = [Generated { path: "docs/reference/exit-codes.md", content: exit_codes }];
+const FILES: [Generated; 3] = [
+    Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
+    Generated { path: "docs/reference/manifest.md", content: manifest },
+    Generated { path: "schema/belljar.schema.json", content: schema },
+];
 
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
     let mut findings = Findings::default();
@@ -85,6 +90,77 @@ fn exit_codes() -> Result<String, TaskError> {
     Ok(page)
 }
 
+fn schema() -> Result<String, TaskError> {
+    Ok(format!("{:#}\n", belljar_runner::json_schema()))
+}
+
+fn manifest() -> Result<String, TaskError> {
+    let mut page = String::from(
+        "<!-- Written by `cargo xtask generated --write` from crates/plan/src/manifest/schema.rs. -->\n\n\
+         # The keys of a manifest\n\n\
+         `NAME` is a name you choose. Keys without \"required\" may be left out. The guide is\n\
+         [docs/manifest.md](../manifest.md), the JSON Schema for editors\n\
+         [schema/belljar.schema.json](../../schema/belljar.schema.json).\n",
+    );
+    tables("", &belljar_runner::json_schema(), &mut page)?;
+    Ok(page)
+}
+
+/// A section for the table at `path`, then one for each table below it.
+fn tables(path: &str, schema: &Value, page: &mut String) -> Result<(), TaskError> {
+    let none = serde_json::Map::new();
+    let keys = schema["properties"].as_object().unwrap_or(&none);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if !keys.is_empty() {
+        let title = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
+        writeln!(page, "\n## {title}\n\n{}\n", text(&schema["description"]))?;
+        writeln!(page, "| key | type | |\n| --- | --- | --- |")?;
+        for (key, value) in keys {
+            let required = schema["required"].as_array().is_some_and(|list| list.contains(&json!(key)));
+            let mark = if required { "**required.** " } else { "" };
+            let line = text(&value["description"]).replace('|', "\\|");
+            writeln!(page, "| `{key}` | {} | {mark}{line} |", kind(value))?;
+        }
+    }
+    for (key, value) in keys {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        if value["additionalProperties"].is_object() {
+            tables(&format!("{path}.NAME"), &value["additionalProperties"], page)?;
+        } else if value["items"]["properties"].is_object() {
+            tables(&format!("{path}[]"), &value["items"], page)?;
+        } else {
+            tables(&path, value, page)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a key takes, in a few words.
+fn kind(schema: &Value) -> String {
+    if let Some(words) = schema["enum"].as_array() {
+        let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+        return words.join(", ");
+    }
+    if let Some(forms) = schema["oneOf"].as_array() {
+        return forms.iter().map(kind).collect::<Vec<_>>().join(" or ");
+    }
+    match schema["type"].as_str() {
+        Some("array") if schema["items"]["properties"].is_object() => "list of tables".to_owned(),
+        Some("array") => format!("list of {}s", kind(&schema["items"])),
+        Some("object") if schema["additionalProperties"].is_object() => {
+            let entries = kind(&schema["additionalProperties"]);
+            if entries.contains(' ') {
+                "table by name".to_owned()
+            } else {
+                format!("table of {entries}s by name")
+            }
+        }
+        Some("object") => "table".to_owned(),
+        Some(other) => other.to_owned(),
+        None => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +171,22 @@ mod tests {
         assert_eq!(difference(None, "a\n").as_deref(), Some("is not there"));
         assert_eq!(difference(Some("a\nb\n"), "a\nc\n").as_deref(), Some("line 2 is `b` and should be `c`"));
         assert_eq!(difference(Some("a\n"), "a\nc\n").as_deref(), Some("line 2 is the end and should be `c`"));
+    }
+
+    #[test]
+    fn every_key_has_a_row_with_its_type() {
+        let page = manifest().unwrap();
+        for row in [
+            "| `agents` | table of tables by name | The agents, by name. |",
+            "| `skills` | list of strings | Skills from the library. |",
+            "| `home` | `\"clean\"`, `\"project\"`, `\"shared\"` |",
+            "| `command` | string | **required.** The program",
+            "## `agents.NAME.mounts[]`",
+            "## `agents.NAME.limits`",
+        ] {
+            assert!(page.contains(row), "{row} in\n{page}");
+        }
+        assert!(!page.contains("|  |"), "a key without a type or a description\n{page}");
     }
 
     #[test]

@@ -77,6 +77,12 @@ impl CliError {
             output.envelope(&envelope);
             return *exit;
         }
+        self.print_to_person(output)
+    }
+
+    /// The same on standard error, whoever listens on standard output.
+    pub fn print_to_person(&self, output: &Output) -> ExitCode {
+        let Failure { exit, message, causes, hints, findings } = &*self.0;
         if let Some((sources, diagnostics)) = findings {
             output.say(&render_diagnostics(diagnostics, sources, output.err_style()));
             return *exit;

@@ -11,8 +11,15 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     let output = output::Output::new(arguments.color, arguments.verb.wants_json());
-    match cmd::run(&arguments, &output) {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => ExitCode::from(error.print(arguments.verb.name(), &output).code()),
-    }
+    let status = match cmd::run(&arguments, &output) {
+        Ok(status) => status,
+        Err(error) => error.print(arguments.verb.name(), &output).code(),
+    };
+    let status = match output.lost() {
+        Some(cause) => {
+            error::CliError::io("cannot write to standard output", cause).print_to_person(&output).code()
+        }
+        None => status,
+    };
+    ExitCode::from(status)
 }

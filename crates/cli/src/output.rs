@@ -4,6 +4,7 @@ use crate::env;
 use belljar_contract::Envelope;
 use belljar_runner::report::Style;
 use clap::ValueEnum;
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 
 /// When colours are used.
@@ -22,11 +23,13 @@ pub struct Output {
     /// Whether one JSON envelope is all that goes to standard output.
     pub json: bool,
     color: Color,
+    /// Why a result did not reach standard output.
+    lost: RefCell<Option<std::io::Error>>,
 }
 
 impl Output {
     pub fn new(color: Color, json: bool) -> Self {
-        Self { json, color }
+        Self { json, color, lost: RefCell::new(None) }
     }
 
     fn style(&self, terminal: bool) -> Style {
@@ -49,8 +52,18 @@ impl Output {
 
     /// A result.
     pub fn result(&self, text: &str) {
-        // A reader that has gone away, as `head` does, wants no more and no complaint.
-        std::io::stdout().lock().write_all(text.as_bytes()).ok();
+        let mut stream = std::io::stdout().lock();
+        match stream.write_all(text.as_bytes()).and_then(|()| stream.flush()) {
+            Ok(()) => {}
+            // A reader that has gone away, as `head` does, wants no more and no complaint.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            Err(error) => *self.lost.borrow_mut() = Some(error),
+        }
+    }
+
+    /// Why a result was lost, if one was: a verb that says it is done must have been heard.
+    pub fn lost(&self) -> Option<std::io::Error> {
+        self.lost.borrow_mut().take()
     }
 
     /// A word to the person.

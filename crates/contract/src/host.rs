@@ -414,6 +414,54 @@ mod tests {
         assert_eq!(url.instead(), Some("api.example.org:8443"));
     }
 
+    /// What is read is printed in its one spelling, and that reads back as the same.
+    fn round_trip(text: &str) {
+        let Ok(pattern) = HostPattern::parse(text) else { return };
+        let shown = pattern.to_string();
+        assert_eq!(HostPattern::parse(&shown).as_ref(), Ok(&pattern), "{text:?} {shown:?}");
+        assert!(shown.bytes().all(|b| b.is_ascii_graphic() && !b.is_ascii_uppercase()), "{shown:?}");
+    }
+
+    #[test]
+    fn fuzz_host_pattern() {
+        let pieces = [
+            "*.",
+            "*",
+            ".",
+            ":",
+            "[",
+            "]",
+            "/",
+            "a",
+            "B",
+            "-",
+            "_",
+            "0x",
+            "1",
+            "255",
+            "::",
+            "80",
+            "65536",
+            "/8",
+            "/128",
+            "://",
+            "@",
+            " ",
+            "é",
+            "%",
+            "example.org",
+            "10.0.0.0",
+            "fd00::",
+            "\0",
+        ];
+        let everyday = std::time::Duration::from_millis(300);
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            round_trip(&String::from_utf8_lossy(bytes));
+            let made: String = bytes.iter().take(8).map(|b| pieces[usize::from(*b) % pieces.len()]).collect();
+            round_trip(&made);
+        });
+    }
+
     #[test]
     fn a_suffix_is_not_a_domain() {
         let name = |text| HostName::new(text).unwrap();

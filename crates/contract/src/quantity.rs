@@ -24,6 +24,12 @@ pub enum QuantityError {
     /// Zero, which would mean "nothing at all" to one reader and "no limit" to another.
     #[error("a limit must be greater than zero")]
     Zero,
+    /// Above zero, but less than can be counted.
+    #[error("the value is too small")]
+    Small,
+    /// `nan`.
+    #[error("expected a number, found `nan`")]
+    NotANumber,
     /// Larger than the type holds.
     #[error("the value is too large")]
     Large,
@@ -49,15 +55,15 @@ impl ByteSize {
     /// When it is not such a text, is zero, or does not fit.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let (number, unit) = split(text).ok_or(QuantityError::Form { expected: SIZE_FORM })?;
-        let shift = match unit.trim_end_matches("iB") {
+        let shift = match unit {
             "" | "B" => 0,
-            "K" | "k" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
+            "K" | "k" | "KiB" => 10,
+            "M" | "MiB" => 20,
+            "G" | "GiB" => 30,
+            "T" | "TiB" => 40,
             _ => return Err(QuantityError::Unit { unit: unit.to_owned(), known: SIZE_UNITS }),
         };
-        positive(number.checked_mul(1 << shift)).map(Self)
+        positive(number.and_then(|number| number.checked_mul(1 << shift))).map(Self)
     }
 }
 
@@ -107,7 +113,7 @@ impl TimeSpan {
                 "m" => 60,
                 "h" => 3600,
                 "d" => 86400,
-                _ => return Err(QuantityError::Unit { unit: unit.to_owned(), known: TIME_UNITS }),
+                _ => return Err(QuantityError::Unit { unit: unit.trim().to_owned(), known: TIME_UNITS }),
             };
             let part = number.parse::<u64>().ok().and_then(|n| n.checked_mul(seconds));
             total = total.zip(part).and_then(|(a, b)| a.checked_add(b));
@@ -149,7 +155,8 @@ impl Cpus {
     /// # Errors
     /// When it is not above zero, or above 4096.
     pub fn new(number: f64) -> Result<Self, QuantityError> {
-        thousandths(number, 4096.0).map(Self)
+        let milli = scaled(number, 1e3, 4096.0)?;
+        u32::try_from(milli).map(Self).map_err(|_large| QuantityError::Large)
     }
 }
 
@@ -175,13 +182,15 @@ impl Usd {
     /// # Errors
     /// When it is not above zero, or above a million.
     pub fn new(dollars: f64) -> Result<Self, QuantityError> {
-        Ok(Self(u64::from(thousandths(dollars, 1_000_000.0)?) * 1000))
+        scaled(dollars, 1e6, 1_000_000.0).map(Self)
     }
 }
 
 impl fmt::Display for Usd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "${}.{:02}", self.0 / 1_000_000, self.0 % 1_000_000 / 10_000)
+        let fraction = format!("{:06}", self.0 % 1_000_000);
+        let shown = fraction.trim_end_matches('0');
+        write!(f, "${}.{shown:0<2}", self.0 / 1_000_000)
     }
 }
 
@@ -196,10 +205,11 @@ macro_rules! serialize_as_text {
 }
 serialize_as_text!(ByteSize, TimeSpan, Cpus, Usd);
 
-fn split(text: &str) -> Option<(u64, &str)> {
+/// The number in front and the unit behind it; the number is `None` when it does not fit.
+fn split(text: &str) -> Option<(Option<u64>, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    Some((number.parse().ok()?, unit.trim_start()))
+    (digits > 0).then(|| (number.parse().ok(), unit.trim_start()))
 }
 
 fn positive(value: Option<u64>) -> Result<u64, QuantityError> {
@@ -210,20 +220,26 @@ fn positive(value: Option<u64>) -> Result<u64, QuantityError> {
     }
 }
 
-fn thousandths(number: f64, limit: f64) -> Result<u32, QuantityError> {
-    if number.is_nan() || number > limit {
+fn scaled(number: f64, scale: f64, limit: f64) -> Result<u64, QuantityError> {
+    if number.is_nan() {
+        return Err(QuantityError::NotANumber);
+    }
+    if number > limit {
         return Err(QuantityError::Large);
     }
-    let scaled = (number * 1000.0).round();
-    if scaled < 1.0 {
+    if number <= 0.0 {
         return Err(QuantityError::Zero);
+    }
+    let scaled = (number * scale).round();
+    if scaled < 1.0 {
+        return Err(QuantityError::Small);
     }
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "between 1 and 10^9, checked above"
+        reason = "between 1 and 10^12, checked above"
     )]
-    Ok(scaled as u32)
+    Ok(scaled as u64)
 }
 
 #[cfg(test)]
@@ -249,7 +265,10 @@ mod tests {
             ("4X", "`X` is not a unit; units are `B`, `K`, `M`, `G` and `T`"),
             ("4.5G", "`.5G` is not a unit; units are `B`, `K`, `M`, `G` and `T`"),
             ("0G", "a limit must be greater than zero"),
+            ("4iB", "`iB` is not a unit; units are `B`, `K`, `M`, `G` and `T`"),
+            ("4KiBiB", "`KiBiB` is not a unit; units are `B`, `K`, `M`, `G` and `T`"),
             ("99999999999T", "the value is too large"),
+            ("99999999999999999999999", "the value is too large"),
         ] {
             assert_eq!(ByteSize::parse(bad).unwrap_err().to_string(), reason, "{bad:?}");
         }
@@ -272,9 +291,13 @@ mod tests {
     fn shares_and_money() {
         assert_eq!(Cpus::new(1.5).unwrap().milli(), 1500);
         assert_eq!(Cpus::new(0.0), Err(QuantityError::Zero));
-        assert_eq!(Cpus::new(f64::NAN), Err(QuantityError::Large));
+        assert_eq!(Cpus::new(f64::NAN), Err(QuantityError::NotANumber));
+        assert_eq!(Cpus::new(0.0001), Err(QuantityError::Small));
+        assert_eq!(Cpus::new(4096.5), Err(QuantityError::Large));
         assert_eq!(Usd::new(5.0).unwrap().to_string(), "$5.00");
         assert_eq!(Usd::new(0.25).unwrap().micros(), 250_000);
+        assert_eq!(Usd::new(0.0005).unwrap().to_string(), "$0.0005");
+        assert_eq!(Usd::new(12.3).unwrap().to_string(), "$12.30");
         assert_eq!(Usd::new(-1.0), Err(QuantityError::Zero));
         assert_eq!(Usd::new(f64::INFINITY), Err(QuantityError::Large));
     }

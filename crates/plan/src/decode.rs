@@ -6,6 +6,7 @@
 use crate::syntax::{Kind, Node, Table};
 use belljar_contract::{Diagnostic, Label};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 
 /// Where something was written.
@@ -52,32 +53,60 @@ pub struct Named<K, T> {
     pub value: T,
     /// Where the entry is written.
     pub place: Place,
+    /// Whether something in it was wrong, so that it is known in part only.
+    pub broken: bool,
 }
+
+/// More faults than this in one file are not listed: nobody reads them, and a hostile file has millions.
+pub(crate) const FAULT_LIMIT: usize = 200;
 
 /// The findings in one file.
 #[derive(Debug)]
 pub(crate) struct Faults {
     pub file: usize,
     pub list: Vec<Diagnostic>,
+    /// Names whose entries could not be decoded at all.
+    pub broken_names: BTreeSet<String>,
 }
 
 impl Faults {
+    pub fn new(file: usize) -> Self {
+        Self { file, list: Vec::new(), broken_names: BTreeSet::new() }
+    }
+
     pub fn place(&self, span: &Range<usize>) -> Place {
         Place { file: self.file, span: span.clone() }
     }
 
+    /// Whether there is room for one more; the last place is taken by a word that there were more.
+    pub fn has_room(&self) -> bool {
+        self.list.len() < FAULT_LIMIT
+    }
+
     pub fn push(&mut self, code: &'static str, span: &Range<usize>, fault: Fault) {
+        if !self.has_room() {
+            return;
+        }
+        let (code, fault) = if self.list.len() + 1 == FAULT_LIMIT {
+            ("too-many-faults", Fault::new("there are more faults from here on, which are not listed"))
+        } else {
+            (code, fault)
+        };
         let label = self.place(span).label(fault.label);
-        let mut diagnostic = Diagnostic::error(code, fault.message, label);
-        diagnostic.help = fault.help;
+        // Here every fault passes, so that no text of a stranger reaches a terminal as more than one plain line.
+        let mut diagnostic = Diagnostic::error(code, plain(&fault.message), label);
+        diagnostic.help = fault.help.as_deref().map(plain);
         self.list.push(diagnostic);
     }
 
     /// Says that `node` is not what was expected; gives `None`, for `return`.
     pub fn mismatch<T>(&mut self, node: &Node, expected: &str) -> Option<T> {
         let found = node.describe();
-        let fault =
+        let mut fault =
             Fault::new(format!("expected {expected}, found {found}")).label(format!("this is {found}"));
+        if expected == "a list" && matches!(node.kind, Kind::String(_)) {
+            fault = fault.help("a list of one is written in brackets, as in `[\"…\"]`");
+        }
         self.push("wrong-type", &node.span, fault);
         None
     }
@@ -156,6 +185,9 @@ impl Shape for bool {
 }
 
 /// A type that a key in a table can have, by how it treats absence.
+///
+/// What may be absent is decoded as far as it goes: its faults are on the list, and the rest of the file can still
+/// be checked. Whoever wants a whole value looks at the list.
 pub(crate) trait Field: Sized {
     const REQUIRED: bool;
     fn decode_field(node: Option<&Node>, faults: &mut Faults) -> Option<Self>;
@@ -188,7 +220,7 @@ impl<T: Shape> Field for Option<At<T>> {
     fn decode_field(node: Option<&Node>, faults: &mut Faults) -> Option<Self> {
         match node {
             None => Some(None),
-            Some(node) => At::decode(node, faults).map(Some),
+            Some(node) => Some(At::decode(node, faults)),
         }
     }
     fn field_schema() -> Value {
@@ -201,11 +233,9 @@ impl<T: Shape> Field for Vec<At<T>> {
     fn decode_field(node: Option<&Node>, faults: &mut Faults) -> Option<Self> {
         let Some(node) = node else { return Some(Vec::new()) };
         let Kind::Array(items) = &node.kind else {
-            return faults.mismatch(node, "a list");
+            return faults.mismatch(node, "a list").or_else(|| Some(Vec::new()));
         };
-        // Every item is decoded before the first failure is reported to the caller.
-        let decoded: Vec<Option<At<T>>> = items.iter().map(|item| At::decode(item, faults)).collect();
-        decoded.into_iter().collect()
+        Some(items.iter().filter_map(|item| At::decode(item, faults)).collect())
     }
     fn field_schema() -> Value {
         json!({"type": "array", "items": T::schema()})
@@ -223,22 +253,23 @@ impl<K: NameKey, T: Shape> Field for Vec<Named<K, T>> {
     fn decode_field(node: Option<&Node>, faults: &mut Faults) -> Option<Self> {
         let Some(node) = node else { return Some(Vec::new()) };
         let Kind::Table(table) = &node.kind else {
-            return faults.mismatch(node, "a table");
+            return faults.mismatch(node, "a table").or_else(|| Some(Vec::new()));
         };
         let mut out = Vec::with_capacity(table.0.len());
-        let mut whole = true;
         for (key, node) in &table.0 {
+            let before = faults.list.len();
             let name =
                 K::parse_key(&key.text).map_err(|fault| faults.push("invalid-name", &key.span, fault)).ok();
             let value = T::decode(node, faults);
             let (Some(name), Some(value)) = (name, value) else {
-                whole = false;
+                faults.broken_names.insert(key.text.clone());
                 continue;
             };
+            let broken = faults.list.len() > before || !faults.has_room();
             let (name_place, place) = (faults.place(&key.span), faults.place(&node.span));
-            out.push(Named { name, name_place, value, place });
+            out.push(Named { name, name_place, value, place, broken });
         }
-        whole.then_some(out)
+        Some(out)
     }
     fn field_schema() -> Value {
         json!({
@@ -267,14 +298,16 @@ pub(crate) fn known_table<'a>(
     let Kind::Table(table) = &node.kind else {
         return faults.mismatch(node, "a table");
     };
+    let mut misspelt = BTreeSet::new();
     for (key, _) in &table.0 {
-        if keys.iter().any(|known| known.name == key.text) {
+        if keys.iter().any(|known| known.name == key.text) || !faults.has_room() {
             continue;
         }
         let names: Vec<&str> = keys.iter().map(|known| known.name).collect();
         let mut fault = Fault::new(format!("unknown key `{}` in {what}", shown(&key.text)));
         fault.help = Some(match nearest(&key.text, &names) {
             Some(near) => {
+                misspelt.insert(near);
                 fault.label = format!("did you mean `{near}`?");
                 format!("known keys are {}", list(&names))
             }
@@ -286,10 +319,11 @@ pub(crate) fn known_table<'a>(
         faults.push("unknown-key", &key.span, fault);
     }
     for known in keys.iter().filter(|known| known.required) {
-        if table.get(known.name).is_none() {
+        // Written, but under another name, which has been said.
+        if table.get(known.name).is_none() && !misspelt.contains(known.name) {
             let fault = Fault::new(format!("{what} lacks `{}`", known.name))
                 .label(format!("`{}` belongs here", known.name))
-                .help(known.doc.join(" ").trim().to_owned());
+                .help(format!("`{}`: {}", known.name, known.doc.join(" ").trim()));
             faults.push("missing-key", &node.span, fault);
         }
     }
@@ -333,27 +367,45 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// `a`, `b` and `c`, quoted.
 pub(crate) fn list<T: std::fmt::Display>(words: &[T]) -> String {
+    joined(words, "and")
+}
+
+/// `a`, `b` or `c`, quoted.
+pub(crate) fn choices<T: std::fmt::Display>(words: &[T]) -> String {
+    joined(words, "or")
+}
+
+fn joined<T: std::fmt::Display>(words: &[T], last_word: &str) -> String {
     match words {
         [] => "none".to_owned(),
         [only] => format!("`{only}`"),
         [front @ .., last] => {
             let front: Vec<String> = front.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} and `{last}`", front.join(", "))
+            format!("{} {last_word} `{last}`", front.join(", "))
         }
     }
 }
 
 /// A stranger's text, made fit for one line: bounded, control characters escaped.
 pub(crate) fn shown(text: &str) -> String {
+    bounded(text, 60)
+}
+
+/// A whole message, made fit for one line.
+pub(crate) fn plain(text: &str) -> String {
+    bounded(text, 1000)
+}
+
+fn bounded(text: &str, limit: usize) -> String {
     let mut out: String = text
         .chars()
-        .take(60)
+        .take(limit)
         .flat_map(|c| {
             let escaped = c.is_control().then(|| c.escape_default().collect::<Vec<_>>());
             escaped.unwrap_or_else(|| vec![c])
         })
         .collect();
-    if text.chars().nth(60).is_some() {
+    if text.chars().nth(limit).is_some() {
         out.push('…');
     }
     out
@@ -400,14 +452,14 @@ macro_rules! choice {
             fn decode(node: &$crate::syntax::Node, faults: &mut $crate::decode::Faults) -> Option<Self> {
                 let words = [$($word),+];
                 let $crate::syntax::Kind::String(text) = &node.kind else {
-                    return faults.mismatch(node, $expected);
+                    return faults.mismatch(node, &format!("{}: {}", $expected, $crate::decode::choices(&words)));
                 };
                 match text.as_str() {
                     $( $word => Some($value), )+
                     other => {
                         let found = $crate::decode::shown(other);
                         let mut fault = $crate::decode::Fault::new(format!("expected {}, found `{found}`", $expected))
-                            .help(format!("write one of {}", $crate::decode::list(&words)));
+                            .help(format!("write {}", $crate::decode::choices(&words)));
                         if let Some(near) = $crate::decode::nearest(other, &words) {
                             fault = fault.label(format!("did you mean `{near}`?"));
                         }

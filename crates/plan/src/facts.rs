@@ -72,6 +72,8 @@ pub struct UserFacts {
     pub home: AbsPath,
     /// Where per-project state is kept.
     pub instances: AbsPath,
+    /// Where belljar's configuration and the agreements are kept.
+    pub config: AbsPath,
 }
 
 /// All the answers.

@@ -13,19 +13,31 @@ pub(crate) struct SkillFile {
 
 /// Reads the front matter of `text`; every fault is reported with its place in the file.
 pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<SkillFile> {
+    let first_line = 0..text.find('\n').unwrap_or(text.len());
     let Some(matter) = front_matter(text) else {
-        let fault = Fault::new("`SKILL.md` has no front matter")
-            .label("a line `---` belongs here")
-            .help("begin the file with `---`, `name: …`, `description: …`, `---`");
-        faults.push("skill-front-matter", &(0..text.find('\n').unwrap_or(text.len())), fault);
+        let fault = if text.starts_with('\u{feff}') {
+            Fault::new("`SKILL.md` begins with a byte order mark, so that its front matter is not seen")
+                .label("in front of this line")
+                .help("save the file as UTF-8 without a byte order mark")
+        } else if text.lines().next().is_some_and(|line| line.trim_end() == "---") {
+            Fault::new("the front matter of `SKILL.md` has no end")
+                .label("it begins here")
+                .help("close it with another line `---`")
+        } else {
+            Fault::new("`SKILL.md` has no front matter")
+                .label("a line `---` belongs here")
+                .help("begin the file with `---`, `name: …`, `description: …`, `---`")
+        };
+        faults.push("skill-front-matter", &first_line, fault);
         return None;
     };
     let node = match parse_yaml(&text[matter.clone()]) {
         Ok(node) => node,
         Err(error) => {
             let span = shift(&error.span, matter.start);
-            let fault = Fault::new(format!("the front matter of `SKILL.md` is not YAML: {}", error.message))
-                .help("a value with `: ` or `#` in it goes in quotes");
+            let mut fault =
+                Fault::new(format!("the front matter of `SKILL.md` is not YAML: {}", error.message));
+            fault.help = error.help.map(str::to_owned);
             faults.push("skill-front-matter", &span, fault);
             return None;
         }
@@ -33,11 +45,11 @@ pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<SkillFile> {
     let Kind::Table(table) = &node.kind else {
         let fault = Fault::new(format!("the front matter of `SKILL.md` is {}, not a table", node.describe()))
             .help("write `name: …` and `description: …`");
-        faults.push("skill-front-matter", &matter, fault);
+        faults.push("skill-front-matter", &first_line, fault);
         return None;
     };
     let mut field = |key: &str, required: bool, check: fn(&str) -> Result<(), String>| {
-        let found = text_field(table.get(key), key, matter.clone(), required, faults)?;
+        let found = text_field(table.get(key), key, (&first_line, matter.start), required, faults)?;
         let (value, span) = found?;
         if let Err(message) = check(&value) {
             faults.push("skill-front-matter", &span, Fault::new(format!("`{key}`: {message}")));
@@ -74,20 +86,20 @@ fn shift(span: &Range<usize>, by: usize) -> Range<usize> {
 fn text_field(
     node: Option<&Node>,
     key: &str,
-    matter: Range<usize>,
+    (first_line, start): (&Range<usize>, usize),
     required: bool,
     faults: &mut Faults,
 ) -> Option<Option<(String, Range<usize>)>> {
     let Some(node) = node.filter(|node| node.kind != Kind::Null) else {
         if required {
             let fault = Fault::new(format!("the front matter of `SKILL.md` lacks `{key}`"))
-                .label(format!("`{key}: …` belongs here"));
-            faults.push("skill-front-matter", &matter, fault);
+                .label(format!("`{key}: …` belongs below"));
+            faults.push("skill-front-matter", first_line, fault);
             return None;
         }
         return Some(None);
     };
-    let span = shift(&node.span, matter.start);
+    let span = shift(&node.span, start);
     match &node.kind {
         Kind::String(value) => Some(Some((value.clone(), span))),
         Kind::Integer(value) => Some(Some((value.to_string(), span))),
@@ -133,7 +145,7 @@ mod tests {
     use super::*;
 
     fn faults_of(text: &str) -> Vec<String> {
-        let mut faults = Faults { file: 0, list: Vec::new() };
+        let mut faults = Faults::new(0);
         let file = parse(text, &mut faults);
         assert_eq!(file.is_some(), faults.list.is_empty());
         faults
@@ -164,7 +176,11 @@ mod tests {
         for (text, message) in [
             ("# Title\n", "`SKILL.md` has no front matter"),
             ("", "`SKILL.md` has no front matter"),
-            ("---\nname: a\n", "`SKILL.md` has no front matter"),
+            ("---\nname: a\n", "the front matter of `SKILL.md` has no end"),
+            (
+                "\u{feff}---\nname: a\ndescription: b\n---\n",
+                "`SKILL.md` begins with a byte order mark, so that its front matter is not seen",
+            ),
             ("---\n- a\n---\n", "the front matter of `SKILL.md` is a list, not a table"),
             ("---\n---\n", "the front matter of `SKILL.md` is nothing, not a table"),
             (

@@ -47,7 +47,16 @@ pub(crate) fn read_bounded(path: &AbsPath) -> Result<Option<Vec<u8>>, PlanningEr
     let failed = |cause| PlanningError::Read { path: path.clone(), cause };
     let found = match fs::metadata(path) {
         Ok(found) => found,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // A link to nothing is a mistake, not the wish to have no manifest.
+            return match fs::symlink_metadata(path) {
+                Ok(_) => {
+                    let cause = "it is a symbolic link to something that does not exist";
+                    Err(failed(std::io::Error::other(cause)))
+                }
+                Err(_) => Ok(None),
+            };
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         Err(error) => return Err(failed(error)),
     };

@@ -101,7 +101,7 @@ pub enum PlanningError {
 }
 
 impl From<ManifestError> for PlanningError {
-    fn from(ManifestError { sources, diagnostics }: ManifestError) -> Self {
+    fn from(ManifestError { sources, diagnostics, partial: _ }: ManifestError) -> Self {
         PlanningError::Invalid { sources, diagnostics }
     }
 }
@@ -184,6 +184,7 @@ impl Planner {
         UserFacts {
             home: self.surroundings.home.clone(),
             instances: self.surroundings.data.child("instances"),
+            config: self.surroundings.config.clone(),
         }
     }
 
@@ -260,7 +261,11 @@ impl Planner {
         if texts.is_empty() {
             return Err(self.no_manifest());
         }
-        let manifest = belljar_plan::parse(texts)?;
+        let (manifest, mut found) = match belljar_plan::parse(texts) {
+            Ok(manifest) => (manifest, Vec::new()),
+            Err(ManifestError { diagnostics, partial: Some(partial), .. }) => (*partial, diagnostics),
+            Err(error) => return Err(error.into()),
+        };
         let list = self.harnesses.list();
         let asked = questions(&manifest, None, &list, &self.surroundings.home, &self.project);
         let facts =
@@ -277,12 +282,15 @@ impl Planner {
             compiler.agent(name);
         }
         let (sources, diagnostics) = compiler.finish();
+        found.extend(diagnostics);
+        // In the order of the files, whoever found it.
+        found.sort_by_key(|finding| finding.label.as_ref().map(|label| (label.file, label.span.start)));
         Ok(Checked {
             files: manifest.sources.iter().map(|source| source.name.clone()).collect(),
             agents: manifest.agents.len(),
             library: manifest.skills.len() + manifest.mcp.len() + manifest.plugins.len(),
             sources,
-            diagnostics,
+            diagnostics: found,
         })
     }
 

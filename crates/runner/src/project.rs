@@ -35,22 +35,20 @@ pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
             outside_repository: None,
         });
     };
-    let Repository { top, own, common } = &repository;
-    let outside = !common.starts_with(top) && points_back(&repository);
-    Ok(ProjectFacts {
-        directory: directory.clone(),
-        root: AbsPath::new(top)?,
-        canonical_root: AbsPath::new(common.parent().unwrap_or(common))?,
-        outside_repository: if outside {
-            Some(AbsPath::new(if own.starts_with(common) { common } else { own })?)
-        } else {
-            None
-        },
-    })
+    let Repository { top, own: _, common } = &repository;
+    let root = AbsPath::new(top)?;
+    let inside = common.starts_with(top);
+    // A claim that nothing confirms opens neither the other repository nor the state that is kept for it.
+    let confirmed = inside || points_back(&repository);
+    let canonical_root =
+        if confirmed { AbsPath::new(common.parent().unwrap_or(common))? } else { root.clone() };
+    let outside_repository = if confirmed && !inside { Some(AbsPath::new(common)?) } else { None };
+    Ok(ProjectFacts { directory: directory.clone(), root, canonical_root, outside_repository })
 }
 
 fn discover(directory: &Path) -> Option<Repository> {
-    let device = fs::metadata(directory).ok()?.dev();
+    let start = fs::metadata(directory).ok()?;
+    let (device, owners) = (start.dev(), [start.uid(), 0, own_user()?]);
     for top in directory.ancestors() {
         // As git does: a repository is not looked for beyond the file system.
         if fs::metadata(top).ok()?.dev() != device {
@@ -58,6 +56,9 @@ fn discover(directory: &Path) -> Option<Repository> {
         }
         let dot = top.join(".git");
         let own = match fs::metadata(&dot) {
+            // In a folder that others can write to, such as the one for temporary files, anyone can plant a
+            // repository around the project.
+            Ok(found) if !owners.contains(&found.uid()) => None,
             Ok(found) if found.is_dir() && is_git_directory(&dot) => Some(dot),
             Ok(found) if found.is_file() => linked(top, &dot).filter(|own| is_git_directory(own)),
             _ => None,
@@ -73,6 +74,11 @@ fn discover(directory: &Path) -> Option<Repository> {
         }
     }
     None
+}
+
+/// `/proc/self` belongs to the effective user of the process.
+fn own_user() -> Option<u32> {
+    Some(fs::metadata("/proc/self").ok()?.uid())
 }
 
 /// A git directory has a HEAD, and its objects and refs or a pointer to them.
@@ -111,6 +117,10 @@ fn one_line(file: &Path) -> Option<String> {
 fn points_back(repository: &Repository) -> bool {
     let Repository { top, own, common } = repository;
     if own != common {
+        // The way back must be written in the repository itself; beside a `.git` file anyone could write it.
+        if own.parent() != Some(common.join("worktrees").as_path()) {
+            return false;
+        }
         let back = one_line(&own.join("gitdir")).map(|back| own.join(back));
         return back.and_then(|back| back.parent()?.canonicalize().ok()).is_some_and(|back| back == *top);
     }

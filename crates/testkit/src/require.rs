@@ -60,6 +60,10 @@ pub enum Prerequisite {
     Podman,
     /// The test runs as the superuser.
     Root,
+    /// zsh is installed.
+    Zsh,
+    /// fish is installed.
+    Fish,
 }
 
 /// Whether a test may go on.
@@ -74,8 +78,17 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 7] =
-        [Self::Agent, Self::Bwrap, Self::UserNs, Self::Tmux, Self::Git, Self::Podman, Self::Root];
+    pub const ALL: [Self; 9] = [
+        Self::Agent,
+        Self::Bwrap,
+        Self::UserNs,
+        Self::Tmux,
+        Self::Git,
+        Self::Podman,
+        Self::Root,
+        Self::Zsh,
+        Self::Fish,
+    ];
 
     /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
     pub fn name(self) -> &'static str {
@@ -87,6 +100,8 @@ impl Prerequisite {
             Self::Git => "Git",
             Self::Podman => "Podman",
             Self::Root => "Root",
+            Self::Zsh => "Zsh",
+            Self::Fish => "Fish",
         }
     }
 
@@ -103,6 +118,8 @@ impl Prerequisite {
             Self::Git => succeeds("git", &["--version"]),
             Self::Podman => succeeds("podman", &["info"]),
             Self::Root => root(),
+            Self::Zsh => succeeds("zsh", &["--version"]),
+            Self::Fish => succeeds("fish", &["--version"]),
         }
     }
 }

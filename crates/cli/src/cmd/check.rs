@@ -34,10 +34,11 @@ pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode,
     if !errors {
         let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         output.result(&format!(
-            "{}: {}, {}, all good\n",
+            "{}: {}, {}, {}\n",
             files.join(" and "),
             plural(agents, "agent", "agents"),
             plural(library, "library entry", "library entries"),
+            if diagnostics.is_empty() { "all good" } else { "no errors" },
         ));
     }
     Ok(exit)

@@ -7,9 +7,7 @@ use serde_json::json;
 
 /// Show what an agent would see, reach and keep; nothing is started
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --lowered\n  $ belljar plan --json\n"
-)]
+#[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
 pub struct Args {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,

@@ -76,8 +76,9 @@ impl Compiler<'_> {
                     "the credential for `{}` can never be used: no egress rule allows that host",
                     host.value
                 );
-                self.report("unreachable-credential", message, &host.place, "not allowed").help =
-                    Some(format!("add `\"{}\"` to `egress.allow`", host.value));
+                self.report("unreachable-credential", message, &host.place, "not allowed").help = Some(
+                    format!("add `\"{}\"` to `egress.allow`, and see that no `deny` covers it", host.value),
+                );
             }
             let CredentialText { prefix, secret, suffix } = &value.value;
             let Some(source) = self.source(secret, &value.place) else { continue };
@@ -129,6 +130,10 @@ impl Compiler<'_> {
     }
 }
 
+/// Whether some port of the host is allowed and not denied.
 fn reaches(egress: &Egress, host: &belljar_contract::HostName) -> bool {
-    egress.rules.iter().any(|rule| rule.effect == RuleEffect::Allow && rule.host.covers(host))
+    let rules =
+        |effect| egress.rules.iter().filter(move |rule| rule.effect == effect && rule.host.covers(host));
+    rules(RuleEffect::Allow)
+        .any(|allow| !rules(RuleEffect::Deny).any(|deny| deny.host.port == allow.host.port))
 }

@@ -12,6 +12,7 @@ use belljar_contract::{
     LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin, Purpose, Refusal, Skill,
     ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace, WorkspaceMode,
 };
+use std::collections::BTreeMap;
 
 /// Where the project stands in tests.
 const TEST_WORKSPACE: &str = "/workspace";
@@ -63,9 +64,9 @@ pub(super) fn compile(
     let picked_skills = compiler.pick(name, "skill", skills, &request.manifest.skills);
     let picked_plugins = compiler.pick(name, "plugin", plugins, &request.manifest.plugins);
     let picked_mcp = compiler.pick(name, "MCP server", mcp, &request.manifest.mcp);
-    explain_picks("skills", skills, &mut reasons);
-    explain_picks("plugins", plugins, &mut reasons);
-    explain_picks("mcp", mcp, &mut reasons);
+    explain_picks("skills", skills, &request.manifest.skills, &mut reasons);
+    explain_picks("plugins", plugins, &request.manifest.plugins, &mut reasons);
+    explain_picks("mcp", mcp, &request.manifest.mcp, &mut reasons);
     let skills: Vec<Skill> = picked_skills.iter().filter_map(|name| compiler.skill(name)).collect();
     let plugins: Vec<Plugin> = picked_plugins.iter().filter_map(|name| compiler.plugin(name)).collect();
     let (servers, launches, server_env) = compiler.servers(&picked_mcp);
@@ -174,6 +175,18 @@ pub(super) fn compile(
     Some(Compiled { plan, reasons: reasons.0 })
 }
 
+/// Only what an agent picks from the library: all that can be checked of one that is known in part.
+pub(super) fn references(compiler: &mut Compiler<'_>, name: &AgentName, spec: &AgentSpec) {
+    let manifest = compiler.request.manifest;
+    compiler.pick(name, "skill", &spec.skills, &manifest.skills);
+    compiler.pick(name, "plugin", &spec.plugins, &manifest.plugins);
+    compiler.pick(name, "MCP server", &spec.mcp, &manifest.mcp);
+    let mut reasons = Reasons::default();
+    if let Some(harness) = compiler.harness(spec.harness.as_ref(), &mut reasons) {
+        compiler.effort(spec.effort.as_ref(), harness.profile(), &mut reasons);
+    }
+}
+
 impl<'a> Compiler<'a> {
     fn harness(&mut self, written: Option<&At<Word>>, reasons: &mut Reasons) -> Option<&'a dyn Harness> {
         let name = match written {
@@ -218,7 +231,7 @@ impl<'a> Compiler<'a> {
             let message =
                 format!("`{}` is not an effort of {}", crate::decode::shown(&at.value.0), profile.name);
             self.report("invalid-value", message, &at.place, &label).help =
-                Some(format!("write one of {}", list(&known)));
+                Some(format!("write {}", crate::decode::choices(&known)));
         }
         word("effort", written, reasons)
     }
@@ -226,7 +239,8 @@ impl<'a> Compiler<'a> {
     fn servers(&mut self, picked: &[LibraryName]) -> (Vec<McpServer>, Vec<McpLaunch>, Vec<EnvEntry>) {
         let (mut servers, mut launches, mut env) = (Vec::new(), Vec::new(), Vec::new());
         for (index, name) in picked.iter().enumerate() {
-            let Some(layered) = self.request.manifest.mcp.get(name) else { continue };
+            let server = self.request.manifest.mcp.get(name).filter(|server| !server.broken);
+            let Some(layered) = server else { continue };
             let (server, launch, entries) = self.server(name, index + 1, layered);
             servers.push(server);
             launches.push(launch);
@@ -278,9 +292,19 @@ fn word(key: &str, written: Option<&At<Word>>, reasons: &mut Reasons) -> Option<
     Some(at.value.0.clone())
 }
 
-fn explain_picks(family: &str, picked: &[At<LibraryName>], reasons: &mut Reasons) {
+/// Where a name is picked, and where the library has it from: the two may be in different files.
+fn explain_picks<T>(
+    family: &str,
+    picked: &[At<LibraryName>],
+    library: &BTreeMap<LibraryName, Layered<T>>,
+    reasons: &mut Reasons,
+) {
     for name in picked {
         reasons.add(format!("{family}.{}", name.value), "picked", Origin::Written(name.place.clone()));
+        if let Some(entry) = library.get(&name.value) {
+            let key = format!("library.{family}.{}", name.value);
+            reasons.add(key, "declared", Origin::Written(entry.place.clone()));
+        }
     }
 }
 

@@ -19,6 +19,8 @@ const BASE: [(&str, &str, bool, &str); 3] = [
     ("LANG", "C.UTF-8", true, "text is UTF-8 on every machine"),
     ("SHELL", "/bin/bash", true, "the shell that the agent's tools start"),
 ];
+/// Variables that belljar makes for itself, such as those that carry the values of MCP servers.
+const OWN_PREFIX: &str = "BELLJAR_";
 const RESERVED: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 
 impl Compiler<'_> {
@@ -54,6 +56,10 @@ impl Compiler<'_> {
             }
         }
         for entry in written {
+            if entry.name.as_str().starts_with(OWN_PREFIX) {
+                self.reserved(&entry.name, &entry.name_place, "names of this form are belljar's own");
+                continue;
+            }
             if profile.reserved_env.contains(&entry.name) {
                 self.reserved(&entry.name, &entry.name_place, "it would lead the agent around the walls");
                 continue;
@@ -85,13 +91,11 @@ impl Compiler<'_> {
             EnvText::Variable(name) => {
                 if !self.request.facts.variables.contains(name) {
                     let message = format!("the variable `{name}` is not set in this shell");
-                    self.report("unset-variable", message, place, "read from here").help =
-                        Some(format!("`export {name}=…` before you start belljar"));
-                    if self.request.rigour == Rigour::Check
-                        && let Some(last) = self.diagnostics.pop()
-                    {
-                        self.diagnostics.push(last.warning());
-                    }
+                    let finding = match self.request.rigour {
+                        Rigour::Launch => self.report("unset-variable", message, place, "read from here"),
+                        Rigour::Check => self.warn("unset-variable", message, place, "read from here"),
+                    };
+                    finding.help = Some(format!("`export {name}=…` before you start belljar"));
                 }
                 Some(EnvSource::Variable(name.clone()))
             }

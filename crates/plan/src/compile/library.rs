@@ -6,7 +6,7 @@ use crate::facts::{PathFact, TextFact};
 use crate::manifest::{Layered, Manifest, SkillSpec};
 use crate::skill;
 use belljar_contract::{AbsPath, AgentName, Harness, LibraryName, Plugin, Skill, SourceFile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a skill is looked for, in order.
 pub(super) fn skill_candidates(
@@ -42,9 +42,13 @@ impl Compiler<'_> {
         picked: &[At<LibraryName>],
         library: &BTreeMap<LibraryName, T>,
     ) -> Vec<LibraryName> {
+        let mut seen = BTreeSet::new();
         let mut out: Vec<LibraryName> = Vec::new();
         for name in picked {
-            if out.contains(&name.value) {
+            if self.is_full() || self.request.manifest.is_broken(&name.value) {
+                continue;
+            }
+            if !seen.insert(&name.value) {
                 let message = format!("agent `{agent}` picks the {family} `{}` twice", name.value);
                 self.report("duplicate-reference", message, &name.place, "once is enough");
             } else if library.contains_key(&name.value) {
@@ -85,7 +89,7 @@ impl Compiler<'_> {
 
     fn find_skill(&mut self, name: &LibraryName) -> Option<Skill> {
         let request = self.request;
-        let layered = request.manifest.skills.get(name)?;
+        let layered = request.manifest.skills.get(name).filter(|layered| !layered.broken)?;
         let facts = request.facts;
         let candidates = skill_candidates(
             name,
@@ -120,10 +124,11 @@ impl Compiler<'_> {
                 return None;
             }
         };
-        let mut faults = Faults { file: self.sources.len(), list: Vec::new() };
+        let mut faults = Faults::new(self.sources.len());
         let parsed = skill::parse(&text, &mut faults);
         if !faults.list.is_empty() {
             self.sources.push(SourceFile { name: file.to_string(), text });
+            self.errors += faults.list.len();
             self.diagnostics.extend(faults.list);
         }
         let parsed = parsed?;
@@ -133,9 +138,7 @@ impl Compiler<'_> {
                 "`{file}` calls itself `{}`, the library calls it `{name}`; inside it is known as `{name}`",
                 parsed.name
             );
-            let warning = self.report("skill-name", message, place, "").clone().warning();
-            self.diagnostics.pop();
-            self.diagnostics.push(warning);
+            self.warn("skill-name", message, place, "");
         }
         let description =
             layered.spec.description.as_ref().map_or(parsed.description, |line| line.value.0.clone());
@@ -154,7 +157,8 @@ impl Compiler<'_> {
 
     fn find_plugin(&mut self, name: &LibraryName) -> Option<Plugin> {
         let request = self.request;
-        let source = &request.manifest.plugins.get(name)?.spec.source;
+        let layered = request.manifest.plugins.get(name).filter(|layered| !layered.broken)?;
+        let source = &layered.spec.source;
         let path = self.resolve(source)?;
         let real = self.existing(&path, &source.place, &format!("the plugin `{name}`"), Wanted::Directory)?;
         let profiles: Vec<_> = request.harnesses.iter().map(|harness| harness.profile()).collect();

@@ -59,9 +59,13 @@ pub struct Compiler<'a> {
     request: Request<'a>,
     sources: Sources,
     diagnostics: Vec<Diagnostic>,
+    errors: usize,
     skills: BTreeMap<LibraryName, Option<Skill>>,
     plugins: BTreeMap<LibraryName, Option<Plugin>>,
 }
+
+/// More findings than this are not listed: a hostile file makes as many as it likes.
+const FINDING_LIMIT: usize = 1000;
 
 impl<'a> Compiler<'a> {
     /// A compiler that has done nothing yet.
@@ -71,6 +75,7 @@ impl<'a> Compiler<'a> {
             sources: request.manifest.sources.clone(),
             request,
             diagnostics: Vec::new(),
+            errors: 0,
             skills: BTreeMap::new(),
             plugins: BTreeMap::new(),
         }
@@ -88,10 +93,16 @@ impl<'a> Compiler<'a> {
 
     /// The plan of one agent; `None` when something about it is wrong, which is then among the findings.
     pub fn agent(&mut self, name: &AgentName) -> Option<Compiled> {
-        let before = self.errors();
         let layered = self.request.manifest.agents.get(name)?;
+        if layered.broken {
+            // Known in part only: what is missing from it may be what could not be read. Names it does have can
+            // be looked up all the same.
+            agent::references(self, name, &layered.spec);
+            return None;
+        }
+        let before = self.errors;
         let compiled = agent::compile(self, name, layered);
-        compiled.filter(|_| self.errors() == before)
+        compiled.filter(|_| self.errors == before)
     }
 
     /// The texts and the findings.
@@ -100,8 +111,8 @@ impl<'a> Compiler<'a> {
         (self.sources, self.diagnostics)
     }
 
-    fn errors(&self) -> usize {
-        self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
+    fn is_full(&self) -> bool {
+        self.diagnostics.len() >= FINDING_LIMIT
     }
 
     fn report(
@@ -111,7 +122,27 @@ impl<'a> Compiler<'a> {
         place: &Place,
         label: &str,
     ) -> &mut Diagnostic {
-        self.diagnostics.push(Diagnostic::error(code, message, place.label(label)));
+        self.errors += 1;
+        self.add(Diagnostic::error(code, message, place.label(label)))
+    }
+
+    fn warn(
+        &mut self,
+        code: &'static str,
+        message: impl Into<String>,
+        place: &Place,
+        label: &str,
+    ) -> &mut Diagnostic {
+        self.add(Diagnostic::error(code, message, place.label(label)).warning())
+    }
+
+    /// Past the limit the last finding is replaced, so that an error is never lost behind warnings.
+    fn add(&mut self, mut diagnostic: Diagnostic) -> &mut Diagnostic {
+        diagnostic.message = crate::decode::plain(&diagnostic.message);
+        if self.is_full() {
+            self.diagnostics.truncate(FINDING_LIMIT - 1);
+        }
+        self.diagnostics.push(diagnostic);
         let last = self.diagnostics.len() - 1;
         &mut self.diagnostics[last]
     }

@@ -32,14 +32,28 @@ pub(super) struct Parts<'a> {
 }
 
 /// Where no declared mount may go, and why.
-const RESERVED: [(&str, &str); 7] = [
+const RESERVED: [(&str, &str); 13] = [
     ("/proc", "the sandbox has its own processes"),
     ("/sys", "it is not there"),
     ("/dev", "the sandbox has a handful of devices"),
     ("/etc", "it is made up by belljar"),
     ("/usr", "it is the system's, read-only"),
+    ("/bin", "it is the system's, read-only"),
+    ("/sbin", "it is the system's, read-only"),
+    ("/lib", "it is the system's, read-only"),
+    ("/lib32", "it is the system's, read-only"),
+    ("/lib64", "it is the system's, read-only"),
+    ("/libx32", "it is the system's, read-only"),
     ("/run", "sockets of the host never appear there"),
     ("/tmp", "it is private and empty at every start"),
+];
+
+/// What of the host is never shown, wherever it would appear, and why.
+const KEPT_OUT: [(&str, &str); 4] = [
+    ("/proc", "through it every process of this machine could be seen"),
+    ("/sys", "it is this machine's kernel"),
+    ("/dev", "it holds this machine's devices"),
+    ("/run/user", "it holds the sockets of your session"),
 ];
 
 fn mount(target: &AbsPath, source: MountSource, access: Access, why: impl Into<String>) -> Mount {
@@ -127,11 +141,16 @@ impl Compiler<'_> {
     /// The whole home, or what lies above it, is what a sandbox is for keeping out.
     fn source_is_fit(&mut self, real: &AbsPath, place: &Place) -> bool {
         let user = &self.request.facts.user;
-        let (home, instances) = (user.home.clone(), user.instances.clone());
-        let why = if home.is_within(real) {
+        let kept_out = KEPT_OUT.iter().find(|(path, _)| {
+            real.as_path().starts_with(path) || std::path::Path::new(path).starts_with(real.as_path())
+        });
+        let why = if user.home.is_within(real) {
             "it holds your whole home"
-        } else if instances.is_within(real) || real.is_within(&instances) {
+        } else if [&user.instances, &user.config].iter().any(|own| own.is_within(real) || real.is_within(own))
+        {
             "it holds belljar's own state"
+        } else if let Some((_, why)) = kept_out {
+            why
         } else {
             return true;
         };
@@ -145,19 +164,28 @@ impl Compiler<'_> {
         let reserved = RESERVED.iter().find(|(path, _)| target.as_path().starts_with(path));
         let problem = if let Some((path, why)) = reserved {
             Some(format!("`{path}` belongs to the sandbox: {why}"))
-        } else if target.is_within(&parts.inside.kit) {
-            Some("that folder belongs to belljar".to_owned())
         } else if parts.workspace.target.is_within(target) || parts.inside.home.is_within(target) {
             Some("it would hide the project or the agent's home".to_owned())
+        } else if target.is_within(&parts.inside.kit) || parts.inside.kit.is_within(target) {
+            Some("that folder belongs to belljar".to_owned())
         } else if out.iter().any(|mount| mount.target == *target) {
             Some("something is mounted there already".to_owned())
+        } else if let Some(hidden) = out.iter().find(|mount| mount.target.is_within(target)) {
+            Some(format!("it would hide `{}`", hidden.target))
+        } else if parts
+            .assembly
+            .files
+            .iter()
+            .any(|file| file.target.is_within(target) || target.is_within(&file.target))
+        {
+            Some("belljar makes a file there".to_owned())
         } else {
             None
         };
         if let Some(problem) = problem {
             let message = format!("nothing can be mounted at `{target}`: {problem}");
             self.report("forbidden-mount", message, place, "").help =
-                Some("give another `target`, such as `/data`".to_owned());
+                Some("give another `target`".to_owned());
             return false;
         }
         true

@@ -157,7 +157,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn faults() -> Faults {
-        Faults { file: 0, list: Vec::new() }
+        Faults::new(0)
     }
 
     fn plain(node: &Node) -> Value {

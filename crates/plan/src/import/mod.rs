@@ -43,7 +43,7 @@ pub fn import(inputs: Vec<ImportText>) -> Result<Imported, ImportError> {
     let mut diagnostics = Vec::new();
     let mut agents: Vec<Agent> = Vec::new();
     for (file, input) in inputs.into_iter().enumerate() {
-        let mut faults = Faults { file, list: Vec::new() };
+        let mut faults = Faults::new(file);
         let (source, spec) = read(input, &mut faults);
         sources.push(source);
         diagnostics.append(&mut faults.list);
@@ -58,7 +58,7 @@ pub fn import(inputs: Vec<ImportText>) -> Result<Imported, ImportError> {
         diagnostics.push(whole_file("empty", message, "`belljar init` writes a starting manifest"));
     }
     if !diagnostics.is_empty() {
-        return Err(ImportError { sources, diagnostics });
+        return Err(ImportError { sources, diagnostics, partial: None });
     }
     Ok(write::manifest(&sources, &agents))
 }

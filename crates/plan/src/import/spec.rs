@@ -109,7 +109,7 @@ impl Shape for BottleSsh {
             Some((key, if *ours == "port" { port(value) } else { value.clone() }))
         });
         let ours = Node { span: node.span.clone(), kind: Kind::Table(Table(renamed.collect())) };
-        let mut inner = Faults { file: faults.file, list: Vec::new() };
+        let mut inner = Faults::new(faults.file);
         let entry = SshSpec::decode(&ours, &mut inner);
         // What is missing was reported above, under the name that this file has for it.
         faults.list.extend(inner.list.into_iter().filter(|fault| fault.code != "missing-key"));

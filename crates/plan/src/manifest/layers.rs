@@ -1,11 +1,11 @@
 //! Two files laid over each other: the user's is the base, the project's wins on the same name.
 
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
-use crate::decode::{Faults, Named, Place, Shape};
+use crate::decode::{FAULT_LIMIT, Faults, Named, Place, Shape, plain};
 use crate::syntax::{Kind, Node, parse_toml};
 use crate::text::{self, whole_file};
 use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, SourceFile, Sources};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,8 @@ pub struct Layered<T> {
     pub place: Place,
     /// The entry.
     pub spec: T,
+    /// Whether something in it was wrong, so that it is known in part only.
+    pub broken: bool,
 }
 
 /// Both files, checked and merged.
@@ -58,6 +60,8 @@ pub struct Manifest {
     /// The texts, for diagnostics.
     pub sources: Sources,
     files: Vec<(Layer, AbsPath)>,
+    /// Names of entries that are written, but not in a form that could be read.
+    broken: BTreeSet<String>,
     /// Skills by name.
     pub skills: BTreeMap<LibraryName, Layered<SkillSpec>>,
     /// MCP servers by name.
@@ -81,6 +85,12 @@ impl Manifest {
         self.files.get(place.file).map(|(_, directory)| directory)
     }
 
+    /// Whether an entry of this name is written somewhere, but could not be read.
+    #[must_use]
+    pub(crate) fn is_broken(&self, name: &LibraryName) -> bool {
+        self.broken.contains(name.as_str())
+    }
+
     /// Whether a file of the project takes part.
     #[must_use]
     pub fn has_project_layer(&self) -> bool {
@@ -95,6 +105,9 @@ pub struct ManifestError {
     pub sources: Sources,
     /// What is wrong.
     pub diagnostics: Vec<Diagnostic>,
+    /// What could be read all the same, for a check of the rest; none when a whole file could not be read, because
+    /// then what it declares would seem to be missing.
+    pub partial: Option<Box<Manifest>>,
 }
 
 /// Parses and merges the files, in rising order of precedence.
@@ -105,34 +118,44 @@ pub fn parse(texts: Vec<LayerText>) -> Result<Manifest, ManifestError> {
     let mut manifest = Manifest {
         sources: Vec::new(),
         files: Vec::new(),
+        broken: BTreeSet::new(),
         skills: BTreeMap::new(),
         mcp: BTreeMap::new(),
         plugins: BTreeMap::new(),
         agents: BTreeMap::new(),
     };
     let mut diagnostics = Vec::new();
+    let mut readable = true;
     for text in texts {
         let file = manifest.files.len();
         manifest.files.push((text.layer, text.directory));
         let (source, spec) = parse_file(file, text.name, text.bytes, &mut diagnostics);
         manifest.sources.push(source);
-        if let Some(spec) = spec {
-            merge(&mut manifest, spec);
+        match spec {
+            Some((spec, broken)) => {
+                merge(&mut manifest, spec);
+                manifest.broken.extend(broken);
+            }
+            None => readable = false,
         }
     }
     if diagnostics.is_empty() {
         Ok(manifest)
     } else {
-        Err(ManifestError { sources: manifest.sources, diagnostics })
+        let sources = manifest.sources.clone();
+        Err(ManifestError { sources, diagnostics, partial: readable.then(|| Box::new(manifest)) })
     }
 }
+
+/// What a file says, and the names of entries that could not be read.
+type Decoded = (FileSpec, BTreeSet<String>);
 
 fn parse_file(
     file: usize,
     name: String,
     bytes: Vec<u8>,
     out: &mut Vec<Diagnostic>,
-) -> (SourceFile, Option<FileSpec>) {
+) -> (SourceFile, Option<Decoded>) {
     let (source, finding) = text::read(file, name, bytes);
     let spec = match finding {
         None => decode(file, &source.name, &source.text, out),
@@ -144,13 +167,15 @@ fn parse_file(
     (source, spec)
 }
 
-fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Option<FileSpec> {
+fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Option<Decoded> {
     let table = match parse_toml(text) {
         Ok(table) => table,
         Err(errors) => {
-            out.extend(errors.into_iter().map(|error| {
+            out.extend(errors.into_iter().take(FAULT_LIMIT).map(|error| {
                 let label = Label { file, span: error.span, text: String::new() };
-                Diagnostic::error("syntax", error.message, label)
+                let mut diagnostic = Diagnostic::error("syntax", plain(&error.message), label);
+                diagnostic.help = error.help.map(str::to_owned);
+                diagnostic
             }));
             return None;
         }
@@ -164,17 +189,16 @@ fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Opt
         ));
         return None;
     }
-    let mut faults = Faults { file, list: Vec::new() };
+    let mut faults = Faults::new(file);
     let spec = FileSpec::decode(&Node { span: 0..0, kind: Kind::Table(table) }, &mut faults);
-    let clean = faults.list.is_empty();
     out.extend(faults.list);
-    spec.filter(|_| clean)
+    spec.map(|spec| (spec, faults.broken_names))
 }
 
 fn merge(manifest: &mut Manifest, spec: FileSpec) {
     fn lay<K: Ord, T>(into: &mut BTreeMap<K, Layered<T>>, entries: Vec<Named<K, T>>) {
-        for Named { name, name_place, value, place: _ } in entries {
-            into.insert(name, Layered { place: name_place, spec: value });
+        for Named { name, name_place, value, place: _, broken } in entries {
+            into.insert(name, Layered { place: name_place, spec: value, broken });
         }
     }
     let FileSpec { library, agents } = spec;

@@ -1,7 +1,7 @@
 //! The keys of a manifest. One definition per table: decoding, hints and the JSON Schema come from it.
 
 use super::value::{
-    Argument, CredentialText, EnvText, HeaderName, KnownHostKey, Line, PathText, SshWord, Text, Word,
+    Argument, CredentialText, EnvText, HeaderName, KnownHostKey, Line, PathText, Program, SshWord, Text, Word,
 };
 use crate::decode::{At, Named, table};
 use belljar_contract::{
@@ -49,7 +49,7 @@ table! {
     "an MCP server"
     pub struct McpSpec {
         /// The program, found inside the sandbox.
-        command: At<Argument>,
+        command: At<Program>,
         /// Its arguments; no shell sees them.
         args: Vec<At<Argument>>,
         /// Its variables.
@@ -61,7 +61,7 @@ table! {
     /// A plugin of the agent: a folder.
     "a plugin"
     pub struct PluginSpec {
-        /// The folder.
+        /// The folder that holds the plugin's files.
         source: At<PathText>,
     }
 }
@@ -139,9 +139,9 @@ table! {
     /// A folder or file of the host that appears inside.
     "a mount"
     pub struct MountSpec {
-        /// On the host.
+        /// The folder or file on the host.
         source: At<PathText>,
-        /// Inside; the same path as on the host when absent.
+        /// The absolute path inside; the same path as on the host when absent.
         target: Option<At<AbsPath>>,
         /// `ro` or `rw`; read-only when absent.
         mode: Option<At<Access>>,
@@ -176,13 +176,13 @@ table! {
     /// A key that ssh inside can sign with, for one host.
     "an ssh entry"
     pub struct SshSpec {
-        /// The alias that is typed.
+        /// The alias that is typed, as in `ssh forge`.
         host: At<SshWord>,
-        /// The real name.
+        /// The real name of the host.
         hostname: At<HostName>,
-        /// The user there.
+        /// The user on that host.
         user: At<SshWord>,
-        /// The port there; 22 when absent.
+        /// The port of that host; 22 when absent.
         port: Option<At<Port>>,
         /// The private key's file; it stays on the host.
         identity_file: At<PathText>,

@@ -1,10 +1,10 @@
 //! The values a manifest holds, each parsed once into a type.
 
-use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, list, nearest, shown};
+use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, choices, list, nearest, shown};
 use crate::syntax::{Kind, Node};
 use belljar_contract::{
     AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, HostName, HostPattern,
-    HostPatternError, LibraryName, PathError, Port, QuantityError, TimeSpan, Usd, WorkspaceMode,
+    HostPatternError, HostTarget, LibraryName, PathError, Port, QuantityError, TimeSpan, Usd, WorkspaceMode,
 };
 use serde_json::{Value, json};
 
@@ -79,6 +79,23 @@ impl Scalar for Argument {
             ));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+/// The program of a command: an argument that is not empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program(pub String);
+
+impl Scalar for Program {
+    const EXPECTED: &'static str = "a program";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        if text.trim().is_empty() {
+            return Err(Fault::new("expected a program, found an empty string"));
+        }
+        Argument::parse(text).map(|Argument(text)| Self(text))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("[^ ]")
     }
 }
 
@@ -188,11 +205,32 @@ impl Scalar for HostName {
     fn parse(text: &str) -> Result<Self, Fault> {
         HostName::new(text).map_err(|error| {
             let fault = Fault::new(error.to_string());
-            match text.split_once(':') {
-                Some((host, _)) if HostName::new(host).is_ok() => {
-                    fault.help(format!("write `{host}`; a port has no place here"))
+            // What a rule of egress would take, and this place does not, is named for what it is.
+            match HostPattern::parse(text) {
+                Ok(HostPattern { target: HostTarget::Exact(host), .. }) => {
+                    Fault::new("expected a host name, found a port behind it")
+                        .help(format!("write `{host}`; a port has no place here"))
                 }
-                _ => fault,
+                Ok(HostPattern { target: HostTarget::AnyUnder(_), .. }) => {
+                    Fault::new("expected a host name, found a pattern for several")
+                        .help("name one host; repeat the entry for each of several")
+                }
+                Ok(HostPattern { target: HostTarget::Address(_) | HostTarget::Range(_), .. }) => {
+                    Fault::new("expected a host name, found an address").help("name the host")
+                }
+                Err(HostPatternError::Scheme { instead }) => {
+                    let fault = Fault::new("expected a host name, found a URL");
+                    let host = instead.and_then(|host| Some(HostPattern::parse(&host).ok()?.target));
+                    match host {
+                        Some(HostTarget::Exact(host)) => fault.help(format!("write `{host}`")),
+                        _ => fault,
+                    }
+                }
+                Err(HostPatternError::Path { instead }) => {
+                    Fault::new("expected a host name, found a path behind it")
+                        .help(format!("write `{}`", shown(&instead)))
+                }
+                Err(_) => fault,
             }
         })
     }
@@ -297,7 +335,9 @@ macro_rules! integer {
     };
 }
 integer!(Port, "a port", 1..=65535, |n| u16::try_from(n).ok().and_then(Port::new));
-integer!(u32, "a number", 1..=4_194_304, |n| u32::try_from(n).ok().filter(|n| (1..=4_194_304).contains(n)));
+integer!(u32, "a whole number", 1..=4_194_304, |n| u32::try_from(n)
+    .ok()
+    .filter(|n| (1..=4_194_304).contains(n)));
 
 macro_rules! names {
     ($($type:ty => $pattern:literal),*) => {$(
@@ -360,18 +400,20 @@ pub enum EnvText {
     Command(Vec<String>),
 }
 
-const ENV_FORMS: &str = "write `\"text\"`, `\"${NAME}\"`, `\"?question\"`, `{ value = \"text\" }`, `{ file = \"path\" }` or `{ command = [\"program\"] }`";
+const ENV_FORMS: &str = "write `\"text\"`, `\"${NAME}\"`, `\"?question\"`, `{ file = \"path\" }` or `{ command = [\"program\"] }`";
 const SOURCE_KEYS: [&str; 5] = ["value", "env", "prompt", "file", "command"];
 
 impl EnvText {
     fn parse_short(text: &str) -> Result<Self, Fault> {
         nul(text, "a value of the environment")?;
         if let Some(message) = text.strip_prefix('?') {
-            let Line(message) = Line::parse(message).map_err(|_empty| {
-                Fault::new("a `?` asks at the terminal; the question is missing")
-                    .help("write the question behind it, or `{ value = \"?\" }` for the text itself")
-            })?;
-            return Ok(Self::Prompt(message));
+            if message.trim().is_empty() {
+                return Err(Fault::new("a `?` asks at the terminal; the question is missing")
+                    .help("write the question behind it, or `{ value = \"?\" }` for the text itself"));
+            }
+            return Line::parse(message).map(|Line(message)| Self::Prompt(message)).map_err(|fault| {
+                fault.help("a `?` asks a question of one line; for text that begins with `?` write `{ value = \"?…\" }`")
+            });
         }
         if let Some(rest) = text.strip_prefix("${") {
             let Some(name) = rest.strip_suffix('}') else {
@@ -393,20 +435,26 @@ impl EnvText {
         }
     }
 
-    fn decode_table(node: &Node, extra: &[&str], faults: &mut Faults) -> Option<Self> {
+    /// `keys` are the forms of the value, `extra` what else may stand beside them, `forms` the way out.
+    fn decode_table(
+        node: &Node,
+        (keys, extra, forms): (&[&str], &[&str], &str),
+        faults: &mut Faults,
+    ) -> Option<Self> {
         let Kind::Table(table) = &node.kind else {
             return faults.mismatch(node, "a string or a table");
         };
+        let known = [keys, extra].concat();
         let mut found = None;
         let mut count = 0;
         for (key, value) in &table.0 {
             if extra.contains(&key.text.as_str()) {
                 continue;
             }
-            if !SOURCE_KEYS.contains(&key.text.as_str()) {
+            if !keys.contains(&key.text.as_str()) {
                 let mut fault = Fault::new(format!("unknown key `{}` in a value", shown(&key.text)))
-                    .help(format!("known keys are {}", list(&SOURCE_KEYS)));
-                if let Some(near) = nearest(&key.text, &SOURCE_KEYS) {
+                    .help(format!("known keys are {}", list(&known)));
+                if let Some(near) = nearest(&key.text, &known) {
                     fault = fault.label(format!("did you mean `{near}`?"));
                 }
                 faults.push("unknown-key", &key.span, fault);
@@ -417,26 +465,30 @@ impl EnvText {
             found = Self::decode_key(&key.text, value, faults);
         }
         if count != 1 {
-            let fault = Fault::new(format!("expected exactly one of {}, found {count}", list(&SOURCE_KEYS)));
-            faults.push("invalid-value", &node.span, fault.help(ENV_FORMS));
+            let found = if count == 0 { "none".to_owned() } else { count.to_string() };
+            let fault = Fault::new(format!("expected exactly one of {}, found {found}", choices(keys)));
+            faults.push("invalid-value", &node.span, fault.help(forms));
             return None;
         }
         found
     }
 
     fn source_schema() -> serde_json::Map<String, Value> {
-        let string = json!({"type": "string"});
-        SOURCE_KEYS
-            .iter()
-            .map(|key| {
-                let schema = if *key == "command" {
-                    json!({"type": "array", "minItems": 1, "items": string})
-                } else {
-                    string.clone()
-                };
-                ((*key).to_owned(), schema)
-            })
-            .collect()
+        let text = |description: &str| json!({"type": "string", "description": description});
+        let command = json!({
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string"},
+            "description": "The output of this program, run on the host at launch; no shell sees it.",
+        });
+        let schemas = [
+            text("The text itself."),
+            text("The host's variable of this name."),
+            text("Asked at the terminal, every time, without echo."),
+            text("The content of this file, read at launch."),
+            command,
+        ];
+        SOURCE_KEYS.iter().map(|key| (*key).to_owned()).zip(schemas).collect()
     }
 }
 
@@ -475,7 +527,7 @@ impl Shape for EnvText {
             Kind::String(text) => {
                 Self::parse_short(text).map_err(|fault| faults.push("invalid-value", &node.span, fault)).ok()
             }
-            Kind::Table(_) => Self::decode_table(node, &[], faults),
+            Kind::Table(_) => Self::decode_table(node, (&SOURCE_KEYS, &[], ENV_FORMS), faults),
             _ => {
                 let found = node.describe();
                 let fault = Fault::new(format!("expected a string or a table, found {found}"))
@@ -536,6 +588,11 @@ impl CredentialText {
 
     fn decode_table(node: &Node, faults: &mut Faults) -> Option<Self> {
         let Kind::Table(table) = &node.kind else { return None };
+        if table.get("value").is_some() {
+            let fault = Fault::new("a credential that is written in the manifest is not a secret");
+            faults.push("invalid-value", &node.span, fault.help(CREDENTIAL_FORMS));
+            return None;
+        }
         let prefix = match table.get("prefix") {
             None => String::new(),
             Some(prefix) if matches!(&prefix.kind, Kind::String(text) if !text.chars().any(char::is_control)) =>
@@ -545,12 +602,8 @@ impl CredentialText {
             }
             Some(prefix) => return faults.mismatch(prefix, "a line of text"),
         };
-        let secret = EnvText::decode_table(node, &["prefix"], faults)?;
-        if matches!(secret, EnvText::Literal(_)) {
-            let fault = Fault::new("a credential that is written in the manifest is not a secret");
-            faults.push("invalid-value", &node.span, fault.help(CREDENTIAL_FORMS));
-            return None;
-        }
+        let forms = (&SOURCE_KEYS[1..], &["prefix"][..], CREDENTIAL_FORMS);
+        let secret = EnvText::decode_table(node, forms, faults)?;
         Some(Self { prefix, secret, suffix: String::new() })
     }
 }
@@ -562,14 +615,24 @@ impl Shape for CredentialText {
                 Self::parse_short(text).map_err(|fault| faults.push("invalid-value", &node.span, fault)).ok()
             }
             Kind::Table(_) => Self::decode_table(node, faults),
-            _ => faults.mismatch(node, "a string or a table"),
+            _ => {
+                let found = node.describe();
+                let fault = Fault::new(format!("expected a string or a table, found {found}"))
+                    .label(format!("this is {found}"))
+                    .help(CREDENTIAL_FORMS);
+                faults.push("wrong-type", &node.span, fault);
+                None
+            }
         }
     }
 
     fn schema() -> Value {
         let mut properties = EnvText::source_schema();
         properties.remove("value");
-        properties.insert("prefix".to_owned(), json!({"type": "string"}));
+        properties.insert(
+            "prefix".to_owned(),
+            json!({"type": "string", "description": "Public text in front of the secret."}),
+        );
         json!({"oneOf": [
             {"type": "string", "pattern": "\\$\\{[A-Za-z_][A-Za-z0-9_]*\\}"},
             {"type": "object", "properties": properties, "additionalProperties": false, "minProperties": 1},

@@ -12,5 +12,6 @@ pub(crate) use yaml::parse as parse_yaml;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub message: String,
+    pub help: Option<&'static str>,
     pub span: std::ops::Range<usize>,
 }

@@ -45,7 +45,8 @@ impl Node {
         match &self.kind {
             Kind::Null => "nothing",
             Kind::String(_) => "a string",
-            Kind::Integer(_) | Kind::Float(_) => "a number",
+            Kind::Integer(_) => "a number",
+            Kind::Float(_) => "a number with a fraction",
             Kind::Boolean(_) => "a boolean",
             Kind::Array(_) => "a list",
             Kind::Table(_) => "a table",

@@ -9,13 +9,32 @@ pub(crate) fn parse(text: &str) -> Result<Table, Vec<SyntaxError>> {
     if errors.is_empty() {
         return Ok(convert_table(table.get_ref()));
     }
-    Err(errors
-        .iter()
-        .map(|error| {
-            let span = error.span().unwrap_or(0..0);
-            SyntaxError { message: error.message().lines().collect::<Vec<_>>().join("; "), span }
-        })
-        .collect())
+    let mut out: Vec<SyntaxError> = errors.iter().map(|error| tell(text, error)).collect();
+    out.sort_by_key(|error| error.span.start);
+    Err(out)
+}
+
+/// The parser's words, made plainer where they leave the reader alone.
+fn tell(text: &str, error: &toml::de::Error) -> SyntaxError {
+    let span = error.span().unwrap_or(0..0);
+    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    let at = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
+    let line_start = at(0..span.start).rfind('\n').map_or(0, |newline| newline + 1);
+    let before = at(line_start..span.start).trim_end();
+    let (message, help) = match message.as_str() {
+        "duplicate key" => {
+            let message = format!("`{}` is there twice", crate::decode::shown(at(span.clone())));
+            (message, Some("the first one is further up; keep one of them"))
+        }
+        "recursion limit" => ("this is nested too deeply".to_owned(), None),
+        _ if text.trim_start().starts_with('{') => (message, Some("a manifest is TOML, not JSON")),
+        _ if before.ends_with(':') || before.contains(": ") => (
+            message,
+            Some("a manifest is TOML: write `key = value`, and `[agents.NAME]` above an agent's keys"),
+        ),
+        _ => (message, None),
+    };
+    SyntaxError { message, help, span }
 }
 
 fn convert_table(table: &DeTable<'_>) -> Table {

@@ -19,11 +19,21 @@ pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
     for next in Parser::new_from_str(text) {
         let (event, span) = next.map_err(|error| {
             let at = error.marker().byte_offset().unwrap_or(0).min(text.len());
-            SyntaxError { message: error.info().to_owned(), span: at..at }
+            let help = match error.info() {
+                text if text.contains("tab") => Some("indent with spaces"),
+                text if text.contains("mapping values") => {
+                    Some("a value with `: ` or `#` in it goes in quotes")
+                }
+                _ => None,
+            };
+            SyntaxError { message: error.info().to_owned(), help, span: at..at }
         })?;
         let span = span.byte_range().unwrap_or(0..0);
-        let refuse =
-            |what: &str| SyntaxError { message: format!("{what} cannot be used here"), span: span.clone() };
+        let refuse = |what: &str| SyntaxError {
+            message: format!("{what} cannot be used here"),
+            help: None,
+            span: span.clone(),
+        };
         let finished = match event {
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Comment(..) => None,
             Event::DocumentStart(..) if root.is_some() => return Err(refuse("a second document")),
@@ -89,11 +99,19 @@ fn key(table: &Table, node: Node) -> Result<Key, SyntaxError> {
         Kind::Integer(number) => number.to_string(),
         Kind::Boolean(value) => value.to_string(),
         Kind::Null | Kind::Float(_) | Kind::Array(_) | Kind::Table(_) | Kind::Foreign(_) => {
-            return Err(SyntaxError { message: "expected a plain word as key".to_owned(), span: node.span });
+            return Err(SyntaxError {
+                message: "expected a plain word as key".to_owned(),
+                help: None,
+                span: node.span,
+            });
         }
     };
     if table.get(&text).is_some() {
-        return Err(SyntaxError { message: format!("the key `{text}` is there twice"), span: node.span });
+        return Err(SyntaxError {
+            message: format!("the key `{}` is there twice", crate::decode::shown(&text)),
+            help: None,
+            span: node.span,
+        });
     }
     Ok(Key { text, span: node.span })
 }

@@ -1,0 +1,73 @@
+//! Bad input, one folder each: a project as a user might write it, and exactly what `belljar check` says about it.
+//!
+//! `BELLJAR_BLESS=1` writes what is found; read the difference before it is committed.
+
+use crate::stage::{Stage, blessing};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut folders: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    folders
+}
+
+/// What is wrong with one case, if anything.
+fn judge(folder: &Path) -> Option<String> {
+    let file = folder.join("expected.txt");
+    let stage = Stage::copy_of(folder);
+    fs::remove_file(stage.path("project/expected.txt")).ok();
+    let found = stage.outcome(&["check"]);
+    if blessing() {
+        fs::write(&file, &found).unwrap();
+        return None;
+    }
+    match fs::read_to_string(&file) {
+        Ok(expected) if expected == found => None,
+        Ok(expected) => Some(format!("found\n{found}\nexpected\n{expected}")),
+        Err(error) => Some(format!("{}: {error}; BELLJAR_BLESS=1 writes it", file.display())),
+    }
+}
+
+#[test]
+fn every_case_is_told_as_expected() {
+    let folders = folders();
+    assert!(folders.len() > 50, "the cases are gone");
+    let faults: Vec<String> = folders
+        .iter()
+        .filter_map(|folder| {
+            Some(format!("== {}\n{}", folder.file_name()?.to_string_lossy(), judge(folder)?))
+        })
+        .collect();
+    assert!(faults.is_empty(), "{} of {} cases differ\n{}", faults.len(), folders.len(), faults.join("\n"));
+}
+
+/// Words of the machinery that no user should read.
+#[test]
+fn no_message_speaks_of_the_machinery() {
+    for folder in folders() {
+        let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default().to_lowercase();
+        for word in ["serde", "untagged", "enum ", "deserializ", "panicked", "src/", "winnow", "`option`"] {
+            assert!(!expected.contains(word), "{}: {word}", folder.display());
+        }
+    }
+}
+
+/// Every error that has a place names file, line and column, and underlines something.
+#[test]
+fn every_finding_points() {
+    for folder in folders() {
+        let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default();
+        for block in expected.split("\n\n") {
+            let Some(start) = block.find("error[").or_else(|| block.find("warning[")) else { continue };
+            let block = &block[start..];
+            // A file that is empty or too large has no line to show.
+            if block.starts_with("error[empty]") || block.starts_with("error[too-large]") {
+                continue;
+            }
+            assert!(block.contains("--> "), "{}: no place in\n{block}", folder.display());
+            assert!(block.contains('^'), "{}: nothing underlined in\n{block}", folder.display());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The real binary, from outside: what it prints, what it returns, what it leaves on disk.
+//!
+//! One test binary for all of it, because linking is slower than running. A verb's tests are in `cmd/`, bad input is
+//! in `cases/` and judged by `cases.rs`.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod cases;
+mod cmd;
+mod help;
+mod inputs;
+mod stage;

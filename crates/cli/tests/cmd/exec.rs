@@ -1,0 +1,470 @@
+use crate::stage::Stage;
+use belljar_testkit::process::{Finished, run_within};
+use belljar_testkit::require;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn exec(stage: &Stage, words: &[&str]) -> Finished {
+    stage.run(&[&["exec", "--yes", "--"], words].concat())
+}
+
+fn sh(stage: &Stage, script: &str) -> Finished {
+    exec(stage, &["sh", "-c", script])
+}
+
+#[track_caller]
+fn assert_prints(found: &Finished, expected: &str) {
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), expected), "{}", found.stderr);
+}
+
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    for (script, status) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
+    {
+        assert_eq!(sh(&stage, script).status.code(), Some(status), "{script}");
+    }
+    let missing = exec(&stage, &["no-such-program"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert_eq!(missing.stderr, "error: `no-such-program` was not found in the sandbox\n");
+    stage.write("project/data.txt", "x");
+    assert_eq!(exec(&stage, &["./data.txt"]).status.code(), Some(126));
+    assert_eq!(exec(&stage, &["/usr"]).status.code(), Some(126));
+}
+
+#[test]
+fn no_shell_sees_the_words() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let odd = ["a b", "$(id)", "'\"", "x\ny", "*", ""];
+    let found = exec(&stage, &[&["printf", "<%s>"], odd.as_slice()].concat());
+    assert_prints(&found, "<a b><$(id)><'\"><x\ny><*><>");
+}
+
+#[test]
+fn nothing_of_the_machine_is_there() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    stage.write("home/.ssh/id_ed25519", "secret");
+    stage.write("outside.txt", "secret");
+    let found = sh(
+        &stage,
+        "ls -A /; ls -A .. ; ls -A $HOME; cat ../outside.txt ../home/.ssh/id_ed25519; env | cut -d= -f1 | sort | tr '\\n' ' '",
+    );
+    assert!(!found.stdout.contains("secret"), "{}", found.stdout);
+    for name in ["root", "srv", "mnt", "sys", "boot"] {
+        assert!(!found.stdout.lines().any(|line| line == name), "/{name} is there: {}", found.stdout);
+    }
+    assert!(!found.stdout.contains("XDG_CONFIG_HOME"), "the environment is the plan's: {}", found.stdout);
+    let ancestors = sh(&stage, "ls -A ..");
+    assert_prints(&ancestors, "project\n");
+}
+
+#[test]
+fn the_project_is_at_its_own_path_and_can_be_written() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    assert_prints(
+        &sh(&stage, "pwd; echo hi > made; touch /x 2>/dev/null || echo closed"),
+        &format!("{}\nclosed\n", stage.path("project").display()),
+    );
+    assert_eq!(fs::read_to_string(stage.path("project/made")).unwrap(), "hi\n");
+    assert!(
+        !stage
+            .path("data/belljar")
+            .join("instances")
+            .read_dir()
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path()
+            .join("host")
+            .exists()
+    );
+}
+
+#[test]
+fn paths_with_any_bytes() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    for name in [&b"with space"[..], b"new\nline", b"q'uo\"te$(x)", b"not\xffutf8"] {
+        let directory = stage.path("project").join(OsStr::from_bytes(name));
+        fs::create_dir(&directory).unwrap();
+        let mut command = stage.command(&["exec", "--", "sh", "-c", "echo here > it; pwd | wc -c"]);
+        let found = stage.finish(command.current_dir(&directory));
+        assert_eq!(found.status.code(), Some(0), "{name:?}: {}", found.stderr);
+        assert_eq!(fs::read_to_string(directory.join("it")).unwrap(), "here\n");
+    }
+}
+
+#[test]
+fn a_home_that_is_a_link() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    symlink(stage.path("home"), stage.path("link-to-home")).unwrap();
+    let mut command = stage.command(&["exec", "--", "sh", "-c", "echo $HOME"]);
+    let found = stage.finish(command.env("HOME", stage.path("link-to-home")).env_remove("XDG_DATA_HOME"));
+    assert_prints(&found, "/home/agent\n");
+    assert!(stage.path("home/.local/share/belljar/instances").is_dir());
+}
+
+#[test]
+fn closed_streams_and_many_descriptors() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let binary = env!("CARGO_BIN_EXE_belljar");
+    let run = |script: &str| {
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", script, binary])
+            .current_dir(stage.path("project"))
+            .env_clear()
+            .envs(stage.environment());
+        stage.finish(&mut command)
+    };
+    assert_prints(&run("\"$0\" exec -- sh -c 'cat; echo rc=$?' <&-"), "rc=0\n");
+    assert_eq!(run("\"$0\" exec -- sh -c 'echo x' >&- 2>&-").status.code(), Some(0));
+    let many = "ulimit -n 12000 2>/dev/null || ulimit -n $(ulimit -H -n); for i in $(seq 3 10003); do eval \"exec $i</dev/null\" 2>/dev/null || break; done; \"$0\" exec -- sh -c 'ls /proc/self/fd | wc -l'";
+    let found = run(many);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let count: u32 = found.stdout.trim().parse().unwrap();
+    assert!(count <= 4, "0, 1, 2 and the one that lists: {count}");
+}
+
+#[test]
+fn what_is_left_running_is_ended_with_the_command() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let began = Instant::now();
+    let found = sh(
+        &stage,
+        "trap '' TERM; (trap '' TERM; setsid nohup sleep 98761 >/dev/null 2>&1 &) ; sleep 98762 & echo begun",
+    );
+    assert_prints(&found, "begun\n");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(survivors("9876"), Vec::<String>::new());
+}
+
+/// Command lines on this machine that hold a text.
+fn survivors(text: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let mut out = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy() == own) {
+            continue;
+        }
+        let mut line = Vec::new();
+        if fs::File::open(path.join("cmdline")).is_ok_and(|mut file| file.read_to_end(&mut line).is_ok()) {
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.starts_with("sleep ") && line.contains(text) {
+                out.push(line);
+            }
+        }
+    }
+    out
+}
+
+/// Starts a command that says when it runs, then sends belljar a signal and waits for everything to be gone.
+fn ended_by(signal: &str, number: &str) -> Option<i32> {
+    let stage = Stage::new();
+    let script = format!(
+        "trap '' TERM HUP; sleep {number} & (setsid sleep {number} &); echo begun; sleep {number}; sleep {number}"
+    );
+    let mut child = stage
+        .command(&["exec", "--", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut begun = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"begun\n");
+    let began = Instant::now();
+    while survivors(number).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(10), "the processes can be seen while they run");
+        std::thread::yield_now();
+    }
+    let began = Instant::now();
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    while !survivors(number).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(4), "left behind: {:?}", survivors(number));
+        std::thread::yield_now();
+    }
+    status.code()
+}
+
+#[test]
+fn sigterm_and_sighup_end_everything() {
+    require!(Bwrap);
+    assert_eq!(ended_by("TERM", "97531"), Some(143));
+    assert_eq!(ended_by("HUP", "97532"), Some(129));
+}
+
+#[test]
+fn sigkill_of_belljar_ends_everything() {
+    require!(Bwrap);
+    assert_eq!(ended_by("KILL", "97533"), None);
+}
+
+#[test]
+fn sigint_reaches_the_command_which_may_go_on() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let mut child = stage
+        .command(&[
+            "exec",
+            "--",
+            "bash",
+            "-c",
+            "trap 'echo caught; exit 9' INT; echo begun; while :; do sleep 0.05; done",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begun = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    child.stdout.as_mut().unwrap().read_to_string(&mut rest).unwrap();
+    assert_eq!((child.wait().unwrap().code(), rest.as_str()), (Some(9), "caught\n"));
+}
+
+#[test]
+fn a_time_limit_ends_what_ignores_it() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nlimits = { time = \"1s\" }\n");
+    let found = sh(&stage, "trap '' TERM; while :; do sleep 97541; done");
+    assert!(found.stderr.contains("the time limit of 1s was reached"), "{}", found.stderr);
+    assert!(matches!(found.status.code(), Some(137 | 143)), "{:?}", found.status);
+    assert_eq!(survivors("97541"), Vec::<String>::new());
+}
+
+#[test]
+fn limits_hold_or_are_refused_by_name() {
+    require!(Bwrap, Root);
+    let stage = Stage::with("[agents.a]\nlimits = { memory = \"64M\", pids = 24 }\n");
+    let memory = sh(&stage, "python3 -c 'b = bytearray(256 << 20)'; echo $?");
+    if memory.status.code() == Some(125) {
+        assert!(memory.stderr.contains("a limit on memory"), "{}", memory.stderr);
+        return;
+    }
+    assert_eq!(memory.stdout, "137\n", "{}", memory.stderr);
+    // A fork bomb that ends by itself because it is stopped.
+    let bomb = sh(&stage, "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done; echo all");
+    assert!(!bomb.stdout.contains("all"), "{}", bomb.stdout);
+}
+
+#[test]
+fn what_a_projects_manifest_asks_for_needs_a_yes() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\n");
+    let refused = stage.run(&["exec", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(refused.stderr.contains("there is no terminal to ask at"), "{}", refused.stderr);
+    assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0));
+    assert_eq!(stage.run(&["exec", "--", "true"]).status.code(), Some(0));
+    stage.write("project/belljar.toml", "[agents.a]\nhome = \"clean\"\n");
+    let changed = stage.run(&["exec", "--", "true"]);
+    assert_eq!(changed.status.code(), Some(125));
+    assert!(changed.stderr.contains("home\n  - project\n  + clean"), "{}", changed.stderr);
+    let dry = stage.run(&["exec", "--dry-run", "--", "true"]);
+    assert_eq!(dry.status.code(), Some(0));
+    assert!(dry.stdout.contains("Sees, in the order"), "{}", dry.stdout);
+}
+
+#[test]
+fn needs_that_cannot_be_met_are_refused_by_name() {
+    let stage = Stage::with("[agents.a]\nworkspace = \"copy\"\nbackend = \"microvm\"\n");
+    let found = exec(&stage, &["true"]);
+    assert_eq!(found.status.code(), Some(125));
+    assert!(found.stderr.contains("cannot honour the plan with the backend microvm"), "{}", found.stderr);
+    let stage = Stage::new();
+    let mut command = stage.command(&["exec", "--", "true"]);
+    let found = stage.finish(command.env("PATH", "/nowhere"));
+    assert_eq!(found.status.code(), Some(125));
+    assert!(
+        found.stderr.contains("bubblewrap is not installed")
+            && found.stderr.contains("apt install bubblewrap"),
+        "{}",
+        found.stderr
+    );
+    let named = Stage::new().run(&["exec", "someone", "--", "true"]);
+    assert_eq!(named.status.code(), Some(125));
+    assert!(named.stderr.contains("no manifest was found"), "{}", named.stderr);
+}
+
+#[test]
+fn values_of_the_environment_come_from_where_the_manifest_says() {
+    require!(Bwrap);
+    let manifest = r#"[agents.a.env]
+LITERAL = "a $(b) \"c\""
+VARIABLE = "${FROM_HERE}"
+FILE = { file = "value.txt" }
+COMMAND = { command = ["printf", "%s-%s\n", "out", "put"] }
+QUESTION = { value = "?really" }
+"#;
+    let stage = Stage::with(manifest);
+    stage.write("project/value.txt", "from a file\n\n");
+    let mut command = stage.command(&[
+        "exec",
+        "--yes",
+        "--",
+        "sh",
+        "-c",
+        "printf '<%s>' \"$LITERAL\" \"$VARIABLE\" \"$FILE\" \"$COMMAND\" \"$QUESTION\"",
+    ]);
+    let found = stage.finish(command.env("FROM_HERE", "here"));
+    assert_prints(&found, "<a $(b) \"c\"><here><from a file><out-put><?really>");
+    assert!(
+        found.stderr.contains("secrets that enter the sandbox: COMMAND (the output of"),
+        "{}",
+        found.stderr
+    );
+    for value in ["from a file", "out-put"] {
+        assert!(!found.stderr.contains(value), "no value is shown: {}", found.stderr);
+    }
+}
+
+#[test]
+fn declared_mounts_appear_and_vanished_ones_are_named() {
+    require!(Bwrap);
+    let stage = Stage::with(
+        "[agents.a]\nmounts = [{ source = \"../data-set\", target = \"/data\" }, { source = \"../out\", target = \"/out\", mode = \"rw\" }]\n",
+    );
+    stage.write("data-set/x", "content\n");
+    fs::create_dir(stage.path("out")).unwrap();
+    let found = sh(&stage, "cat /data/x; echo no > /data/x 2>/dev/null || echo closed; echo yes > /out/y");
+    assert_prints(&found, "content\nclosed\n");
+    assert_eq!(fs::read_to_string(stage.path("out/y")).unwrap(), "yes\n");
+    fs::remove_dir_all(stage.path("out")).unwrap();
+    let gone = sh(&stage, "true");
+    assert_eq!(gone.status.code(), Some(125));
+    assert!(gone.stderr.contains("out` does not exist"), "{}", gone.stderr);
+}
+
+#[test]
+fn a_project_on_a_read_only_file_system() {
+    require!(Bwrap, Root);
+    let stage = Stage::new();
+    let project = stage.path("project");
+    // In a mount namespace of its own, so that nothing is left behind whatever happens.
+    let script = "mount -t tmpfs -o ro none \"$1\" && cd \"$1\" && \"$0\" exec -- sh -c 'echo in; touch x 2>/dev/null || echo closed'";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_belljar")]).arg(&project);
+    let found = run_within(command.env_clear().envs(stage.environment()), Duration::from_secs(20)).unwrap();
+    assert_prints(&found, "in\nclosed\n");
+}
+
+#[test]
+fn git_works_in_repositories_worktrees_and_submodules() {
+    require!(Bwrap, Git);
+    let stage = Stage::new();
+    let git = |directory: &Path, words: &[&str]| {
+        let mut command = Command::new("git");
+        command
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"])
+            .args(words);
+        command.current_dir(directory).env("HOME", stage.path("home")).env("GIT_CONFIG_NOSYSTEM", "1");
+        let done = run_within(&mut command, Duration::from_secs(20)).unwrap();
+        assert!(done.status.success(), "git {words:?}: {}", done.stderr);
+    };
+    let inside = |directory: &Path| {
+        let script = "git status --porcelain && git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m inside && git log -1 --format=%s";
+        let mut command = stage.command(&["exec", "--", "sh", "-c", script]);
+        stage.finish(command.current_dir(directory))
+    };
+    let (main, tree, sub) = (stage.path("project"), stage.path("elsewhere/tree"), stage.path("super"));
+    git(&main, &["init", "-q", "-b", "main"]);
+    git(&main, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    assert_prints(&inside(&main), "inside\n");
+    fs::create_dir_all(stage.path("elsewhere")).unwrap();
+    git(&main, &["worktree", "add", "-q", tree.to_str().unwrap()]);
+    assert_prints(&inside(&tree), "inside\n");
+    fs::create_dir_all(&sub).unwrap();
+    git(&sub, &["init", "-q", "-b", "main"]);
+    git(&sub, &["submodule", "add", "-q", main.to_str().unwrap(), "part"]);
+    assert_prints(&inside(&sub.join("part")), "inside\n");
+    let bare = stage.path("bare.git");
+    git(&main, &["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+    let mut command = stage.command(&["exec", "--", "git", "log", "-1", "--format=%s"]);
+    assert_prints(&stage.finish(command.current_dir(&bare)), "inside\n");
+}
+
+#[test]
+fn a_project_that_is_deleted_during_the_run() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let mut child = stage
+        .command(&["exec", "--", "sh", "-c", "echo begun; read answer; ls -A | wc -l; exit 4"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begun = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    fs::remove_dir_all(stage.path("project")).unwrap();
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+}
+
+#[test]
+fn programs_that_people_use_work_inside() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    for (program, script) in [
+        ("mktemp", "f=$(mktemp) && test -f $f"),
+        ("python3", "python3 -c 'import multiprocessing as m; q = m.Queue(); q.put(1); assert q.get() == 1'"),
+        (
+            "python3",
+            "python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 0)); c = socket.create_connection(s.getsockname()); s.accept()[0].close()'",
+        ),
+        ("node", "node -e 'require(\"fs\").writeFileSync(\"n\", \"1\")'"),
+        ("npm", "npm init -y >/dev/null && test -f package.json"),
+        ("perl", "perl -e 'print 1' >/dev/null"),
+    ] {
+        if !Path::new("/usr/bin").join(program).exists() {
+            continue;
+        }
+        let found = sh(&stage, script);
+        assert_eq!(found.status.code(), Some(0), "{program}: {}{}", found.stdout, found.stderr);
+    }
+}
+
+#[test]
+fn an_ordinary_user_gets_the_same() {
+    require!(Bwrap, Root);
+    let stage = Stage::new();
+    let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let bin = stage.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
+    for name in ["belljar", "belljar-guest"] {
+        fs::copy(own.with_file_name(name), bin.join(name)).unwrap();
+    }
+    open(&stage.path(""), 0o755);
+    for name in ["project", "home", "config", "config/belljar", "data"] {
+        assert!(Command::new("chown").arg("4243:4243").arg(stage.path(name)).status().unwrap().success());
+    }
+    let script = "id -u; echo made > mine; grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '";
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=4243", "--regid=4243", "--clear-groups"]).arg(bin.join("belljar"));
+    command.args(["exec", "--", "sh", "-c", script]).current_dir(stage.path("project"));
+    let found = stage.finish(command.env_clear().envs(stage.environment()));
+    assert_prints(&found, "1000\nCapEff: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\n");
+    let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(stage.path("project/mine")).unwrap());
+    assert_eq!(owner, 4243);
+}

@@ -1,0 +1,78 @@
+//! The verbs, one file each.
+
+mod check;
+mod completions;
+mod exec;
+mod import;
+mod init;
+mod plan;
+mod run;
+mod shell;
+mod trust;
+
+use crate::stage::Stage;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The verbs that the binary itself lists.
+pub fn verbs() -> Vec<String> {
+    let help = Stage::new().run(&["--help"]).stdout;
+    let (_, list) = help.split_once("\nCommands:\n").unwrap();
+    let names = list.lines().take_while(|line| !line.is_empty());
+    // A line that is indented further goes on with the text above.
+    let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .filter(|name| name != "help")
+        .collect()
+}
+
+#[test]
+fn every_verb_has_its_tests_and_no_file_is_forgotten() {
+    let files = |folder: &str| -> BTreeSet<String> {
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+            .unwrap()
+            .filter_map(|entry| {
+                entry.unwrap().file_name().to_string_lossy().strip_suffix(".rs").map(str::to_owned)
+            })
+            .filter(|name| name != "mod" && name != "cli")
+            .collect()
+    };
+    let modules = |source: &str| -> BTreeSet<String> {
+        let name = |line: &str| Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned());
+        source.lines().filter_map(name).filter(|name| name != "cmd").collect()
+    };
+    assert_eq!(
+        files("tests"),
+        modules(include_str!("../cli.rs")),
+        "each file in tests is a module of cli.rs"
+    );
+    let files = files("tests/cmd");
+    assert_eq!(files, modules(include_str!("mod.rs")), "each file in tests/cmd is a module of its mod.rs");
+    let verbs: BTreeSet<String> = verbs().into_iter().collect();
+    assert_eq!(verbs, files, "each verb has a file in tests/cmd");
+}
+
+/// A manifest with a little of everything that shows.
+pub const MANIFEST: &str = r#"[library.skills.changelog]
+source = "skills/changelog"
+
+[agents.reviewer]
+model = "claude-opus-4-8"
+skills = ["changelog"]
+
+[agents.reviewer.env]
+LOG_LEVEL = "debug"
+DB_PASSWORD = "?Database password"
+
+[agents.reviewer.egress]
+allow = ["api.github.com"]
+"#;
+
+/// A project with [`MANIFEST`].
+pub fn project() -> Stage {
+    let stage = Stage::with(MANIFEST);
+    stage.skill("project/skills", "changelog");
+    stage
+}

@@ -1,0 +1,88 @@
+//! The help of every verb: it has examples, they run, and the reference page is written from it.
+
+use crate::cmd::{project, verbs};
+use crate::stage::{Stage, blessing};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn help(verb: Option<&str>) -> String {
+    let arguments: Vec<&str> = verb.into_iter().chain(["--help"]).collect();
+    let found = Stage::new().run(&arguments);
+    assert_eq!((found.status.code(), found.stderr.as_str()), (Some(0), ""));
+    // Blanks at the ends of lines say nothing.
+    found.stdout.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn examples(help: &str) -> Vec<String> {
+    let Some((_, block)) = help.split_once("\nExamples:\n") else { return Vec::new() };
+    block.lines().filter_map(|line| line.strip_prefix("  $ ")).map(str::to_owned).collect()
+}
+
+/// A project in which the examples of a verb make sense.
+fn fixture(verb: &str) -> Stage {
+    let stage = project();
+    if ["init", "import", "run", "exec", "shell"].contains(&verb) {
+        fs::remove_file(stage.path("project/belljar.toml")).unwrap();
+    }
+    let old =
+        r#"{"agents": {"reviewer": {"env": {"LOG_LEVEL": "debug"}, "skills": [], "prompt": "Review."}}}"#;
+    stage.write("project/claude-bottle.json", old);
+    stage
+}
+
+#[test]
+fn every_example_runs() {
+    let all = [None].into_iter().chain(verbs().into_iter().map(Some)).collect::<Vec<_>>();
+    for verb in all {
+        let examples = examples(&help(verb.as_deref()));
+        assert!(!examples.is_empty(), "the help of {verb:?} has no examples");
+        for example in examples {
+            let words: Vec<&str> = example.split_whitespace().collect();
+            assert_eq!(words[0], "belljar", "{example}");
+            assert!(verbs().iter().any(|verb| verb == words[1]), "{example}: there is no such verb");
+            let stage = fixture(words[1]);
+            let folder = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
+            let mut command = Command::new("sh");
+            command
+                .args(["-c", &example])
+                .current_dir(stage.path("project"))
+                .env_clear()
+                .envs(stage.environment());
+            command.env("PATH", format!("{}:/usr/bin:/bin", folder.display()));
+            let found = stage.finish(&mut command);
+            assert_eq!(found.status.code(), Some(0), "$ {example}\n{}{}", found.stdout, found.stderr);
+        }
+    }
+}
+
+#[test]
+fn the_short_help_fits_a_screen() {
+    for verb in [None].into_iter().chain(verbs().into_iter().map(Some)) {
+        let arguments: Vec<&str> = verb.as_deref().into_iter().chain(["-h"]).collect();
+        let text = Stage::new().run(&arguments).stdout;
+        assert!(text.lines().count() <= 50 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+}
+
+/// `docs/reference/cli.md` is what the binary says about itself. `BELLJAR_BLESS=1` writes it.
+#[test]
+fn the_reference_is_current() {
+    let mut page = String::from(
+        "<!-- Written from the help of the binary: BELLJAR_BLESS=1 cargo test -p belljar-cli --test cli reference -->\n\n# The command line\n",
+    );
+    for verb in [None].into_iter().chain(verbs().into_iter().map(Some)) {
+        let name = verb.as_deref().map_or("belljar".to_owned(), |verb| format!("belljar {verb}"));
+        page.push_str(&format!("\n## {name}\n\n```text\n{}```\n", help(verb.as_deref())));
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+    if blessing() {
+        fs::write(file, page).unwrap();
+        return;
+    }
+    let found = fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        found == page,
+        "docs/reference/cli.md is not current; BELLJAR_BLESS=1 writes it. It should be\n{page}"
+    );
+}

@@ -1,0 +1,8 @@
+//! From a manifest to a plan, without a world: the facts about the host are made up here.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod compiled;
+mod fuzz;
+mod schema;
+mod world;

@@ -1,0 +1,145 @@
+//! The JSON Schema for editors says what the decoder says.
+
+use crate::world::{FULL, layer};
+use belljar_plan::{Layer, json_schema, parse};
+use serde_json::{Value, json};
+
+/// The part of JSON Schema that the schema uses, patterns aside; a keyword beyond it fails.
+fn conforms(schema: &Value, value: &Value) -> bool {
+    let schema = schema.as_object().unwrap();
+    schema.iter().all(|(keyword, wanted)| match keyword.as_str() {
+        "$schema" | "title" | "description" | "pattern" | "propertyNames" => true,
+        "type" => match wanted.as_str().unwrap() {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "number" => value.is_number(),
+            "integer" => value.is_i64() || value.is_u64(),
+            other => panic!("type {other}"),
+        },
+        "enum" => wanted.as_array().unwrap().contains(value),
+        "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().unwrap()),
+        "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().unwrap()),
+        "exclusiveMinimum" => value.as_f64().is_none_or(|number| number > wanted.as_f64().unwrap()),
+        "minItems" => value.as_array().is_none_or(|list| list.len() as u64 >= wanted.as_u64().unwrap()),
+        "minProperties" => {
+            value.as_object().is_none_or(|table| table.len() as u64 >= wanted.as_u64().unwrap())
+        }
+        "maxProperties" => {
+            value.as_object().is_none_or(|table| table.len() as u64 <= wanted.as_u64().unwrap())
+        }
+        "items" => value.as_array().is_none_or(|list| list.iter().all(|item| conforms(wanted, item))),
+        "required" => {
+            let has = |key: &Value| value.get(key.as_str().unwrap()).is_some();
+            !value.is_object() || wanted.as_array().unwrap().iter().all(has)
+        }
+        "properties" => value.as_object().is_none_or(|table| {
+            table.iter().all(|(key, value)| wanted.get(key).is_none_or(|schema| conforms(schema, value)))
+        }),
+        "additionalProperties" => value.as_object().is_none_or(|table| {
+            let known = schema.get("properties").and_then(Value::as_object);
+            let mut others =
+                table.iter().filter(|(key, _)| known.is_none_or(|known| !known.contains_key(*key)));
+            match wanted {
+                Value::Bool(false) => others.next().is_none(),
+                schema => others.all(|(_, value)| conforms(schema, value)),
+            }
+        }),
+        "oneOf" => wanted.as_array().unwrap().iter().filter(|schema| conforms(schema, value)).count() == 1,
+        other => panic!("the keyword {other}"),
+    })
+}
+
+fn value(text: &str) -> Value {
+    let table: toml::Table = text.parse().unwrap();
+    serde_json::to_value(table).unwrap()
+}
+
+#[test]
+fn the_full_manifest_conforms() {
+    assert!(conforms(&json_schema(), &value(FULL)));
+}
+
+/// What the schema refuses the decoder refuses too, so that an editor never complains about a good file.
+#[test]
+fn bad_manifests_do_not() {
+    for text in [
+        "nothing = 1",
+        "agents = []",
+        "[agents]\na = 1",
+        "[agents.a]\nmodle = \"x\"",
+        "[agents.a]\nhome = \"claen\"",
+        "[agents.a]\nskills = \"a\"",
+        "[agents.a.limits]\npids = 0",
+        "[agents.a.limits]\ncpu = 0",
+        "[agents.a.limits]\nmemory = 4",
+        "[agents.a.env]\nX = 1",
+        "[agents.a.env]\nX = {}",
+        "[agents.a.env]\nX = { value = \"a\", env = \"B\" }",
+        "[agents.a.env]\nX = { command = [] }",
+        "[[agents.a.credentials]]\nhost = \"a.org\"",
+        "[[agents.a.ssh]]\nhost = \"a\"",
+        "[agents.a]\nmounts = [{ target = \"/x\" }]",
+        "[library.mcp.a]\nargs = []",
+        "[library.plugins.a]",
+    ] {
+        assert!(!conforms(&json_schema(), &value(text)), "the schema takes {text}");
+        assert!(parse(vec![layer(Layer::Project, text.as_bytes())]).is_err(), "the decoder takes {text}");
+    }
+}
+
+/// Calls `visit` with the path and the schema of every key of every table.
+fn each_key(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    for (key, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let path = format!("{path}.{key}");
+        visit(&path, schema);
+        each_key(schema, &path, visit);
+    }
+    for keyword in ["items", "additionalProperties"] {
+        if let Some(below) = schema.get(keyword).filter(|below| below.is_object()) {
+            each_key(below, &format!("{path}.*"), visit);
+        }
+    }
+    for below in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
+        each_key(below, path, visit);
+    }
+}
+
+#[test]
+fn every_key_has_a_description() {
+    let mut count = 0;
+    each_key(&json_schema(), "", &mut |path, schema| {
+        count += 1;
+        let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+        assert!(text.len() > 3, "{path} has no description");
+    });
+    assert!(count > 50, "only {count} keys");
+}
+
+/// The manifest that stands for all of them uses every key.
+#[test]
+fn the_full_manifest_is_full() {
+    fn follow<'a>(value: &'a Value, path: &[&str], out: &mut Vec<&'a Value>) {
+        match path {
+            [] => out.push(value),
+            ["*", rest @ ..] => {
+                let list = value.as_array().into_iter().flatten();
+                let table = value.as_object().into_iter().flat_map(|table| table.values());
+                list.chain(table).for_each(|value| follow(value, rest, out));
+            }
+            [key, rest @ ..] => value.get(key).into_iter().for_each(|value| follow(value, rest, out)),
+        }
+    }
+    let full = value(FULL);
+    each_key(&json_schema(), "", &mut |path, _| {
+        // A value inside a credential has the forms of one in the environment.
+        if path.starts_with(".agents.*.credentials.*.value.") || path.starts_with(".library.mcp.*.env.*.") {
+            return;
+        }
+        let mut found = Vec::new();
+        follow(&full, &path.split('.').skip(1).collect::<Vec<_>>(), &mut found);
+        assert!(!found.is_empty(), "{path} is not in tests/plan/full/belljar.toml");
+    });
+    assert_ne!(full, json!({}));
+}

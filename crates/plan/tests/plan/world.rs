@@ -1,0 +1,209 @@
+//! A made-up host and a made-up agent.
+
+use belljar_contract::{
+    AbsPath, Access, AgentName, Assembly, Diagnostic, EnvName, FileContent, Harness, HarnessProfile,
+    Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, SharedEntry, Sources, Wanted,
+};
+use belljar_plan::{
+    Compiled, Compiler, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts, Questions, Request,
+    Rigour, TextFact, UserFacts, parse, questions,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const FULL: &str = include_str!("full/belljar.toml");
+
+pub fn abs(path: &str) -> AbsPath {
+    AbsPath::new(path).unwrap()
+}
+
+/// An agent that only these tests know: it writes down what it was asked for.
+pub struct Scribe(HarnessProfile);
+
+impl Scribe {
+    pub fn new() -> Self {
+        let name = |text: &str| EnvName::new(text).unwrap();
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        Self(HarnessProfile {
+            name: "scribe".into(),
+            program: "scribe".into(),
+            config_directory: ".scribe".into(),
+            state_file: ".scribe.json".into(),
+            shared_state: texts(&["servers"]),
+            efforts: texts(&["low", "high"]),
+            credentials: texts(&["SCRIBE_KEY"]),
+            env: vec![ProfileEnv {
+                name: name("SCRIBE_KEY"),
+                value: "placeholder".into(),
+                why: "a placeholder".into(),
+            }],
+            reserved_env: vec![name("SCRIBE_PROXY")],
+            persist: vec![
+                Persisted {
+                    name: "projects".into(),
+                    kind: PersistedKind::Directory,
+                    why: "conversations".into(),
+                },
+                Persisted { name: "history".into(), kind: PersistedKind::File, why: "prompts".into() },
+            ],
+            shared: vec![
+                SharedEntry { name: "settings".into(), why: "settings".into() },
+                SharedEntry { name: "absent".into(), why: "nothing".into() },
+            ],
+            skill_folders: texts(&[".scribe/skills"]),
+            plugin_marks: texts(&["plugin.json"]),
+            plugin_mcp_files: texts(&["plugin.json"]),
+            project_mcp_file: ".mcp.json".into(),
+        })
+    }
+}
+
+impl Harness for Scribe {
+    fn profile(&self) -> &HarnessProfile {
+        &self.0
+    }
+
+    fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {
+        let directory = wanted.kit.child("agent");
+        let file = |name: &str, text: String| PlannedFile {
+            target: directory.child(name),
+            content: FileContent::Text(text),
+            access: Access::ReadOnly,
+            why: "a note".into(),
+        };
+        let mut files = vec![
+            file("note", wanted.note.to_owned()),
+            file(
+                "rules",
+                format!("{:?}\n{:?}\n{:?}", wanted.tools, wanted.permissions, wanted.undeclared_mcp),
+            ),
+            file("servers", format!("{:?}", wanted.mcp)),
+        ];
+        files.extend(wanted.role.map(|role| file("role", role.to_owned())));
+        let program = wanted.kit.child("bin/scribe");
+        Assembly {
+            argv: vec![program.to_string(), format!("--model={}", wanted.model.unwrap_or("none"))],
+            program,
+            files,
+            skills_directory: directory.child("skills"),
+            prompt: wanted.prompt.map(|text| Prompt {
+                text: text.to_owned(),
+                file: directory.child("prompt"),
+                argument: "do it".into(),
+            }),
+        }
+    }
+}
+
+pub fn project() -> ProjectFacts {
+    ProjectFacts {
+        directory: abs("/srv/project/sub"),
+        root: abs("/srv/project"),
+        canonical_root: abs("/srv/project"),
+        outside_repository: None,
+    }
+}
+
+pub fn user() -> UserFacts {
+    UserFacts {
+        home: abs("/home/ann"),
+        instances: abs("/home/ann/.local/instances"),
+        config: abs("/home/ann/.config"),
+    }
+}
+
+pub fn layer(layer: Layer, text: &[u8]) -> LayerText {
+    let directory = if layer == Layer::Project { abs("/srv/project") } else { abs("/home/ann/.config") };
+    LayerText { layer, name: format!("{layer:?}.toml"), directory, bytes: text.to_vec() }
+}
+
+pub fn manifest(text: &str) -> Manifest {
+    parse(vec![layer(Layer::Project, text.as_bytes())])
+        .unwrap_or_else(|error| panic!("{:#?}", error.diagnostics))
+}
+
+/// The host of these tests: what is on its disk and in its environment.
+#[derive(Clone)]
+pub struct World {
+    pub files: BTreeMap<AbsPath, Option<String>>,
+    pub variables: BTreeSet<EnvName>,
+    pub project: ProjectFacts,
+    pub purpose: Purpose,
+    pub rigour: Rigour,
+}
+
+impl World {
+    /// Everything that the full manifest refers to.
+    pub fn full() -> Self {
+        let skill = |name: &str| Some(format!("---\nname: {name}\ndescription: Does {name}\n---\n"));
+        let files = [
+            ("/srv/project/skills/changelog", None),
+            ("/srv/project/skills/changelog/SKILL.md", skill("changelog")),
+            ("/home/ann/.scribe/skills/review", None),
+            ("/home/ann/.scribe/skills/review/SKILL.md", skill("review")),
+            ("/home/ann/.scribe/settings", Some("mine".into())),
+            ("/home/ann/plugins/discord", None),
+            ("/home/ann/plugins/discord/plugin.json", Some(r#"{"mcpServers": {"bot": {}}}"#.into())),
+            ("/srv/project/roles/reviewer.md", Some("You review.\n".into())),
+            ("/srv/project/.mcp.json", Some(r#"{"mcpServers": {"playwright": {}, "sneaky": {}}}"#.into())),
+            ("/home/ann/datasets", None),
+            ("/srv/project/scratch", None),
+            ("/srv/project/licence.key", Some("secret content of a file".into())),
+            ("/home/ann/.ssh/forge", Some("secret key".into())),
+        ];
+        let variables = ["AWS_REGION", "AWS_ZONE", "BROWSER_TOKEN", "GITHUB_TOKEN"];
+        Self {
+            files: files.into_iter().map(|(path, text)| (abs(path), text)).collect(),
+            variables: variables.into_iter().map(|name| EnvName::new(name).unwrap()).collect(),
+            project: project(),
+            purpose: Purpose::Session,
+            rigour: Rigour::Launch,
+        }
+    }
+
+    /// Answers what was asked, and nothing else.
+    pub fn answer(&self, asked: Questions) -> HostFacts {
+        let path = |path: &AbsPath| match self.files.get(path) {
+            None => PathFact::Missing,
+            Some(None) => PathFact::Directory(path.clone()),
+            Some(Some(_)) => PathFact::File(path.clone()),
+        };
+        let text = |path: &AbsPath| match self.files.get(path) {
+            None => TextFact::Missing,
+            Some(None) => TextFact::Unusable("it is a directory".into()),
+            Some(Some(text)) => TextFact::Text(text.clone()),
+        };
+        HostFacts {
+            user: user(),
+            project: self.project.clone(),
+            paths: asked.paths.iter().map(|at| (at.clone(), path(at))).collect(),
+            texts: asked.texts.iter().map(|at| (at.clone(), text(at))).collect(),
+            variables: asked.variables.into_iter().filter(|name| self.variables.contains(name)).collect(),
+        }
+    }
+
+    /// Asks, answers and compiles one agent.
+    pub fn compile(&self, manifest: &Manifest, agent: &str) -> (Option<Compiled>, Sources, Vec<Diagnostic>) {
+        let scribe = Scribe::new();
+        let harnesses: [&dyn Harness; 1] = [&scribe];
+        let name = AgentName::new(agent).unwrap();
+        let asked =
+            questions(manifest, Some(std::slice::from_ref(&name)), &harnesses, &user().home, &self.project);
+        let facts = self.answer(asked);
+        let mut compiler = Compiler::new(Request {
+            manifest,
+            harnesses: &harnesses,
+            facts: &facts,
+            purpose: self.purpose,
+            rigour: self.rigour,
+        });
+        let compiled = compiler.agent(&name);
+        let (sources, diagnostics) = compiler.finish();
+        (compiled, sources, diagnostics)
+    }
+
+    /// The plan of an agent that must be good.
+    pub fn plan(&self, text: &str, agent: &str) -> Compiled {
+        let (compiled, _, diagnostics) = self.compile(&manifest(text), agent);
+        compiled.unwrap_or_else(|| panic!("{diagnostics:#?}"))
+    }
+}

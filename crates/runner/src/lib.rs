@@ -4,13 +4,24 @@
 
 mod agreements;
 mod facts;
+mod instances;
+mod locks;
 mod manifests;
+mod names;
 mod planning;
 mod project;
+mod runtime;
+mod sweep;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_plan::{Compiled, LayerText, Origin, Reason, Rigour, json_schema, why};
+pub use belljar_record as record;
 pub use belljar_report as report;
+pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
+pub use locks::{Holder, SessionLock, SessionLockError};
 pub use manifests::MANIFEST_NAME;
+pub use names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;
+pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
+pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};

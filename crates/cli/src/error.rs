@@ -3,7 +3,7 @@
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
 use belljar_runner::report::render_diagnostics;
-use belljar_runner::{AgreementError, PlanningError};
+use belljar_runner::{AgreementError, InstanceError, PlanningError};
 use serde_json::{Value, json};
 use std::error::Error;
 
@@ -43,12 +43,9 @@ impl CliError {
     }
 
     fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
-        let mut out = Self::new(exit, error.to_string());
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            out.0.causes.push(error.to_string());
-            cause = error.source();
-        }
+        let mut texts = chain(error);
+        let mut out = Self::new(exit, texts.remove(0));
+        out.0.causes = texts;
         out
     }
 
@@ -84,6 +81,23 @@ impl CliError {
         }
         output.say(&text);
         *exit
+    }
+}
+
+/// An error and its causes, the outermost first; never empty.
+pub fn chain(error: &dyn Error) -> Vec<String> {
+    let mut out = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        out.push(error.to_string());
+        cause = error.source();
+    }
+    out
+}
+
+impl From<InstanceError> for CliError {
+    fn from(error: InstanceError) -> Self {
+        Self::from_chain(ExitCode::Invalid, &error)
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod check;
 mod completions;
+mod gc;
+mod instances;
 mod plan;
 mod trust;
 
@@ -37,6 +39,8 @@ pub enum Verb {
     Plan(plan::Args),
     Check(check::Args),
     Trust(trust::Args),
+    Instances(instances::Args),
+    Gc(gc::Args),
     Completions(completions::Args),
 }
 
@@ -46,6 +50,8 @@ impl Verb {
             Verb::Plan(_) => "plan",
             Verb::Check(_) => "check",
             Verb::Trust(_) => "trust",
+            Verb::Instances(_) => "instances",
+            Verb::Gc(_) => "gc",
             Verb::Completions(_) => "completions",
         }
     }
@@ -55,19 +61,22 @@ impl Verb {
             Verb::Plan(args) => args.json,
             Verb::Check(args) => args.json,
             Verb::Trust(args) => args.json,
+            Verb::Instances(args) => args.json,
+            Verb::Gc(args) => args.json,
             Verb::Completions(_) => false,
         }
     }
 }
 
 pub fn run(arguments: &Arguments, output: &Output) -> Result<ExitCode, CliError> {
-    let planner = || -> Result<Planner, CliError> {
-        Ok(Planner::new(env::surroundings(arguments.directory.as_deref())?)?)
-    };
+    let surroundings = || env::surroundings(arguments.directory.as_deref());
+    let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
     match &arguments.verb {
         Verb::Plan(args) => plan::run(args, &planner()?, output),
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
+        Verb::Instances(args) => instances::run(args, &surroundings()?, output),
+        Verb::Gc(args) => gc::run(args, &surroundings()?, output),
         Verb::Completions(args) => completions::run(args, output),
     }
 }

@@ -50,26 +50,49 @@ pub fn measure(directory: &Path) -> Size {
     size
 }
 
-/// Removes a tree; symbolic links are removed, not followed. Directories that were closed by their mode are opened.
+/// Removes a tree; symbolic links are removed, not followed.
+///
+/// The tree may be an agent's: directories that are closed by their mode are opened, and those that lie deeper than a
+/// path, the descriptors or the stack of a walk reach are brought up first.
 ///
 /// # Errors
 /// When something of it remains.
 pub fn remove_tree(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-        outcome => return outcome,
-    }
-    let mut closed = vec![directory.to_path_buf()];
-    while let Some(path) = closed.pop() {
-        fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+    flatten(directory)?;
+    fs::remove_dir_all(directory)
+}
+
+/// Bytes of path below the top of a tree beyond which a directory is brought up: at most half as many levels.
+const DEEPEST: usize = 512;
+
+fn flatten(top: &Path) -> io::Result<()> {
+    let length = |path: &Path| path.as_os_str().len();
+    let mut brought = (0_u64..).map(|number| top.join(format!(".deep-{number}")));
+    let mut bring_up = |path: &Path| loop {
+        let Some(to) = brought.next() else { return Err(io::Error::other("too many directories")) };
+        match fs::rename(path, &to) {
+            Ok(()) => return Ok(to),
+            // The tree has names of its own.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let mut open = vec![top.to_path_buf()];
+    while let Some(path) = open.pop() {
+        let mode = fs::symlink_metadata(&path)?.permissions().mode();
+        if mode & 0o700 != 0o700 {
+            fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        }
+        let path = if length(&path) > length(top) + DEEPEST { bring_up(&path)? } else { path };
         for entry in fs::read_dir(&path)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
-                closed.push(entry.path());
+                open.push(entry.path());
             }
         }
     }
-    fs::remove_dir_all(directory)
+    Ok(())
 }
 
 /// Replaces a file: whoever reads it, now or after a crash, finds the old content or the new, and only the user can.
@@ -139,6 +162,23 @@ mod tests {
         fs::set_permissions(tree.join("a"), Permissions::from_mode(0o000)).unwrap();
         remove_tree(&tree).unwrap();
         assert!(!tree.exists() && other.join("kept").exists());
+    }
+
+    #[test]
+    fn a_tree_too_deep_for_any_path_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let (tree, next) = (base.path().join("tree"), base.path().join("next"));
+        fs::create_dir_all(tree.join(".deep-0/in the way")).unwrap();
+        fs::write(tree.join(".deep-1"), "in the way").unwrap();
+        for long in ["a/".repeat(700), format!("{}/", "n".repeat(255)).repeat(12)].iter().cycle().take(3) {
+            fs::create_dir_all(next.join(long)).unwrap();
+            fs::write(next.join("file"), "").unwrap();
+            fs::rename(&tree, next.join(long).join("tree")).unwrap();
+            fs::rename(&next, &tree).unwrap();
+        }
+        assert!(!measure(&tree).whole, "deeper than a path reaches");
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
     }
 
     #[test]

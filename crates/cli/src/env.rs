@@ -12,6 +12,10 @@ pub const HOME: &str = "HOME";
 pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 /// Where data lies; `~/.local/share` when not set.
 pub const XDG_DATA_HOME: &str = "XDG_DATA_HOME";
+/// Where state lies; `~/.local/state` when not set.
+pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
+/// Where sockets and locks lie; below the state when not set or not there.
+pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// No colours, when set to anything but nothing.
 pub const NO_COLOR: &str = "NO_COLOR";
 
@@ -39,10 +43,19 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
         Some(path) if path.is_absolute() => AbsPath::new(path).unwrap_or_else(|_| home.child(default)),
         _ => home.child(default),
     };
+    let state = base(XDG_STATE_HOME, ".local/state").child("belljar");
+    // A variable that outlived its session, as in a container or after `su`, names a directory that is not there.
+    let runtime = env::var_os(XDG_RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_dir());
+    let runtime = match runtime.map(AbsPath::new) {
+        Some(Ok(path)) => path.child("belljar"),
+        _ => state.child("run"),
+    };
     Ok(Surroundings {
         config: base(XDG_CONFIG_HOME, ".config").child("belljar"),
         data: base(XDG_DATA_HOME, ".local/share").child("belljar"),
         guest: guest()?,
+        state,
+        runtime,
         variables: env::vars_os().collect(),
         directory,
         home,

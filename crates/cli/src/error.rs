@@ -3,7 +3,9 @@
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
 use belljar_runner::report::render_diagnostics;
-use belljar_runner::{AgreementError, BackendError, ImportFailure, PlanningError, RunError, StartingError};
+use belljar_runner::{
+    AgreementError, BackendError, ImportFailure, InstanceError, PlanningError, RunError, StartingError,
+};
 use serde_json::{Value, json};
 use std::error::Error;
 
@@ -49,12 +51,9 @@ impl CliError {
     }
 
     pub fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
-        let mut out = Self::new(exit, error.to_string());
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            out.0.causes.push(error.to_string());
-            cause = error.source();
-        }
+        let mut texts = chain(error);
+        let mut out = Self::new(exit, texts.remove(0));
+        out.0.causes = texts;
         out
     }
 
@@ -96,6 +95,23 @@ impl CliError {
         }
         output.say(&text);
         *exit
+    }
+}
+
+/// An error and its causes, the outermost first; never empty.
+pub fn chain(error: &dyn Error) -> Vec<String> {
+    let mut out = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        out.push(error.to_string());
+        cause = error.source();
+    }
+    out
+}
+
+impl From<InstanceError> for CliError {
+    fn from(error: InstanceError) -> Self {
+        Self::from_chain(ExitCode::Invalid, &error)
     }
 }
 
@@ -172,6 +188,8 @@ impl From<RunError> for CliError {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
             RunError::Value { .. }
             | RunError::Model(_)
+            | RunError::Instance(_)
+            | RunError::Journal(_)
             | RunError::Terminal(_)
             | RunError::Launch(_)
             | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),

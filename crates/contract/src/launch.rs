@@ -204,20 +204,8 @@ pub struct Launch {
     pub command: Vec<LaunchArgument>,
     /// What the guest is told; variables whose values are secret are added at launch.
     pub guest: GuestSpec,
-    /// Directories and files of the instance that must exist before.
-    pub made: Vec<Made>,
     /// What may be used up.
     pub limits: Limits,
     /// Which mechanism enforces which need.
     pub controls: Vec<Control>,
-}
-
-/// Something on the host that is made before the launch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Made {
-    /// A directory.
-    Directory(AbsPath),
-    /// An empty file.
-    File(AbsPath),
 }

@@ -3,9 +3,11 @@
 //! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
 //! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
+mod date;
 mod diagnostic;
 mod digest;
 mod envelope;
+mod event;
 mod exit;
 mod guest;
 mod harness;
@@ -15,10 +17,13 @@ mod name;
 mod path;
 mod plan;
 mod quantity;
+mod run;
 
+pub use date::UtcTime;
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
 pub use envelope::Envelope;
+pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestCodecError,
@@ -31,8 +36,8 @@ pub use harness::{
     SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
-pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
-pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError};
+pub use launch::{Control, Errand, Launch, LaunchArgument, Need, Unmet};
+pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use path::{AbsPath, PathError};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
@@ -40,6 +45,7 @@ pub use plan::{
     Prompt, Purpose, Refusal, RuleEffect, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
+pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;

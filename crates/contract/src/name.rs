@@ -1,7 +1,7 @@
-//! Names: of agents, library entries, environment variables and instances.
+//! Names: of agents, library entries, environment variables, instances and runs.
 
 use crate::{AbsPath, Digest};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// Why a text is not a name.
@@ -99,6 +99,12 @@ macro_rules! name {
                 serializer.serialize_str(&self.0)
             }
         }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $type::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
     };
 }
 
@@ -142,6 +148,30 @@ name!(
     }
 );
 
+name!(
+    /// The name of a run while it runs: the agent's, with a number where that is taken.
+    RunName,
+    Alphabet {
+        kind: "a run's name",
+        allowed: "letters, digits, `-`, `_` and `.`",
+        limit: 72,
+        first: |c| c.is_ascii_alphanumeric(),
+        rest: word,
+    }
+);
+
+impl RunName {
+    /// The `number`th name of an agent: `reviewer`, `reviewer-2` and so on. Always one, because an agent's name leaves
+    /// room for a number.
+    #[must_use]
+    pub fn numbered(agent: &AgentName, number: u16) -> Self {
+        match number {
+            0 | 1 => Self(agent.as_str().to_owned()),
+            number => Self(format!("{agent}-{number}")),
+        }
+    }
+}
+
 impl EnvName {
     /// Whether the name suggests that the value is a secret, for the audit before a launch.
     #[must_use]
@@ -178,6 +208,12 @@ impl InstanceKey {
         Self(hex)
     }
 
+    /// Reads a key back, as from the name of a directory.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        is_hex(text, 16).then(|| Self(text.to_owned()))
+    }
+
     /// The 16 hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -195,6 +231,60 @@ impl Serialize for InstanceKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
+}
+
+impl<'de> Deserialize<'de> for InstanceKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("expected 16 hexadecimal digits"))
+    }
+}
+
+/// Identifies a run: 8 hexadecimal digits. Random, so that runs which start together differ; not a secret.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(String);
+
+impl RunId {
+    /// The id with this number.
+    #[must_use]
+    pub fn new(number: u32) -> Self {
+        Self(format!("{number:08x}"))
+    }
+
+    /// Reads an id back.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        is_hex(text, 8).then(|| Self(text.to_owned()))
+    }
+
+    /// The 8 digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("expected 8 hexadecimal digits"))
+    }
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]
@@ -219,6 +309,21 @@ mod tests {
             (&"a".repeat(65), "an agent name has at most 64 characters, this has 65"),
         ] {
             assert_eq!(AgentName::new(bad).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn run_names_and_ids() {
+        let long = AgentName::new("a".repeat(64)).unwrap();
+        for (number, tail) in [(0, ""), (1, ""), (2, "-2"), (u16::MAX, "-65535")] {
+            let name = RunName::numbered(&long, number);
+            assert_eq!(name.as_str(), format!("{long}{tail}"));
+            assert_eq!(RunName::new(name.as_str()), Ok(name));
+        }
+        assert_eq!(RunId::new(0xab).as_str(), "000000ab");
+        assert_eq!(RunId::parse("000000ab"), Some(RunId::new(0xab)));
+        for bad in ["", "000000AB", "000000a", "000000abc", "../../ab"] {
+            assert_eq!(RunId::parse(bad), None, "{bad}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! Absolute paths.
 
-use serde::{Serialize, Serializer};
-use std::ffi::OsStr;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 /// An absolute path without `.`, `..`, doubled or trailing slashes, and without NUL.
@@ -144,6 +145,37 @@ impl Serialize for AbsPath {
     }
 }
 
+impl<'de> Deserialize<'de> for AbsPath {
+    /// Reads what is serialised, and checks it as any other text.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PathVisitor)
+    }
+}
+
+struct PathVisitor;
+
+impl<'de> Visitor<'de> for PathVisitor {
+    type Value = AbsPath;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an absolute path, or `{\"bytes\": [..]}`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<AbsPath, E> {
+        AbsPath::new(text).map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AbsPath, A::Error> {
+        let Some((key, bytes)) = map.next_entry::<String, Vec<u8>>()? else {
+            return Err(A::Error::missing_field("bytes"));
+        };
+        if key != "bytes" || map.next_key::<String>()?.is_some() {
+            return Err(A::Error::custom("expected `bytes` and nothing else"));
+        }
+        AbsPath::new(OsString::from_vec(bytes)).map_err(A::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +208,11 @@ mod tests {
         assert_eq!(path.to_string(), "/a\u{fffd}\\n\\u{1b}[31m");
         assert_eq!(serde_json::to_string(&path).unwrap(), r#"{"bytes":[47,97,255,10,27,91,51,49,109]}"#);
         assert_eq!(serde_json::to_string(&abs("/é")).unwrap(), r#""/é""#);
+        for path in [path, abs("/é")] {
+            assert_eq!(serde_json::from_value::<AbsPath>(serde_json::json!(path)).unwrap(), path);
+        }
+        for bad in [r#""a""#, "{}", r#"{"bytes":[47],"more":1}"#, r#"{"text":[47]}"#, r#"{"bytes":[47,0]}"#] {
+            assert!(serde_json::from_str::<AbsPath>(bad).is_err(), "{bad}");
+        }
     }
 }

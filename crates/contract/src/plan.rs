@@ -7,10 +7,10 @@ use crate::{
     AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, HostName, HostPattern, InstanceKey, LibraryName,
     Port, TimeSpan, Usd,
 };
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// What the sandbox is for; decides where the project stands inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
     /// `run`, `exec`, `shell`: the project stands at its own absolute path.
@@ -20,7 +20,7 @@ pub enum Purpose {
 }
 
 /// The mechanism that builds the walls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
     /// No walls: HOME and configuration are redirected, nothing else.

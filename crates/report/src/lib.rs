@@ -4,8 +4,10 @@ mod diagnostics;
 mod difference;
 mod plan_page;
 mod style;
+mod table;
 
 pub use diagnostics::render_diagnostics;
 pub use difference::{Change, changes, render_changes};
 pub use plan_page::{PlanPage, render_plan};
 pub use style::Style;
+pub use table::{human_size, render_table};

@@ -1,12 +1,16 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
+use crate::instances::{HeldInstance, InstanceError};
+use crate::journal::{self, Journal, JournalError};
 use crate::planning::{Planned, Surroundings};
 use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
 use crate::terminal::{Terminal, TerminalError};
 use belljar_contract::{
-    AbsPath, EnvEntry, EnvSource, Errand, ExitCode, GuestVariable, Launch, MountSource, OsText, Plan,
+    AbsPath, EnvEntry, EnvSource, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
+    OsText, Plan, RunStatus,
 };
 use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
+use belljar_record::{Redact, Secrets, WriteError};
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, held_limits, look_around, lower,
 };
@@ -14,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 /// Larger than any secret.
 const VALUE_LIMIT: u64 = 1 << 20;
@@ -44,6 +49,12 @@ pub enum RunError {
     /// The sandbox could not be built.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The project's own state cannot be used.
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    /// The run cannot be recorded.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The model could not be served.
     #[error("cannot serve the model")]
     Model(#[source] StartError),
@@ -139,31 +150,87 @@ pub struct RunRequest<'a> {
     pub ask: Ask<'a>,
 }
 
+/// A run that is over.
+#[derive(Debug)]
+pub struct Report {
+    /// How it went.
+    pub outcome: Outcome,
+    /// The folder of the run; only agents leave one.
+    pub folder: Option<AbsPath>,
+    /// What could not be recorded.
+    pub trouble: Option<WriteError>,
+}
+
 /// Runs an errand to its end.
 ///
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
-pub fn run(request: RunRequest<'_>) -> Result<Outcome, RunError> {
+pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let RunRequest { planned, surroundings, errand, model, ask } = request;
     let launch = lowered(planned, surroundings, errand, &model)?;
     let plan = &planned.compiled.plan;
     let identities = identities(plan);
-    let mut variables = values(&plan.env, surroundings, ask)?;
+    let variables = values(&plan.env, surroundings, ask)?;
+    let _instance = HeldInstance::prepare(plan, SystemTime::now())?;
+    let mut journal = match errand {
+        Errand::Agent(_) => Some(Journal::open(planned, surroundings, secrets(plan, &variables))?),
+        Errand::Command(_) => None,
+    };
+    let prepared = Prepared { plan, launch: &launch, variables, identities: &identities, surroundings };
+    let ended = carry_out(prepared, model, journal.as_mut());
+    let status = match &ended {
+        Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
+        Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
+        Ok(Outcome::Ended(Ending::Stopped(_))) => RunStatus::Stopped,
+        Ok(Outcome::Ended(Ending::Lost)) => {
+            RunStatus::Killed { signal: rustix::process::Signal::KILL.as_raw() }
+        }
+        Ok(Outcome::NotExecuted { what, .. }) => {
+            RunStatus::NotStarted { why: format!("`{what}` cannot be executed") }
+        }
+        Err(error) => RunStatus::NotStarted { why: error.to_string() },
+    };
+    let (folder, trouble) = match journal.map(|journal| journal.finish(status)) {
+        Some((folder, trouble)) => (Some(folder), trouble),
+        None => (None, None),
+    };
+    Ok(Report { outcome: ended?, folder, trouble })
+}
+
+struct Prepared<'a> {
+    plan: &'a Plan,
+    launch: &'a Launch,
+    variables: Vec<GuestVariable>,
+    identities: &'a BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
+    surroundings: &'a Surroundings,
+}
+
+fn carry_out(
+    prepared: Prepared<'_>,
+    model: Model,
+    mut journal: Option<&mut Journal>,
+) -> Result<Outcome, RunError> {
+    let Prepared { plan, launch, mut variables, identities, surroundings } = prepared;
+    let name = match &journal {
+        Some(journal) => journal.name().to_owned(),
+        None => format!("{}-{}", plan.agent, std::process::id()),
+    };
+    let mut emit = |event: &Event| {
+        if let Some(journal) = &mut journal {
+            journal.emit(event);
+        }
+    };
     let signals = take_signals()?;
     let (mut terminal, streams) = Terminal::open()?;
     if terminal.has_terminal() {
         variables.extend(terminal_variables(surroundings));
     }
-    let request = LaunchRequest {
-        launch: &launch,
-        variables,
-        streams,
-        name: &format!("{}-{}", plan.agent, std::process::id()),
-        identities: &identities,
-    };
+    let request = LaunchRequest { launch, variables, streams, name: &name, identities };
     let mut running = belljar_sandbox::launch(request)?;
+    emit(&Event::Sealed { landlock: running.landlock });
+    journal::limit_events(launch).iter().for_each(&mut emit);
     // Serves until the end of this function; the agent's sandbox ends before it.
-    let _served = match (model, running.take_listener("model")) {
+    let served = match (model, running.take_listener("model")) {
         (Model::Script(script), Some(listener)) => {
             Some(ScriptedModel::start(script, Listen::BoundUnix(listener.into())).map_err(RunError::Model)?)
         }
@@ -171,7 +238,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Outcome, RunError> {
     };
     terminal.enter()?;
     match running.start()? {
-        Beginning::Started => {}
+        Beginning::Started => emit(&Event::CommandStarted { argv0: launch.guest.program.clone() }),
         Beginning::Failed { what, errno } => {
             let missing = errno == rustix::io::Errno::NOENT.raw_os_error();
             let exit = if missing { ExitCode::NotFound } else { ExitCode::NotExecutable };
@@ -179,7 +246,36 @@ pub fn run(request: RunRequest<'_>) -> Result<Outcome, RunError> {
         }
     }
     let time = plan.limits.time.map(belljar_contract::TimeSpan::duration);
-    Ok(Outcome::Ended(supervise(&mut running, &mut terminal, &signals, time)?))
+    let ending = supervise(&mut running, &mut terminal, &signals, time)?;
+    match ending {
+        Ending::Own(end) => emit(&Event::CommandEnded { end }),
+        Ending::TimeLimit(end) => {
+            emit(&Event::LimitReached { limit: LimitKind::Time });
+            emit(&Event::CommandEnded { end });
+        }
+        Ending::Stopped(_) | Ending::Lost => {}
+    }
+    if let (Some(served), Some(journal)) = (served, journal) {
+        // What the model was asked, one request a line: the evidence of what the agent knew.
+        let transcript = served.finish();
+        let bodies = transcript.requests.iter().filter_map(|request| request.json());
+        journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());
+    }
+    Ok(Outcome::Ended(ending))
+}
+
+/// Values that no record may hold: every one that did not come from the manifest's own text, and those that
+/// did under a name that looks like a secret's.
+fn secrets(plan: &Plan, variables: &[GuestVariable]) -> Redact {
+    let secret = |variable: &&GuestVariable| {
+        let entry = plan.env.iter().find(|entry| entry.name.as_str().as_bytes() == variable.name.as_bytes());
+        entry.is_some_and(EnvEntry::enters_as_secret)
+    };
+    let pairs = variables
+        .iter()
+        .filter(secret)
+        .map(|variable| (variable.name.to_string(), variable.value.to_string()));
+    Secrets::new(pairs).into_redact()
 }
 
 /// What the sources of the mounts are now: the launch compares.

@@ -4,22 +4,35 @@
 
 mod agreements;
 mod facts;
+mod instances;
+mod journal;
 mod launching;
+mod locks;
 mod manifests;
+mod names;
 mod planning;
 mod project;
+mod runtime;
 mod starting;
 mod supervise;
+mod sweep;
 mod terminal;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
+pub use belljar_record as record;
 pub use belljar_report as report;
 pub use belljar_sandbox::BackendError;
-pub use launching::{Ask, Model, Outcome, RunError, RunRequest, lowered, run};
+pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
+pub use journal::JournalError;
+pub use launching::{Ask, Model, Outcome, Report, RunError, RunRequest, lowered, run};
+pub use locks::{Holder, SessionLock, SessionLockError};
 pub use manifests::MANIFEST_NAME;
+pub use names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;
+pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;
+pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 pub use terminal::ask_hidden;

@@ -25,6 +25,10 @@ pub struct Surroundings {
     pub data: AbsPath,
     /// The program that finishes a sandbox from inside.
     pub guest: AbsPath,
+    /// belljar's state: runs.
+    pub state: AbsPath,
+    /// What belljar has only while something runs: names, sockets.
+    pub runtime: AbsPath,
     /// The environment.
     pub variables: BTreeMap<OsString, OsString>,
 }
@@ -55,6 +59,12 @@ impl Surroundings {
             return AbsPath::new(Path::new("/").join(below))
                 .map_or_else(|_| path.to_string(), |p| p.to_string()[1..].to_owned());
         }
+        self.shown_from_home(path)
+    }
+
+    /// A path with `~` for the home; never relative, for lists of places all over the disk.
+    #[must_use]
+    pub fn shown_from_home(&self, path: &AbsPath) -> String {
         match path.relative_to(&self.home) {
             Some(below) => AbsPath::new(Path::new("/").join(below))
                 .map_or_else(|_| path.to_string(), |p| format!("~{p}")),

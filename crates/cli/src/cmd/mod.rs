@@ -3,8 +3,10 @@
 mod check;
 mod completions;
 mod exec;
+mod gc;
 mod import;
 mod init;
+mod instances;
 mod plan;
 mod run;
 mod shell;
@@ -48,6 +50,8 @@ pub enum Verb {
     Init(init::Args),
     Import(import::Args),
     Trust(trust::Args),
+    Instances(instances::Args),
+    Gc(gc::Args),
     Completions(completions::Args),
 }
 
@@ -62,6 +66,8 @@ impl Verb {
             Verb::Init(_) => "init",
             Verb::Import(_) => "import",
             Verb::Trust(_) => "trust",
+            Verb::Instances(_) => "instances",
+            Verb::Gc(_) => "gc",
             Verb::Completions(_) => "completions",
         }
     }
@@ -76,15 +82,16 @@ impl Verb {
             Verb::Init(args) => args.json,
             Verb::Import(args) => args.json,
             Verb::Trust(args) => args.json,
+            Verb::Instances(args) => args.json,
+            Verb::Gc(args) => args.json,
             Verb::Completions(_) => false,
         }
     }
 }
 
 pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
-    let planner = || -> Result<Planner, CliError> {
-        Ok(Planner::new(env::surroundings(arguments.directory.as_deref())?)?)
-    };
+    let surroundings = || env::surroundings(arguments.directory.as_deref());
+    let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
     let status = match &arguments.verb {
         Verb::Run(args) => return run::run(args, &planner()?, output),
         Verb::Exec(args) => return exec::run(args, &planner()?, output),
@@ -94,6 +101,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
+        Verb::Instances(args) => instances::run(args, &surroundings()?, output),
+        Verb::Gc(args) => gc::run(args, &surroundings()?, output),
         Verb::Completions(args) => completions::run(args, output),
     };
     status.map(ExitCode::code)

@@ -74,7 +74,6 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
             "program": launch.program,
             "arguments": words,
             "controls": launch.controls,
-            "made": launch.made,
         });
         output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);

@@ -5,7 +5,8 @@ use crate::output::Output;
 use belljar_contract::{Envelope, Errand, ExitCode, OsText, Purpose};
 use belljar_runner::report::{PlanPage, changes, render_changes, render_diagnostics, render_plan};
 use belljar_runner::{
-    Agreements, Ending, Model, Outcome, Planned, Planner, RunRequest, Standing, ask_hidden, run as carry_out,
+    Agreements, Ending, Model, Outcome, Planned, Planner, Report, RunRequest, Standing, ask_hidden,
+    run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -54,7 +55,7 @@ pub fn start(
     }
     audit(&planned, output);
     let mut ask = |message: &str| ask_hidden(message);
-    let outcome = carry_out(RunRequest {
+    let Report { outcome, folder, trouble } = carry_out(RunRequest {
         planned: &planned,
         surroundings: planner.surroundings(),
         errand,
@@ -76,6 +77,15 @@ pub fn start(
         }
         Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
         Outcome::Ended(Ending::Own(_) | Ending::Stopped(_)) => {}
+    }
+    if let Some(trouble) = trouble {
+        output.say(&format!(
+            "belljar: the run's record is not complete: {}",
+            crate::error::chain(&trouble).join(": ")
+        ));
+    }
+    if let Some(folder) = folder {
+        output.say(&format!("belljar: the run is recorded in {}", planner.surroundings().shown(&folder)));
     }
     Ok(outcome.status())
 }

@@ -3,8 +3,10 @@
 mod check;
 mod completions;
 mod exec;
+mod gc;
 mod import;
 mod init;
+mod instances;
 mod plan;
 mod run;
 mod shell;

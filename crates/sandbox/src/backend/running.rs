@@ -3,7 +3,7 @@
 use super::limits;
 use belljar_contract::{
     AbsPath, FileContent, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable,
-    Launch, LaunchArgument, Made,
+    Launch, LaunchArgument,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -17,7 +17,6 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,15 +30,6 @@ const JSON_LIMIT: u64 = 64 << 20;
 /// Why a sandbox could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// Something that is to be kept could not be made.
-    #[error("cannot make `{path}`")]
-    Make {
-        /// What.
-        path: AbsPath,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
     /// A source of a mount is gone, or is not what was planned with.
     #[error("cannot open `{path}` for the sandbox")]
     Source {
@@ -160,9 +150,6 @@ pub struct Running {
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
     let LaunchRequest { launch, variables, streams, name, identities } = request;
-    for made in &launch.made {
-        make(made)?;
-    }
     let (control, theirs) =
         fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
     let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
@@ -223,22 +210,6 @@ impl Opener<'_> {
         self.kept.push(descriptor);
         Ok(word)
     }
-}
-
-fn make(made: &Made) -> Result<(), LaunchError> {
-    let result = match made {
-        Made::Directory(path) => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path),
-        Made::File(path) => {
-            let parent = path.parent().map_or(Ok(()), |parent| {
-                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
-            });
-            parent.and_then(|()| {
-                std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
-            })
-        }
-    };
-    let (Made::Directory(path) | Made::File(path)) = made;
-    result.map_err(|cause| LaunchError::Make { path: path.clone(), cause })
 }
 
 /// Opens exactly this path: no component of it may be a symbolic link, so that nothing can be slipped in

@@ -8,8 +8,7 @@ use crate::backend::{Lowering, SystemEntry};
 use belljar_contract::{
     AbsPath, Access, BackendKind, Control, EnvSource, Errand, FileContent, GUEST_PROTOCOL, GuestAddress,
     GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream, GuestTerminal,
-    GuestVariable, Launch, LaunchArgument, Made, Mount, MountSource, Need, OsText, Plan, Unmet,
-    WorkspaceMode,
+    GuestVariable, Launch, LaunchArgument, Mount, MountSource, Need, OsText, Plan, Unmet, WorkspaceMode,
 };
 
 /// Where the guest lies inside.
@@ -82,7 +81,6 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         return Err(unmet);
     }
     let mut arguments = Arguments(Vec::new());
-    let mut made = Vec::new();
     namespaces(&mut arguments);
     for entry in &machine.system {
         match entry {
@@ -97,7 +95,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         }
     }
     for mount in &plan.mounts {
-        lower_mount(mount, lowering, &mut arguments, &mut made);
+        lower_mount(mount, lowering, &mut arguments);
     }
     for path in &machine.guarded {
         if let Some(target) = inside(plan, path) {
@@ -114,7 +112,6 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         arguments: arguments.0,
         command: command(),
         guest: guest(lowering, terminal),
-        made,
         limits: plan.limits.clone(),
         controls,
     })
@@ -143,7 +140,7 @@ fn namespaces(arguments: &mut Arguments) {
     ]);
 }
 
-fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments, made: &mut Vec<Made>) {
+fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments) {
     let Lowering { plan, machine, .. } = lowering;
     let Mount { target, source, access, why: _ } = mount;
     match source {
@@ -180,12 +177,8 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments
         }
         MountSource::Workspace => arguments.bind(&plan.workspace.source, target, *access),
         MountSource::Host(path) => arguments.bind(path, target, *access),
-        MountSource::InstanceDirectory(path) => {
-            made.push(Made::Directory(path.clone()));
-            arguments.bind(path, target, *access);
-        }
-        MountSource::InstanceFile(path) => {
-            made.push(Made::File(path.clone()));
+        // The runner makes them before a launch.
+        MountSource::InstanceDirectory(path) | MountSource::InstanceFile(path) => {
             arguments.bind(path, target, *access);
         }
     }

@@ -1,0 +1,111 @@
+use crate::error::{CliError, chain};
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode, TimeSpan};
+use belljar_runner::report::human_size;
+use belljar_runner::{Surroundings, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
+use serde_json::{Value, json};
+use std::time::SystemTime;
+
+/// Remove what is of no more use, and print each thing
+///
+/// Instances whose project is gone, and what runs left behind when the machine lost power. Folders of runs are kept
+/// unless --runs asks for them. Nothing that is in use is removed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"
+)]
+pub struct Args {
+    /// Only show what would be removed
+    #[arg(long)]
+    dry_run: bool,
+    /// Also remove folders of runs
+    #[arg(long, requires = "older_than")]
+    runs: bool,
+    /// The age from which a run's folder is removed, such as `30d` or `12h`
+    #[arg(long, value_name = "AGE", requires = "runs", value_parser = age)]
+    older_than: Option<TimeSpan>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn age(text: &str) -> Result<TimeSpan, String> {
+    TimeSpan::parse(text).map_err(|error| error.to_string())
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let list = sweep(&SweepRequest {
+        surroundings,
+        mode: if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove },
+        runs_older_than: args.older_than.filter(|_| args.runs),
+        now: SystemTime::now(),
+    });
+    let failed = list.iter().any(|swept| matches!(swept.outcome, SweepOutcome::Failed(_)));
+    let exit = if failed { ExitCode::Failed } else { ExitCode::Passed };
+    let freed = list.iter().filter(|swept| is_removed(&swept.outcome)).map(|swept| swept.bytes).sum::<u64>();
+    if output.json {
+        let items: Vec<Value> = list.iter().map(machine).collect();
+        let data = json!({"dry_run": args.dry_run, "items": items, "bytes": freed});
+        output.envelope(&Envelope::new("gc", exit, data));
+        return Ok(exit);
+    }
+    for swept in &list {
+        let line = person(swept, surroundings);
+        match swept.outcome {
+            SweepOutcome::Removed | SweepOutcome::WouldRemove => output.result(&line),
+            SweepOutcome::Kept(_) | SweepOutcome::Failed(_) => output.say(&line),
+        }
+    }
+    let count = list.iter().filter(|swept| is_removed(&swept.outcome)).count();
+    output.say(&match (count, args.dry_run) {
+        (0, _) => "There is nothing to remove.".to_owned(),
+        (_, false) => format!("{} freed.", human_size(freed)),
+        (_, true) => format!("{} would be freed; nothing was removed.", human_size(freed)),
+    });
+    Ok(exit)
+}
+
+fn is_removed(outcome: &SweepOutcome) -> bool {
+    match outcome {
+        SweepOutcome::Removed | SweepOutcome::WouldRemove => true,
+        SweepOutcome::Kept(_) | SweepOutcome::Failed(_) => false,
+    }
+}
+
+fn person(swept: &Swept, surroundings: &Surroundings) -> String {
+    let Swept { kind, path, bytes, outcome } = swept;
+    let what = match kind {
+        SweptKind::Instance { root: Some(root) } => {
+            format!("the instance of {}", surroundings.shown_from_home(root))
+        }
+        SweptKind::Instance { root: None } => "the instance".to_owned(),
+        SweptKind::Run => "the run".to_owned(),
+        SweptKind::Runtime => "the runtime directory".to_owned(),
+        SweptKind::Leftover => "the leftover".to_owned(),
+    };
+    let at = surroundings.shown_from_home(path);
+    let size = human_size(*bytes);
+    match outcome {
+        SweepOutcome::Removed => format!("removed {what}: {at} ({size})\n"),
+        SweepOutcome::WouldRemove => format!("would remove {what}: {at} ({size})\n"),
+        SweepOutcome::Kept(why) => format!("kept {what}: {at}: {why}\n"),
+        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", chain(error).join(": ")),
+    }
+}
+
+fn machine(swept: &Swept) -> Value {
+    let Swept { kind, path, bytes, outcome } = swept;
+    let (kind, root) = match kind {
+        SweptKind::Instance { root } => ("instance", root.as_ref()),
+        SweptKind::Run => ("run", None),
+        SweptKind::Runtime => ("runtime", None),
+        SweptKind::Leftover => ("leftover", None),
+    };
+    let (outcome, why) = match outcome {
+        SweepOutcome::Removed => ("removed", None),
+        SweepOutcome::WouldRemove => ("would-remove", None),
+        SweepOutcome::Kept(why) => ("kept", Some(why.clone())),
+        SweepOutcome::Failed(error) => ("failed", Some(chain(error).join(": "))),
+    };
+    json!({"kind": kind, "path": path, "root": root, "bytes": bytes, "outcome": outcome, "why": why})
+}

@@ -1,0 +1,91 @@
+//! Points in time for people, in UTC.
+
+use std::fmt;
+
+/// A point in time, to the second, in the calendar of UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UtcTime {
+    year: u64,
+    month: u64,
+    day: u64,
+    second_of_day: u64,
+}
+
+const DAY: u64 = 86_400;
+
+impl UtcTime {
+    /// The time that is `ms` milliseconds after the beginning of 1970.
+    ///
+    /// Years are counted from March, so that the leap day is the last of its year, in eras of 400 years, after which
+    /// the calendar repeats. Day 0 is then 0000-03-01, which is 719,468 days before 1970.
+    #[must_use]
+    pub const fn from_unix_ms(ms: u64) -> Self {
+        let seconds = ms / 1000;
+        let days = seconds / DAY + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = era * 400 + year_of_era + if month <= 2 { 1 } else { 0 };
+        Self { year, month, day, second_of_day: seconds % DAY }
+    }
+
+    /// `YYYYMMDD-HHMMSS`, which sorts by time and is a file name.
+    #[must_use]
+    pub fn compact(&self) -> String {
+        let Self { year, month, day, second_of_day: s } = self;
+        format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", s / 3600, s / 60 % 60, s % 60)
+    }
+}
+
+impl fmt::Display for UtcTime {
+    /// `YYYY-MM-DD HH:MM`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { year, month, day, second_of_day: s } = self;
+        write!(f, "{year:04}-{month:02}-{day:02} {:02}:{:02}", s / 3600, s / 60 % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_dates() {
+        // From `date -u -d @N +%Y%m%d-%H%M%S`.
+        for (seconds, text) in [
+            (0, "19700101-000000"),
+            (951_782_399, "20000228-235959"),
+            (951_782_400, "20000229-000000"),
+            (951_868_800, "20000301-000000"),
+            (1_709_164_800, "20240229-000000"),
+            (1_735_689_599, "20241231-235959"),
+            (4_107_542_399, "21000228-235959"),
+            (4_107_542_400, "21000301-000000"),
+            (13_574_563_200, "24000229-000000"),
+        ] {
+            assert_eq!(UtcTime::from_unix_ms(seconds * 1000 + 999).compact(), text);
+        }
+        assert_eq!(UtcTime::from_unix_ms(1_735_689_599_000).to_string(), "2024-12-31 23:59");
+    }
+
+    #[test]
+    fn every_day_follows_the_one_before() {
+        let mut before = UtcTime::from_unix_ms(0);
+        for day in 1..400 * 366 {
+            let now = UtcTime::from_unix_ms(day * DAY * 1000);
+            let next_day = now.year == before.year && now.month == before.month && now.day == before.day + 1;
+            let next_month = now.day == 1 && now.year == before.year && now.month == before.month + 1;
+            let next_year = (now.day, now.month, now.year) == (1, 1, before.year + 1);
+            assert!(next_day || next_month || next_year, "{before} {now}");
+            before = now;
+        }
+    }
+
+    #[test]
+    fn the_largest_value_is_a_date() {
+        assert!(UtcTime::from_unix_ms(u64::MAX).compact().len() > 15);
+    }
+}

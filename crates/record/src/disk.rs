@@ -1,0 +1,195 @@
+//! Files that are whole or absent, the size of a tree, and its removal.
+
+use belljar_contract::AbsPath;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Entries that are counted at most, so that a listing ends in time whatever an agent left behind.
+const COUNTED_MAX: usize = 200_000;
+
+/// How much space a tree takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Whether everything was counted. Some of it may be closed to us, or it may be too much.
+    pub whole: bool,
+}
+
+/// How much space the tree below `directory` takes. Symbolic links are not followed, other file systems not entered.
+#[must_use]
+pub fn measure(directory: &Path) -> Size {
+    let mut size = Size { bytes: 0, whole: true };
+    let Ok(top) = fs::symlink_metadata(directory) else { return Size { whole: false, ..size } };
+    let mut left = COUNTED_MAX;
+    let mut open = vec![directory.to_path_buf()];
+    while let Some(path) = open.pop() {
+        let Ok(entries) = fs::read_dir(&path) else {
+            size.whole = false;
+            continue;
+        };
+        for entry in entries {
+            let Some(found) = entry.ok().and_then(|entry| Some((entry.path(), entry.metadata().ok()?)))
+            else {
+                size.whole = false;
+                continue;
+            };
+            let (path, metadata) = found;
+            if left == 0 {
+                return Size { whole: false, ..size };
+            }
+            left -= 1;
+            size.bytes = size.bytes.saturating_add(metadata.blocks().saturating_mul(512));
+            if metadata.is_dir() && metadata.dev() == top.dev() {
+                open.push(path);
+            }
+        }
+    }
+    size
+}
+
+/// Removes a tree; symbolic links are removed, not followed.
+///
+/// The tree may be an agent's: directories that are closed by their mode are opened, and those that lie deeper than a
+/// path, the descriptors or the stack of a walk reach are brought up first.
+///
+/// # Errors
+/// When something of it remains.
+pub fn remove_tree(directory: &Path) -> io::Result<()> {
+    flatten(directory)?;
+    fs::remove_dir_all(directory)
+}
+
+/// Bytes of path below the top of a tree beyond which a directory is brought up: at most half as many levels.
+const DEEPEST: usize = 512;
+
+fn flatten(top: &Path) -> io::Result<()> {
+    let length = |path: &Path| path.as_os_str().len();
+    let mut brought = (0_u64..).map(|number| top.join(format!(".deep-{number}")));
+    let mut bring_up = |path: &Path| loop {
+        let Some(to) = brought.next() else { return Err(io::Error::other("too many directories")) };
+        match fs::rename(path, &to) {
+            Ok(()) => return Ok(to),
+            // The tree has names of its own.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let mut open = vec![top.to_path_buf()];
+    while let Some(path) = open.pop() {
+        let mode = fs::symlink_metadata(&path)?.permissions().mode();
+        if mode & 0o700 != 0o700 {
+            fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        }
+        let path = if length(&path) > length(top) + DEEPEST { bring_up(&path)? } else { path };
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a file: whoever reads it, now or after a crash, finds the old content or the new, and only the user can.
+/// There is one writer at a time.
+///
+/// # Errors
+/// When it cannot be written; then the old content stands.
+pub fn write_atomically(path: &AbsPath, content: &[u8]) -> io::Result<()> {
+    let mut name = path.as_path().as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        // The name, too, must survive a power cut.
+        match path.as_path().parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().inspect_err(|_| {
+        // It may never have been made.
+        fs::remove_file(&new).ok();
+    })
+}
+
+/// Makes a directory and those above it, for the user alone.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// A regular file's bytes, one more than `limit` at most; `None` when there is none.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let Some(file) = open_regular(path)? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Opens a regular file: a pipe in its place would keep a reader waiting for ever.
+pub(crate) fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => File::open(path).map(Some),
+        Ok(_) => Err(io::Error::other("it is not a regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_neither_counted_through_nor_removed_through() {
+        let base = tempfile::tempdir().unwrap();
+        let (tree, other) = (base.path().join("tree"), base.path().join("other"));
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("kept"), vec![1; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink(&other, tree.join("a/link")).unwrap();
+        fs::write(tree.join("a/b/file"), vec![1; 8192]).unwrap();
+        let size = measure(&tree);
+        assert!(size.whole && size.bytes >= 8192 && size.bytes < 1 << 20, "{size:?}");
+        fs::set_permissions(tree.join("a"), Permissions::from_mode(0o000)).unwrap();
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists() && other.join("kept").exists());
+    }
+
+    #[test]
+    fn a_tree_too_deep_for_any_path_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let (tree, next) = (base.path().join("tree"), base.path().join("next"));
+        fs::create_dir_all(tree.join(".deep-0/in the way")).unwrap();
+        fs::write(tree.join(".deep-1"), "in the way").unwrap();
+        for long in ["a/".repeat(700), format!("{}/", "n".repeat(255)).repeat(12)].iter().cycle().take(3) {
+            fs::create_dir_all(next.join(long)).unwrap();
+            fs::write(next.join("file"), "").unwrap();
+            fs::rename(&tree, next.join(long).join("tree")).unwrap();
+            fs::rename(&next, &tree).unwrap();
+        }
+        assert!(!measure(&tree).whole, "deeper than a path reaches");
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let base = tempfile::tempdir().unwrap();
+        let path = AbsPath::new(base.path().join("file")).unwrap();
+        write_atomically(&path, b"one").unwrap();
+        write_atomically(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1);
+        assert!(write_atomically(&path.child("below"), b"x").is_err());
+    }
+}

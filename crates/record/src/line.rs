@@ -1,0 +1,84 @@
+//! A line of the log.
+//!
+//! ```text
+//! {"seq":3,"ms":120,"event":{"kind":"notice","text":"…"},"chain":"<64 hexadecimal digits>"}
+//! ```
+//! The chain is the SHA-256 of the previous line's chain and of this line's bytes up to `,"chain"`. The first line's
+//! previous value is the SHA-256 of `run.json`, and `result.json` holds the last. So a changed byte, a missing line
+//! and a line out of order are noticed, and so is a cut tail once the run has ended. It is made against accidents and
+//! careless hands, not against someone who computes the whole chain anew: there is no key.
+//!
+//! The bytes as they stand are digested, so no canonical form of JSON is needed.
+
+use belljar_contract::{Digest, EventRecord, Logged};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The longest line, its end included. Output of the command is not in the log, so lines are short.
+pub const LINE_MAX: usize = 1 << 20;
+/// The longest log.
+pub const LOG_MAX: u64 = 256 << 20;
+
+const BEFORE: &[u8] = b",\"chain\":\"";
+const AFTER: &[u8] = b"\"}";
+const SUFFIX: usize = BEFORE.len() + 64 + AFTER.len();
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    seq: u64,
+    ms: u64,
+    event: Value,
+    #[serde(rename = "chain")]
+    _chain: String,
+}
+
+fn link(previous: &Digest, content: &[u8]) -> Digest {
+    Digest::of(&[previous.hex().as_bytes(), content].concat())
+}
+
+/// A line with its end, and the chain's value after it.
+pub(crate) fn encode(previous: &Digest, seq: u64, offset_ms: u64, event: &Value) -> (String, Digest) {
+    let mut line = format!(r#"{{"seq":{seq},"ms":{offset_ms},"event":{event}"#);
+    let chain = link(previous, line.as_bytes());
+    line.push_str(&format!(",\"chain\":\"{}\"}}\n", chain.hex()));
+    (line, chain)
+}
+
+/// Reads a line without its end; `None` when it is not the one that was written here.
+pub(crate) fn decode(previous: &Digest, seq: u64, line: &[u8]) -> Option<(EventRecord, Digest)> {
+    let (content, suffix) = line.split_at_checked(line.len().checked_sub(SUFFIX)?)?;
+    let chain = link(previous, content);
+    let written = suffix.strip_prefix(BEFORE)?.strip_suffix(AFTER)?;
+    if written != chain.hex().as_bytes() {
+        return None;
+    }
+    let Line { seq: found, ms, event, _chain } = serde_json::from_slice(line).ok()?;
+    (found == seq).then(|| (EventRecord { seq, offset_ms: ms, event: Logged::from_json(event) }, chain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::Event;
+    use serde_json::json;
+
+    #[test]
+    fn a_line_is_bound_to_its_place() {
+        let seed = Digest::of(b"run.json");
+        let event = Event::Notice { text: "\"}\n\u{7}é".to_owned() };
+        let (line, chain) = encode(&seed, 4, 9, &json!(event));
+        let line = line.strip_suffix('\n').unwrap().as_bytes();
+        assert!(!line.contains(&b'\n'));
+        let record = EventRecord { seq: 4, offset_ms: 9, event: Logged::Known(event) };
+        assert_eq!(decode(&seed, 4, line), Some((record, chain)));
+        assert_eq!(decode(&chain, 4, line), None, "another predecessor");
+        assert_eq!(decode(&seed, 5, line), None, "another number");
+        for position in 0..line.len() {
+            let mut changed = line.to_vec();
+            changed[position] ^= 1;
+            assert_eq!(decode(&seed, 4, &changed), None, "byte {position}");
+            assert_eq!(decode(&seed, 4, &line[..position]), None, "cut at {position}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Reading a run back, whatever became of it.
+
+use crate::disk::{open_regular, read_bounded};
+use crate::error::ReadError;
+use crate::line::{self, LINE_MAX, LOG_MAX};
+use belljar_contract::{
+    AbsPath, Completeness, Digest, EVENT_FORMAT, Event, EventRecord, Missing, RUN_FORMAT, Run, RunHead,
+    RunResult,
+};
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read};
+
+/// The longest `run.json`; a plan carries texts of 1 MiB at most, and few of them.
+pub(crate) const HEAD_MAX: u64 = 64 << 20;
+const RESULT_MAX: u64 = 1 << 20;
+
+/// Reads one run's folder.
+#[derive(Debug)]
+pub struct RunReader {
+    directory: AbsPath,
+}
+
+/// What a log holds.
+pub(crate) struct Log {
+    pub events: Vec<EventRecord>,
+    pub chain: Digest,
+    pub end: LogEnd,
+}
+
+/// How a log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogEnd {
+    /// With a whole line, or before the first.
+    Whole,
+    /// In the middle of a line.
+    Cut,
+    /// With a line that was not written here; it and all behind it are not believed.
+    Wrong,
+}
+
+impl RunReader {
+    /// A reader of this folder.
+    #[must_use]
+    pub fn new(directory: AbsPath) -> Self {
+        Self { directory }
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is none of ours or of a later format. A log that is cut short or was changed is no
+    /// error: the run says so.
+    pub fn read(&self) -> Result<Run, ReadError> {
+        let (head, seed) = self.head_and_digest()?;
+        let result = self.result()?;
+        let path = self.directory.child("events.jsonl");
+        let failed = |cause| ReadError::Read { path: path.clone(), cause };
+        let Some(file) = open_regular(path.as_path()).map_err(failed)? else {
+            return Ok(Run {
+                head,
+                events: Vec::new(),
+                completeness: match result {
+                    Some(_) => Completeness::Tampered { line: 1 },
+                    None => Completeness::Incomplete { why: Missing::Log },
+                },
+                result,
+            });
+        };
+        if file.metadata().map_err(failed)?.len() > LOG_MAX {
+            return Err(ReadError::TooLarge { path, limit: LOG_MAX });
+        }
+        let log = read_log(&mut BufReader::new(file.take(LOG_MAX)), seed).map_err(failed)?;
+        let completeness = judge(&log, result.as_ref());
+        Ok(Run { head, events: log.events, result, completeness })
+    }
+
+    /// Reads the beginning only.
+    ///
+    /// # Errors
+    /// As [`RunReader::read`].
+    pub fn head(&self) -> Result<RunHead, ReadError> {
+        self.head_and_digest().map(|(head, _)| head)
+    }
+
+    fn head_and_digest(&self) -> Result<(RunHead, Digest), ReadError> {
+        let path = self.directory.child("run.json");
+        let Some(bytes) = bounded(&path, HEAD_MAX)? else {
+            let cause = io::Error::from(io::ErrorKind::NotFound);
+            return Err(ReadError::Read { path, cause });
+        };
+        let formats = [("format", RUN_FORMAT), ("event_format", EVENT_FORMAT)];
+        let head = versioned(&path, &bytes, &formats)?;
+        Ok((head, Digest::of(&bytes)))
+    }
+
+    /// Reads the end only; `None` when there was none, or not yet.
+    ///
+    /// # Errors
+    /// As [`RunReader::read`].
+    pub fn result(&self) -> Result<Option<RunResult>, ReadError> {
+        let path = self.directory.child("result.json");
+        match bounded(&path, RESULT_MAX)? {
+            Some(bytes) => versioned(&path, &bytes, &[("format", RUN_FORMAT)]).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+fn bounded(path: &AbsPath, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
+    let failed = |cause| ReadError::Read { path: path.clone(), cause };
+    match read_bounded(path.as_path(), limit).map_err(failed)? {
+        Some(bytes) if bytes.len() as u64 > limit => Err(ReadError::TooLarge { path: path.clone(), limit }),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Looks at the formats before anything else: what a later version means by the rest is not known here.
+fn versioned<T: DeserializeOwned>(
+    path: &AbsPath,
+    bytes: &[u8],
+    formats: &[(&str, u32)],
+) -> Result<T, ReadError> {
+    let foreign = |cause| ReadError::Foreign { path: path.clone(), cause };
+    let value: Value = serde_json::from_slice(bytes).map_err(foreign)?;
+    for (name, known) in formats {
+        let Some(found) = value.get(name).and_then(Value::as_u64) else {
+            return Err(foreign(serde_json::Error::custom(format!("it has no `{name}`"))));
+        };
+        if found > u64::from(*known) {
+            return Err(ReadError::Newer { path: path.clone(), found, known: *known });
+        }
+    }
+    serde_json::from_value(value).map_err(foreign)
+}
+
+/// Reads lines until one is not as it was written.
+pub(crate) fn read_log(input: &mut impl BufRead, seed: Digest) -> io::Result<Log> {
+    let mut log = Log { events: Vec::new(), chain: seed, end: LogEnd::Whole };
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        input.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(log);
+        }
+        let Some(content) = line.strip_suffix(b"\n") else {
+            log.end = if line.len() < LINE_MAX { LogEnd::Cut } else { LogEnd::Wrong };
+            return Ok(log);
+        };
+        let Some((record, chain)) = line::decode(&log.chain, log.events.len() as u64, content) else {
+            log.end = LogEnd::Wrong;
+            return Ok(log);
+        };
+        log.events.push(record);
+        log.chain = chain;
+    }
+}
+
+fn judge(log: &Log, result: Option<&RunResult>) -> Completeness {
+    let tampered = Completeness::Tampered { line: log.events.len() as u64 + 1 };
+    let end = match log.events.last().and_then(|last| last.event.known()) {
+        Some(Event::RunEnded { status, duration_ms }) => Some((status, *duration_ms)),
+        _ => None,
+    };
+    match (log.end, result) {
+        (LogEnd::Wrong, _) => tampered,
+        // The result is written last: with it, nothing may be missing.
+        (LogEnd::Whole, Some(result))
+            if end == Some((&result.status, result.duration_ms))
+                && result.events == log.events.len() as u64
+                && result.chain == log.chain =>
+        {
+            Completeness::Complete
+        }
+        (LogEnd::Whole | LogEnd::Cut, Some(_)) => tampered,
+        (LogEnd::Cut, None) => Completeness::Incomplete { why: Missing::EndOfLine },
+        (LogEnd::Whole, None) if end.is_some() => Completeness::Incomplete { why: Missing::Result },
+        (LogEnd::Whole, None) => Completeness::Incomplete { why: Missing::EndOfRun },
+    }
+}
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;

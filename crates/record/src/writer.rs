@@ -1,0 +1,266 @@
+//! Writing a run, a line at a time.
+
+use crate::disk::{make_private, write_atomically};
+use crate::error::WriteError;
+use crate::line::{self, LINE_MAX, LOG_MAX};
+use crate::redact::{Redact, redact_event, redact_value};
+use belljar_contract::{AbsPath, Digest, Event, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus};
+use serde_json::json;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// What is kept of the agent's standard error; what is beyond is dropped.
+pub const STDERR_MAX: u64 = 16 << 20;
+
+/// A run that is going on. The kernel lets its lock go when the process dies, however it dies.
+#[derive(Debug)]
+pub struct RunWriter {
+    directory: AbsPath,
+    log: Log,
+    redact: Hidden,
+    _lock: File,
+}
+
+/// The secrets behind it are nobody's to print.
+struct Hidden(Redact);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Redact")
+    }
+}
+
+#[derive(Debug)]
+struct Log {
+    path: AbsPath,
+    file: File,
+    /// How many bytes are whole lines.
+    length: u64,
+    /// A line may stand half behind them.
+    torn: bool,
+    seq: u64,
+    chain: Digest,
+}
+
+/// A new file that only the user can read.
+pub(crate) fn new_file(path: &AbsPath) -> Result<File, WriteError> {
+    OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|cause| WriteError::Write { path: path.clone(), cause })
+}
+
+/// What `run.json` holds. The head's own words have closed alphabets and stand in the folder's name anyway; what is
+/// free text is redacted.
+pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
+    let mut head = head.clone();
+    head.plan = redact_value(head.plan, redact);
+    for text in head.versions.values_mut() {
+        *text = redact(text);
+    }
+    for value in head.host.values_mut() {
+        *value = redact_value(value.take(), redact);
+    }
+    format!("{:#}\n", json!(head))
+}
+
+impl RunWriter {
+    /// Takes over a folder in which `lock` is held and `run.json` stands.
+    pub(crate) fn begin(
+        directory: AbsPath,
+        head: &RunHead,
+        head_text: &str,
+        redact: Redact,
+        lock: File,
+    ) -> Result<Self, WriteError> {
+        let path = directory.child("events.jsonl");
+        let log = Log {
+            file: new_file(&path)?,
+            path,
+            length: 0,
+            torn: false,
+            seq: 0,
+            chain: Digest::of(head_text.as_bytes()),
+        };
+        let mut writer = Self { directory, log, redact: Hidden(redact), _lock: lock };
+        let RunHead { id, name, agent, backend, purpose, started_at_ms, versions, plan_digest, .. } = head;
+        writer.emit(
+            0,
+            &Event::RunStarted {
+                run: id.clone(),
+                name: name.clone(),
+                agent: agent.clone(),
+                plan: *plan_digest,
+                backend: *backend,
+                purpose: *purpose,
+                belljar: versions.get("belljar").cloned().unwrap_or_default(),
+                started_at_ms: *started_at_ms,
+            },
+        )?;
+        Ok(writer)
+    }
+
+    /// The run's folder.
+    #[must_use]
+    pub fn directory(&self) -> &AbsPath {
+        &self.directory
+    }
+
+    pub(crate) fn moved_to(&mut self, directory: AbsPath) {
+        self.log.path = directory.child("events.jsonl");
+        self.directory = directory;
+    }
+
+    /// Appends an event that happened `offset_ms` after the start. When this returns, the death of this process
+    /// cannot undo it.
+    ///
+    /// # Errors
+    /// When it cannot be written. The log then ends with the event before; a later attempt may succeed.
+    pub fn emit(&mut self, offset_ms: u64, event: &Event) -> Result<(), WriteError> {
+        let value = redact_event(json!(event), &self.redact.0);
+        self.log.append(offset_ms, &value)
+    }
+
+    /// Keeps a text among the artifacts, redacted like everything else.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, name: &str, text: &str) -> Result<(), WriteError> {
+        let path = self.artifacts()?.child(name);
+        let text = (self.redact.0)(text);
+        write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
+    }
+
+    /// The folder for what the agent wrote, made when it is first wanted.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn artifacts(&self) -> Result<AbsPath, WriteError> {
+        let path = self.directory.child("artifacts");
+        match make_private(path.as_path()) {
+            Ok(()) => Ok(path),
+            Err(cause) => Err(WriteError::Make { path, cause }),
+        }
+    }
+
+    /// The place for what the agent writes to standard error. There is one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn agent_stderr(&self) -> Result<AgentStderr, WriteError> {
+        let file = new_file(&self.directory.child("agent.stderr"))?;
+        Ok(AgentStderr { file, redact: Hidden(self.redact.0.clone()), line: Vec::new(), left: STDERR_MAX })
+    }
+
+    /// Ends the run: the last event, then the result. The folder's path is returned, to be shown.
+    ///
+    /// # Errors
+    /// When either cannot be written; the run then reads as incomplete.
+    pub fn finish(
+        mut self,
+        duration_ms: u64,
+        status: RunStatus,
+        metrics: Metrics,
+    ) -> Result<AbsPath, WriteError> {
+        self.emit(duration_ms, &Event::RunEnded { status: status.clone(), duration_ms })?;
+        let failed = |path: &AbsPath, cause| WriteError::Write { path: path.clone(), cause };
+        self.log.file.sync_all().map_err(|cause| failed(&self.log.path, cause))?;
+        let Log { seq: events, chain, .. } = self.log;
+        let result = RunResult { format: RUN_FORMAT, status, duration_ms, metrics, events, chain };
+        let mut value = json!(result);
+        // The one free text in it is why a command was not started.
+        value["status"] = redact_value(value["status"].take(), &self.redact.0);
+        let path = self.directory.child("result.json");
+        write_atomically(&path, format!("{value:#}\n").as_bytes()).map_err(|cause| failed(&path, cause))?;
+        Ok(self.directory)
+    }
+}
+
+impl Log {
+    fn append(&mut self, offset_ms: u64, event: &serde_json::Value) -> Result<(), WriteError> {
+        let (line, chain) = line::encode(&self.chain, self.seq, offset_ms, event);
+        let bytes = line.len();
+        if bytes > LINE_MAX {
+            return Err(WriteError::TooLong { path: self.path.clone(), bytes, limit: LINE_MAX });
+        }
+        if self.length + bytes as u64 > LOG_MAX {
+            return Err(WriteError::TooLarge { path: self.path.clone(), limit: LOG_MAX });
+        }
+        // In one write, so that a reader finds whole lines, and without a buffer that would die with the process.
+        let written = self.mend().and_then(|()| self.file.write_all(line.as_bytes()));
+        if let Err(cause) = written {
+            self.torn = true;
+            // Tried again before the next line if it fails now.
+            self.mend().ok();
+            return Err(WriteError::Write { path: self.path.clone(), cause });
+        }
+        self.length += bytes as u64;
+        self.seq += 1;
+        self.chain = chain;
+        Ok(())
+    }
+
+    /// Takes away what a failed write left.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.length)?;
+            self.torn = false;
+        }
+        Ok(())
+    }
+}
+
+/// A line longer than this is written in parts.
+const STDERR_LINE: usize = 64 << 10;
+
+/// Takes what the agent writes to standard error, redacts it line by line, and keeps [`STDERR_MAX`] bytes of it.
+///
+/// A secret across the end of a line, or of a part of a very long one, is not found.
+#[derive(Debug)]
+pub struct AgentStderr {
+    file: File,
+    redact: Hidden,
+    line: Vec<u8>,
+    left: u64,
+}
+
+impl AgentStderr {
+    fn put(&mut self) -> io::Result<()> {
+        if self.line.is_empty() || self.left == 0 {
+            self.line.clear();
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&self.line);
+        let redacted = (self.redact.0)(&text);
+        let mut bytes = if redacted == text { self.line.as_slice() } else { redacted.as_bytes() };
+        let cut = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+        bytes = &bytes[..cut];
+        self.file.write_all(bytes)?;
+        self.left -= cut as u64;
+        if self.left == 0 {
+            self.file.write_all(b"\n[belljar: the rest was not kept]\n")?;
+        }
+        self.line.clear();
+        Ok(())
+    }
+}
+
+impl Write for AgentStderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        let taken = end.min(STDERR_LINE - self.line.len());
+        self.line.extend_from_slice(&bytes[..taken]);
+        if self.line.ends_with(b"\n") || self.line.len() == STDERR_LINE {
+            self.put()?;
+        }
+        Ok(taken)
+    }
+
+    /// Writes an unfinished line as well: for the end of the stream.
+    fn flush(&mut self) -> io::Result<()> {
+        self.put()
+    }
+}

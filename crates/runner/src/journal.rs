@@ -1,0 +1,130 @@
+//! What a run leaves behind: its name while it runs, and its folder for good.
+
+use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
+use crate::planning::{Planned, Surroundings};
+use crate::runtime::{RuntimeDirectory, RuntimeError};
+use belljar_contract::{
+    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, RUN_FORMAT, RunHead, RunStatus,
+};
+use belljar_record::{Redact, RunStore, RunWriter, WriteError};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Why a run cannot be recorded; it is not started then.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// There is no place for what belongs to a run while it runs.
+    #[error("there is no place for the run")]
+    Runtime(#[from] RuntimeError),
+    /// There is no name for it.
+    #[error("there is no name for the run")]
+    Name(#[from] NameClaimError),
+    /// Its folder cannot be made.
+    #[error("the run cannot be recorded")]
+    Write(#[from] WriteError),
+}
+
+/// A run that is being recorded. Trouble while it runs does not change how the run ends; it is told at the end.
+pub(crate) struct Journal {
+    writer: RunWriter,
+    began: Instant,
+    name: ClaimedName,
+    trouble: Option<WriteError>,
+}
+
+impl Journal {
+    /// Claims a name and makes the folder.
+    pub fn open(
+        planned: &Planned,
+        surroundings: &Surroundings,
+        redact: Redact,
+    ) -> Result<Self, JournalError> {
+        let plan = &planned.compiled.plan;
+        let runtime = RuntimeDirectory::open(&surroundings.runtime)?;
+        let name = RunNames::new(&runtime).claim(NameWish::Numbered(&plan.agent), std::process::id())?;
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let versions = BTreeMap::from([("belljar".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+        let host = BTreeMap::from([
+            ("project".to_owned(), json!(plan.workspace.source)),
+            ("agent_program".to_owned(), json!(planned.program_found)),
+        ]);
+        let head = RunHead {
+            format: RUN_FORMAT,
+            event_format: EVENT_FORMAT,
+            id: fresh_run_id(),
+            name: name.name().clone(),
+            agent: plan.agent.clone(),
+            instance: plan.instance.key.clone(),
+            backend: plan.backend,
+            purpose: plan.purpose,
+            started_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            versions,
+            host,
+            plan_digest: plan.digest(),
+            plan: json!(plan),
+        };
+        let writer = RunStore::new(&surroundings.state).create(&head, redact)?;
+        Ok(Self { writer, began: Instant::now(), name, trouble: None })
+    }
+
+    /// The run's name.
+    pub fn name(&self) -> &str {
+        self.name.name().as_str()
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Records what happened.
+    pub fn emit(&mut self, event: &Event) {
+        let written = self.writer.emit(self.elapsed_ms(), event);
+        self.trouble = self.trouble.take().or(written.err());
+    }
+
+    /// Keeps a text in the run's folder.
+    pub fn keep(&mut self, name: &str, text: &str) {
+        let written = self.writer.keep(name, text);
+        self.trouble = self.trouble.take().or(written.err());
+    }
+
+    /// Records how it ended; gives the folder, and what could not be recorded.
+    pub fn finish(self, status: RunStatus) -> (AbsPath, Option<WriteError>) {
+        let duration = self.elapsed_ms();
+        let Self { writer, trouble, .. } = self;
+        let directory = writer.directory().clone();
+        let ended = writer.finish(duration, status, Metrics::default());
+        (directory, trouble.or(ended.err()))
+    }
+}
+
+/// The limits that were put in force.
+pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
+    let belljar_contract::Limits { memory, pids, cpu, time, cost_usd } = &launch.limits;
+    let mechanism = |need| {
+        let control = launch.controls.iter().find(|control| control.need == need);
+        control.map(|control| control.mechanism.clone()).unwrap_or_default()
+    };
+    use belljar_contract::Need;
+    let rows = [
+        (LimitKind::Memory, Need::Memory, memory.map(|v| v.to_string())),
+        (LimitKind::Pids, Need::Pids, pids.map(|v| v.to_string())),
+        (LimitKind::Cpu, Need::Cpu, cpu.map(|v| v.to_string())),
+        (LimitKind::Time, Need::Time, time.map(|v| v.to_string())),
+        (LimitKind::Cost, Need::Cost, cost_usd.map(|v| v.to_string())),
+    ];
+    rows.into_iter()
+        .filter_map(|(limit, need, value)| {
+            Some(Event::LimitSet { limit, value: value?, mechanism: mechanism(need) })
+        })
+        .collect()
+}
+
+/// How a run ended, for its folder.
+pub(crate) fn status(end: GuestEnd) -> RunStatus {
+    match end {
+        GuestEnd::Code(code) => RunStatus::Exited { code },
+        GuestEnd::Signal(signal) => RunStatus::Killed { signal },
+    }
+}

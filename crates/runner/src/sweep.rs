@@ -1,0 +1,213 @@
+//! The sweep: what nobody needs any more is found, and removed when asked.
+//!
+//! Nothing that is in use is ever removed, whatever its age: a lock that the kernel keeps says so, not a file that
+//! somebody may have forgotten.
+
+use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
+use crate::planning::Surroundings;
+use crate::runtime::{RuntimeDirectory, RuntimeError};
+use belljar_contract::{AbsPath, TimeSpan};
+use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
+use std::time::SystemTime;
+
+/// Whether anything is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepMode {
+    /// Only looked for.
+    DryRun,
+    /// Removed.
+    Remove,
+}
+
+/// What to sweep.
+#[derive(Debug)]
+pub struct SweepRequest<'a> {
+    /// Whose.
+    pub surroundings: &'a Surroundings,
+    /// Whether to remove.
+    pub mode: SweepMode,
+    /// Folders of runs that were last written to before this long. Without it, no run is touched.
+    pub runs_older_than: Option<TimeSpan>,
+    /// The time.
+    pub now: SystemTime,
+}
+
+/// Something that was looked at because it seemed to be of no more use.
+#[derive(Debug)]
+pub struct Swept {
+    /// What it is.
+    pub kind: SweptKind,
+    /// Where it is, or was.
+    pub path: AbsPath,
+    /// Bytes it takes, or took.
+    pub bytes: u64,
+    /// What became of it.
+    pub outcome: SweepOutcome,
+}
+
+/// What a sweep finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SweptKind {
+    /// The state of a project whose root is gone.
+    Instance {
+        /// The root, when it is known.
+        root: Option<AbsPath>,
+    },
+    /// The folder of a run.
+    Run,
+    /// The runtime directory of a run that is gone.
+    Runtime,
+    /// Something that was half made or half removed.
+    Leftover,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub enum SweepOutcome {
+    /// It is gone.
+    Removed,
+    /// It would be, without `--dry-run`.
+    WouldRemove,
+    /// It stays, for this reason.
+    Kept(String),
+    /// It should have gone.
+    Failed(SweepError),
+}
+
+/// Why something remains, or was not looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// Instances.
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    /// A run.
+    #[error(transparent)]
+    Run(#[from] RemoveError),
+    /// The listing of runs.
+    #[error(transparent)]
+    Runs(#[from] ReadError),
+    /// The runtime directory.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// A tree.
+    #[error("cannot remove `{path}`")]
+    Tree {
+        /// Its top.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// Sweeps. What could not be removed, and a place that could not be looked at, is in the list with its reason: what was
+/// removed before is told in any case.
+#[must_use]
+pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
+    let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
+    let places: [(Place, &AbsPath, SweptKind); 3] = [
+        (instances, data, SweptKind::Instance { root: None }),
+        (runtime, runtime_path, SweptKind::Runtime),
+        (runs, state, SweptKind::Run),
+    ];
+    let mut out = Vec::new();
+    for (place, path, kind) in places {
+        if let Err(error) = place(request, &mut out) {
+            let outcome = SweepOutcome::Failed(error);
+            out.push(Swept { kind, path: path.clone(), bytes: 0, outcome });
+        }
+    }
+    out
+}
+
+type Place = fn(&SweepRequest<'_>, &mut Vec<Swept>) -> Result<(), SweepError>;
+
+impl SweepRequest<'_> {
+    fn act(&self, remove: impl FnOnce() -> Result<SweepOutcome, SweepError>) -> SweepOutcome {
+        match self.mode {
+            SweepMode::DryRun => SweepOutcome::WouldRemove,
+            SweepMode::Remove => remove().unwrap_or_else(SweepOutcome::Failed),
+        }
+    }
+
+    fn leftover(&self, path: AbsPath, remove: impl FnOnce() -> Result<(), SweepError>) -> Swept {
+        let bytes = measure(path.as_path()).bytes;
+        let outcome = self.act(|| remove().map(|()| SweepOutcome::Removed));
+        Swept { kind: SweptKind::Leftover, bytes, outcome, path }
+    }
+}
+
+fn tree(path: &AbsPath) -> Result<(), SweepError> {
+    remove_tree(path.as_path()).map_err(|cause| SweepError::Tree { path: path.clone(), cause })
+}
+
+fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let instances = Instances::new(&request.surroundings.data);
+    for entry in instances.list()? {
+        let outcome = match &entry.project {
+            ProjectState::Present => continue,
+            ProjectState::Unknown(why) => SweepOutcome::Kept(why.clone()),
+            ProjectState::Gone if entry.in_use => SweepOutcome::Kept(IN_USE.to_owned()),
+            ProjectState::Gone => request.act(|| {
+                let removed = instances.remove(&entry)?;
+                Ok(if removed { SweepOutcome::Removed } else { SweepOutcome::Kept(IN_USE.to_owned()) })
+            }),
+        };
+        let InstanceEntry { root, directory, size, .. } = entry;
+        out.push(Swept { kind: SweptKind::Instance { root }, path: directory, bytes: size.bytes, outcome });
+    }
+    for path in instances.leftovers(request.now)? {
+        out.push(request.leftover(path.clone(), || tree(&path)));
+    }
+    Ok(())
+}
+
+const IN_USE: &str = "a run uses it";
+
+fn runtime(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let Some(runtime) = RuntimeDirectory::existing(&request.surroundings.runtime)? else { return Ok(()) };
+    for orphan in runtime.orphans()? {
+        let path = orphan.path().clone();
+        let bytes = measure(path.as_path()).bytes;
+        let outcome = request.act(|| {
+            let removed = orphan.remove();
+            removed.map_err(|cause| SweepError::Tree { path: path.clone(), cause })?;
+            Ok(SweepOutcome::Removed)
+        });
+        out.push(Swept { kind: SweptKind::Runtime, path, bytes, outcome });
+    }
+    Ok(())
+}
+
+fn runs(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let Some(age) = request.runs_older_than else { return Ok(()) };
+    let store = RunStore::new(&request.surroundings.state);
+    // Long before 1970 nothing is old enough.
+    let limit = request.now.checked_sub(age.duration()).unwrap_or(SystemTime::UNIX_EPOCH);
+    for entry in store.list()? {
+        let RunEntry { directory, head, state, last_change, size } = entry;
+        if last_change.is_some_and(|changed| changed >= limit) {
+            continue;
+        }
+        let outcome = match (state, head) {
+            (RunState::Running, _) => SweepOutcome::Kept("it is going on".to_owned()),
+            // A later belljar may keep something there that this one does not know.
+            (RunState::Unreadable(why), _) | (_, Err(why)) => SweepOutcome::Kept(why.to_string()),
+            (RunState::Ended(_) | RunState::CutShort, Ok(_)) if last_change.is_none() => {
+                SweepOutcome::Kept("its age cannot be told".to_owned())
+            }
+            (RunState::Ended(_) | RunState::CutShort, Ok(_)) => {
+                request.act(|| match store.remove(&directory) {
+                    Ok(()) => Ok(SweepOutcome::Removed),
+                    Err(RemoveError::Running { .. }) => Ok(SweepOutcome::Kept("it is going on".to_owned())),
+                    Err(error) => Err(error.into()),
+                })
+            }
+        };
+        out.push(Swept { kind: SweptKind::Run, path: directory, bytes: size.bytes, outcome });
+    }
+    for path in store.leftovers(request.now)? {
+        out.push(request.leftover(path.clone(), || Ok(store.remove(&path)?)));
+    }
+    Ok(())
+}

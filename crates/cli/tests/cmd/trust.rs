@@ -76,7 +76,7 @@ fn without_a_terminal_nothing_is_agreed_to() {
     let found = stage.run(&["trust"]);
     assert_eq!(found.status.code(), Some(2));
     assert!(found.stderr.ends_with("error: there is no terminal to ask at\n  hint: agree with --yes\n"));
-    assert_eq!(agreements(&stage), [PathBuf::new(); 0]);
+    assert!(agreements(&stage).is_empty());
     let both = stage.run(&["trust", "--yes", "--revoke"]);
     assert_eq!(both.status.code(), Some(2), "yes and no at once is neither");
 }

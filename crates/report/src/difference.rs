@@ -59,28 +59,52 @@ fn flatten(prefix: String, value: &Value, out: &mut BTreeMap<String, String>) {
 /// One line a change; long texts are cut, lines are folded.
 #[must_use]
 pub fn render_changes(changes: &[Change], style: Style) -> String {
-    let short = |text: &String| {
-        let one: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if one.chars().count() > 100 { one.chars().take(99).collect::<String>() + "…" } else { one }
-    };
     let mut out = String::new();
     for Change { key, before, after } in changes {
         out.push_str(&style.bold(key));
         out.push('\n');
         if let Some(before) = before {
-            out.push_str(&format!("  - {}\n", short(before)));
+            out.push_str(&format!("  - {}\n", excerpt(before, after.as_deref())));
         }
         if let Some(after) = after {
-            out.push_str(&format!("  + {}\n", short(after)));
+            out.push_str(&format!("  + {}\n", excerpt(after, before.as_deref())));
         }
     }
     out
+}
+
+/// One line of `text`: the whole of a short one, else the part from which it differs from `other`.
+fn excerpt(text: &str, other: Option<&str>) -> String {
+    const SHOWN: usize = 100;
+    /// Enough of what is the same to tell where it is.
+    const BEFORE: usize = 24;
+    let line: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() <= SHOWN {
+        return line.into_iter().collect();
+    }
+    let other = other.unwrap_or_default();
+    let same = text.chars().zip(other.chars()).take_while(|(left, right)| left == right).count();
+    let start = same.saturating_sub(BEFORE);
+    let part: String = line.iter().skip(start).take(SHOWN).collect();
+    let (head, tail) = (if start > 0 { "…" } else { "" }, if start + SHOWN < line.len() { "…" } else { "" });
+    format!("{head}{part}{tail}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_change_deep_in_a_long_text_is_shown() {
+        let text = |word: &str| format!("{}{word} and the rest\n{}", "same ".repeat(60), "end ".repeat(60));
+        let (before, after) = (json!({"text": text("first")}), json!({"text": text("second")}));
+        let shown = render_changes(&changes(&before, &after), Style::Plain);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[1].starts_with("  - …") && lines[1].contains("first and the rest end"), "{shown}");
+        assert!(lines[2].starts_with("  + …") && lines[2].contains("second and the rest end"), "{shown}");
+        assert!(lines.iter().all(|line| line.chars().count() < 110), "{shown}");
+    }
 
     #[test]
     fn an_insertion_is_one_change() {

@@ -174,19 +174,34 @@ fn survivors(text: &str) -> Vec<String> {
     out
 }
 
+/// Ended with the test, also with one that fails.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// Starts a command that says when it runs, then sends belljar a signal and waits for everything to be gone.
-fn ended_by(signal: &str, number: &str) -> Option<i32> {
+fn ended_by(signal: &str) -> Option<i32> {
     let stage = Stage::new();
+    // A number that no other process on this machine sleeps for.
+    let number = &format!("97{}{}", std::process::id(), signal.len());
     let script = format!(
         "trap '' TERM HUP; sleep {number} & (setsid sleep {number} &); echo begun; sleep {number}; sleep {number}"
     );
-    let mut child = stage
-        .command(&["exec", "--", "sh", "-c", &script])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = Ended(
+        stage
+            .command(&["exec", "--", "sh", "-c", &script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let child = &mut child.0;
     let mut begun = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
     assert_eq!(&begun, b"begun\n");
@@ -209,14 +224,14 @@ fn ended_by(signal: &str, number: &str) -> Option<i32> {
 #[test]
 fn sigterm_and_sighup_end_everything() {
     require!(Bwrap);
-    assert_eq!(ended_by("TERM", "97531"), Some(143));
-    assert_eq!(ended_by("HUP", "97532"), Some(129));
+    assert_eq!(ended_by("TERM"), Some(143));
+    assert_eq!(ended_by("HUP"), Some(129));
 }
 
 #[test]
 fn sigkill_of_belljar_ends_everything() {
     require!(Bwrap);
-    assert_eq!(ended_by("KILL", "97533"), None);
+    assert_eq!(ended_by("KILL"), None);
 }
 
 #[test]

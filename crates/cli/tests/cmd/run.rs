@@ -126,3 +126,229 @@ fn the_terminal_interface_starts_without_a_question_works_and_leaves() {
     let end = screen.wait_for("status-0");
     assert!(screen.wait_for("icanon").contains(" icanon"), "the terminal is as it was: {end}");
 }
+
+/// The folder of the only run there is.
+fn run_folder(stage: &Stage) -> std::path::PathBuf {
+    let runs = stage.path("home/.local/state/belljar/runs");
+    let mut folders: Vec<_> = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    folders.remove(0)
+}
+
+fn headless(stage: &Stage, path: &str) -> String {
+    let mut command = stage.command(&["run", "--yes", "--script", "script.json", "--", "-p", "write it"]);
+    let found = stage.finish(command.env("PATH", path).env("CANARY_VARIABLE", "canary-variable"));
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "All done.\n"), "{}", found.stderr);
+    let folder = run_folder(stage);
+    let shown = folder.strip_prefix(stage.path("home")).unwrap().display().to_string();
+    assert!(found.stderr.contains(&format!("recorded in ~/{shown}")), "{}", found.stderr);
+    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    assert!(requests.lines().count() >= 2, "{requests}");
+    requests
+}
+
+/// Everything below a folder: names, contents, modes and times.
+fn everything(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>, u32, i64)> {
+    use std::os::unix::fs::MetadataExt;
+    let mut out = Vec::new();
+    let mut waiting = vec![folder.to_path_buf()];
+    while let Some(path) = waiting.pop() {
+        let found = fs::symlink_metadata(&path).unwrap();
+        if found.is_dir() {
+            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        let content = if found.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        out.push((path, content, found.mode(), found.mtime_nsec() + found.mtime() * 1_000_000_000));
+    }
+    out.sort();
+    out
+}
+
+/// A user with a full configuration of the agent: every place from which something could leak has its canary.
+fn plant(stage: &Stage) {
+    stage.write("CLAUDE.md", "canary-above\n");
+    stage.write(".mcp.json", r#"{"mcpServers": {"canary-above-server": {"command": "true"}}}"#);
+    stage.write(
+        ".claude/skills/canary-above-skill/SKILL.md",
+        "---\nname: canary-above-skill\ndescription: d\n---\n",
+    );
+    stage.write("home/CLAUDE.md", "canary-home-md\n");
+    stage.write("home/.claude/CLAUDE.md", "canary-user-md\n");
+    let hook = stage.path("hook-ran").display().to_string();
+    let hooks = format!(
+        r#"{{"hooks": {{"SessionStart": [{{"hooks": [{{"type": "command", "command": "echo canary-hook; touch {hook}"}}]}}]}}, "env": {{"CANARY": "canary-setting"}}}}"#
+    );
+    stage.write("home/.claude/settings.json", hooks);
+    stage.skill("home/.claude/skills", "canary-user-skill");
+    stage.write(
+        "home/.claude/agents/canary-agent.md",
+        "---\nname: canary-agent\ndescription: canary-agent\n---\nx\n",
+    );
+    stage.write(
+        "home/.claude.json",
+        r#"{"mcpServers": {"canaryserver": {"command": "true"}}, "oauthAccount": {"token": "canary-token"}}"#,
+    );
+    stage.write("home/.claude/.credentials.json", r#"{"token": "canary-credential"}"#);
+    let slug: String = stage
+        .path("project")
+        .display()
+        .to_string()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    stage.write(&format!("home/.claude/projects/{slug}/memory/MEMORY.md"), "canary-memory\n");
+    stage.write("home/.claude/history.jsonl", "{\"display\": \"canary-history\"}\n");
+}
+
+#[test]
+fn nothing_of_the_user_reaches_the_model() {
+    require!(Agent, Bwrap);
+    for home in ["clean", "project"] {
+        let (stage, path) = with_agent();
+        stage.write(
+            "project/belljar.toml",
+            format!("[agents.a]\nhome = \"{home}\"\npermissions.skip_prompts = true\n"),
+        );
+        stage.write("project/CLAUDE.md", "project-words\n");
+        plant(&stage);
+        let before =
+            (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
+        let requests = headless(&stage, &path);
+        assert!(requests.contains("project-words"), "the project's own words do reach it");
+        assert!(
+            !requests.to_lowercase().contains("canary"),
+            "home = {home}: {}",
+            around(&requests, "canary")
+        );
+        assert!(!stage.path("hook-ran").exists());
+        let after =
+            (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
+        assert!(before == after, "home = {home}: the user's own files are as they were");
+    }
+}
+
+fn around(text: &str, part: &str) -> String {
+    let at = text.to_lowercase().find(part).unwrap_or(0);
+    text.chars().skip(at.saturating_sub(200)).take(400).collect()
+}
+
+#[test]
+fn a_shared_home_shows_the_users_configuration_and_changes_none_of_it() {
+    require!(Agent, Bwrap);
+    let (stage, path) = with_agent();
+    stage.write("project/belljar.toml", "[agents.a]\nhome = \"shared\"\npermissions.skip_prompts = true\n");
+    plant(&stage);
+    let before =
+        (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
+    let requests = headless(&stage, &path);
+    for shown in ["canary-user-md", "canary-user-skill", "canary-agent", "canary-hook"] {
+        assert!(requests.contains(shown), "{shown} is visible");
+    }
+    for hidden in [
+        "canary-above",
+        "canary-token",
+        "canary-credential",
+        "canary-memory",
+        "canary-history",
+        "canary-variable",
+    ] {
+        assert!(!requests.contains(hidden), "{hidden}: {}", around(&requests, hidden));
+    }
+    assert!(!stage.path("hook-ran").exists(), "the hook ran inside");
+    let after = (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
+    assert!(before == after, "the user's own files are as they were");
+}
+
+#[test]
+fn the_agent_gets_what_it_declares_and_nothing_is_left_over() {
+    require!(Agent, Bwrap);
+    let (stage, path) = with_agent();
+    let manifest = r#"[library.skills.declared-skill]
+source = "skills/declared-skill"
+[library.mcp.declared]
+command = "python3"
+args = ["server.py"]
+env = { TOKEN = "tok $(x) en" }
+[library.plugins.plug]
+source = "plug"
+[agents.a]
+role = "role.md"
+prompt = "first message, from a file"
+skills = ["declared-skill"]
+mcp = ["declared"]
+plugins = ["plug"]
+tools = { deny = ["WebSearch"] }
+permissions.skip_prompts = true
+"#;
+    stage.write("project/belljar.toml", manifest);
+    stage.write("project/role.md", "words-of-the-role\n");
+    stage.skill("project/skills", "declared-skill");
+    stage.write(
+        "project/.mcp.json",
+        r#"{"mcpServers": {"undeclared": {"command": "python3", "args": ["server.py"]}}}"#,
+    );
+    stage.write(
+        "project/plug/.claude-plugin/plugin.json",
+        r#"{"name": "plug", "version": "1.0.0", "description": "d"}"#,
+    );
+    stage.skill("project/plug/skills", "plugged-skill");
+    let bundled =
+        r#"{"mcpServers": {"bundled": {"command": "python3", "args": ["${CLAUDE_PLUGIN_ROOT}/server.py"]}}}"#;
+    stage.write("project/plug/.mcp.json", bundled);
+    stage.write("project/server.py", SERVER);
+    stage.write("project/plug/server.py", SERVER);
+    let requests = headless(&stage, &path);
+    for shown in [
+        "words-of-the-role",
+        "declared-skill: Does declared-skill",
+        "plugged-skill",
+        "mcp__declared__tool",
+        "mcp__plugin_plug_bundled__tool",
+        "TOKEN=[redacted:BELLJAR_MCP_1_TOKEN].",
+        "You are in a sandbox",
+    ] {
+        assert!(requests.contains(shown), "{shown} is missing: {}", around(&requests, "mcp__"));
+    }
+    for hidden in ["mcp__undeclared", "\"WebSearch\""] {
+        assert!(!requests.contains(hidden), "{hidden}: {}", around(&requests, &hidden.to_lowercase()));
+    }
+    let folder = run_folder(&stage);
+    for file in ["run.json", "events.jsonl", "result.json"] {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        assert!(!text.contains("tok $(x) en"), "{file} holds no value");
+    }
+}
+
+/// A server of the Model Context Protocol with one tool that tells its environment.
+const SERVER: &str = r#"import sys, json, os
+for line in sys.stdin:
+    m = json.loads(line)
+    if m.get("method") == "initialize":
+        r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    elif m.get("method") == "tools/list":
+        r = {"tools": [{"name": "tool", "description": "TOKEN=" + os.environ.get("TOKEN", "none") + ".", "inputSchema": {"type": "object"}}]}
+    elif "id" in m:
+        r = {}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
+"#;
+
+#[test]
+fn the_manifests_prompt_is_delivered_by_file_and_two_runs_have_two_names() {
+    require!(Agent, Bwrap);
+    let (stage, path) = with_agent();
+    stage.write(
+        "project/belljar.toml",
+        "[agents.a]\nprompt = \"words of $(the) \\\"prompt\\\"\"\npermissions.skip_prompts = true\n",
+    );
+    // Without further arguments and without a terminal, the agent prints and ends.
+    let mut command = stage.command(&["run", "--yes", "--script", "script.json"]);
+    let found = stage.finish(command.env("PATH", &path));
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    let folder = run_folder(&stage);
+    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    assert!(requests.contains("words of $(the) "), "{}", around(&requests, "carry out"));
+    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(name.contains("-a-"), "{name}");
+}

@@ -220,3 +220,16 @@ fn an_unset_variable_warns_in_a_check_and_stops_a_plan() {
     let set = stage.finish(stage.command(&["plan"]).env("BELLJAR_TEST_UNSET", ""));
     assert_eq!(set.status.code(), Some(0), "set to nothing is set");
 }
+
+#[test]
+fn a_home_is_not_a_project() {
+    let stage = Stage::new();
+    for directory in [stage.path("home"), stage.path("")] {
+        let found = stage.finish(stage.command(&["plan"]).current_dir(&directory));
+        assert_eq!(found.status.code(), Some(2), "{}", found.stdout);
+        assert!(found.stderr.contains("which holds your whole home"), "{}", found.stderr);
+    }
+    stage.write("home/project/x", "");
+    let found = stage.finish(stage.command(&["plan"]).current_dir(stage.path("home/project")));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}

@@ -74,6 +74,11 @@ pub(super) fn compile(
     let instance = instance(compiler, &mut reasons);
     let inside = inside(compiler, home, backend, &instance);
     let workspace = project(compiler, mode);
+    if facts.user.home.is_within(&workspace.source) {
+        let message = format!("the project would be `{}`, which holds your whole home", workspace.source);
+        compiler.report("whole-home", message, &agent.place, "this agent").help =
+            Some("go into the project's own folder; `-C DIR` does that too".to_owned());
+    }
     let role = compiler.role(role.as_ref(), &mut reasons);
     let egress = access::egress(egress.as_ref(), &mut reasons);
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);

@@ -2,6 +2,7 @@
 
 mod layers;
 mod schema;
+mod source;
 mod value;
 
 pub(crate) use layers::Layered;
@@ -10,7 +11,8 @@ pub(crate) use schema::{
     AgentSpec, CredentialSpec, EgressSpec, FileSpec, LibrarySpec, LimitsSpec, McpSpec, MountSpec,
     PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,
 };
-pub(crate) use value::{CredentialText, EnvText, PathText, Word};
+pub(crate) use source::{CredentialText, EnvText};
+pub(crate) use value::{PathText, Word};
 
 use crate::decode::Shape;
 

@@ -1,8 +1,7 @@
 //! The keys of a manifest. One definition per table: decoding, hints and the JSON Schema come from it.
 
-use super::value::{
-    Argument, CredentialText, EnvText, HeaderName, KnownHostKey, Line, PathText, Program, SshWord, Text, Word,
-};
+use super::source::{CredentialText, EnvText};
+use super::value::{Argument, HeaderName, KnownHostKey, Line, PathText, Program, SshWord, Text, Word};
 use crate::decode::{At, Named, table};
 use belljar_contract::{
     AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, HostName, HostPattern,

@@ -1,0 +1,147 @@
+//! A plan, lowered to bubblewrap's arguments: read by a person, kept by this test.
+
+use belljar_contract::{
+    AbsPath, Access, AgentName, BackendKind, Egress, EgressRule, EnvEntry, EnvGiver, EnvName, EnvSource,
+    Errand, FileContent, HomeMode, HostPattern, Instance, InstanceKey, LaunchArgument, Limits, Mount,
+    MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect, Workspace,
+    WorkspaceMode,
+};
+use belljar_sandbox::{Lowering, Machine, SystemEntry, lower};
+
+fn abs(path: &str) -> AbsPath {
+    AbsPath::new(path).unwrap()
+}
+
+fn mount(target: &str, source: MountSource, access: Access) -> Mount {
+    Mount { target: abs(target), source, access, why: String::new() }
+}
+
+fn plan() -> Plan {
+    use Access::{ReadOnly, ReadWrite};
+    let root = abs("/srv/pro ject");
+    let env =
+        |name: &str, source| EnvEntry { name: EnvName::new(name).unwrap(), source, giver: EnvGiver::Agent };
+    Plan {
+        format: PLAN_FORMAT,
+        agent: AgentName::new("a").unwrap(),
+        harness: "claude-code".into(),
+        purpose: Purpose::Session,
+        backend: BackendKind::Bwrap,
+        model: None,
+        effort: None,
+        instance: Instance { key: InstanceKey::of(&root), root: root.clone(), directory: abs("/state/i") },
+        home: HomeMode::Project,
+        home_directory: abs("/home/agent"),
+        workspace: Workspace {
+            mode: WorkspaceMode::Direct,
+            source: root.clone(),
+            target: root.clone(),
+            directory: root.child("sub"),
+        },
+        mounts: vec![
+            mount("/usr", MountSource::System, ReadOnly),
+            mount("/etc", MountSource::SyntheticEtc, ReadOnly),
+            mount("/proc", MountSource::Proc, ReadWrite),
+            mount("/dev", MountSource::Devices, ReadWrite),
+            mount("/tmp", MountSource::Temporary, ReadWrite),
+            mount("/home/agent", MountSource::Temporary, ReadWrite),
+            mount("/srv/pro ject", MountSource::Workspace, ReadWrite),
+            mount(
+                "/home/agent/.claude/projects",
+                MountSource::InstanceDirectory(abs("/state/i/projects")),
+                ReadWrite,
+            ),
+            mount("/opt/belljar/bin/claude", MountSource::AgentProgram, ReadOnly),
+            mount("/data", MountSource::Host(abs("/big/data")), ReadOnly),
+        ],
+        files: vec![PlannedFile {
+            target: abs("/opt/belljar/agent/.mcp.json"),
+            content: FileContent::Text("{}".into()),
+            access: ReadOnly,
+            why: String::new(),
+        }],
+        env: vec![
+            env("PATH", EnvSource::Constant("/usr/bin".into())),
+            env("TOKEN", EnvSource::Literal("a-secret-value".into())),
+        ],
+        egress: Egress { model: true, rules: Vec::new() },
+        model_credentials: Vec::new(),
+        credentials: Vec::new(),
+        ssh: Vec::new(),
+        limits: Limits::default(),
+        skills: Vec::new(),
+        mcp: Vec::new(),
+        plugins: Vec::new(),
+        prompt: Some(Prompt { text: "x".into(), file: abs("/opt/p"), argument: "Carry out @/opt/p".into() }),
+        argv: vec!["/opt/belljar/bin/claude".into(), "--model".into(), "$(x) 'y'".into()],
+        refused: Vec::new(),
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        bwrap: Some(abs("/usr/bin/bwrap")),
+        guest: abs("/lib/belljar-guest"),
+        agent: Some(abs("/lib/claude")),
+        system: vec![
+            SystemEntry::Directory(abs("/usr")),
+            SystemEntry::Link { at: abs("/bin"), to: OsText::new("usr/bin").unwrap() },
+        ],
+        etc: vec![abs("/etc/ssl/certs")],
+        limits: Vec::new(),
+        guarded: vec![abs("/srv/pro ject/.git/hooks")],
+    }
+}
+
+fn lowering<'a>(plan: &'a Plan, errand: &'a Errand, machine: &'a Machine) -> Lowering<'a> {
+    Lowering { plan, errand, machine, terminal: false, gateway: true }
+}
+
+#[test]
+fn the_order_is_the_meaning() {
+    let (plan, machine, errand) = (plan(), machine(), Errand::Agent(Vec::new()));
+    let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let mut text = String::new();
+    for word in launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown) {
+        let begins = word.starts_with("--") && !text.ends_with("--perms 0644");
+        text.push_str(if begins && !text.is_empty() { "\n" } else { " " });
+        text.push_str(&word);
+    }
+    let expected = include_str!("lowered.txt");
+    assert!(text.trim() == expected.trim(), "found\n{}\nexpected\n{expected}", text.trim());
+    assert!(!format!("{launch:?}").contains("a-secret-value"), "no value of the manifest is in a launch");
+}
+
+#[test]
+fn the_guest_is_told_words_not_a_line() {
+    let (plan, machine) = (plan(), machine());
+    let argv = |errand: &Errand| -> Vec<String> {
+        let launch = lower(&lowering(&plan, errand, &machine)).unwrap();
+        launch.guest.argv.iter().map(ToString::to_string).collect()
+    };
+    let own = ["/opt/belljar/bin/claude", "--model", "$(x) 'y'"];
+    assert_eq!(argv(&Errand::Agent(Vec::new())), [&own[..], &["Carry out @/opt/p"]].concat());
+    let more = vec![OsText::new("-p").unwrap(), OsText::new("hi; rm -rf /").unwrap()];
+    assert_eq!(argv(&Errand::Agent(more)), [&own[..], &["-p", "hi; rm -rf /"]].concat());
+    assert_eq!(argv(&Errand::Command(vec![OsText::new("ls").unwrap()])), ["ls"]);
+}
+
+#[test]
+fn every_need_is_met_or_refused() {
+    let mut plan = plan();
+    plan.limits.pids = Some(7);
+    plan.limits.memory = Some(belljar_contract::ByteSize::parse("1G").unwrap());
+    let rule = HostPattern::parse("a.example").unwrap();
+    plan.egress.rules.push(EgressRule { id: "allow-1".into(), effect: RuleEffect::Allow, host: rule });
+    let mut machine = machine();
+    machine.limits = vec![Need::Pids];
+    let errand = Errand::Agent(Vec::new());
+    let refused = lower(&lowering(&plan, &errand, &machine)).unwrap_err();
+    let unmet: Vec<Need> = refused.unmet.iter().map(|unmet| unmet.need).collect();
+    assert_eq!(unmet, [Need::Memory, Need::Egress]);
+    plan.egress.rules.clear();
+    plan.limits.memory = None;
+    let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let met: Vec<Need> = launch.controls.iter().map(|control| control.need).collect();
+    assert_eq!(met, plan.needs(&errand));
+}

@@ -189,6 +189,7 @@ impl From<RunError> for CliError {
             RunError::Value { .. }
             | RunError::Model(_)
             | RunError::Instance(_)
+            | RunError::Session(_)
             | RunError::Journal(_)
             | RunError::Terminal(_)
             | RunError::Launch(_)

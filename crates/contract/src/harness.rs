@@ -86,6 +86,10 @@ pub struct HarnessProfile {
     pub plugin_marks: Vec<String>,
     /// Files of a plugin that may name MCP servers.
     pub plugin_mcp_files: Vec<String>,
+    /// Flags whose value names a conversation that is gone on with.
+    pub session_flags: Vec<String>,
+    /// Flags that go on with the newest conversation.
+    pub newest_session_flags: Vec<String>,
     /// The project's own MCP file.
     pub project_mcp_file: String,
 }

@@ -2,12 +2,13 @@
 
 use crate::instances::{HeldInstance, InstanceError};
 use crate::journal::{self, Journal, JournalError};
-use crate::planning::{Planned, Surroundings};
+use crate::locks::{Holder, SessionLock, SessionLockError};
+use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
 use crate::terminal::{Terminal, TerminalError};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvSource, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, RunStatus,
+    OsText, Plan, RunName, RunStatus,
 };
 use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
 use belljar_record::{Redact, Secrets, WriteError};
@@ -52,6 +53,9 @@ pub enum RunError {
     /// The project's own state cannot be used.
     #[error(transparent)]
     Instance(#[from] InstanceError),
+    /// Another run goes on with the same conversation.
+    #[error(transparent)]
+    Session(#[from] SessionLockError),
     /// The run cannot be recorded.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -171,7 +175,15 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let plan = &planned.compiled.plan;
     let identities = identities(plan);
     let variables = values(&plan.env, surroundings, ask)?;
-    let _instance = HeldInstance::prepare(plan, SystemTime::now())?;
+    let instance = HeldInstance::prepare(plan, SystemTime::now())?;
+    let _session = match session(planned, errand) {
+        Some(id) => Some(SessionLock::take(
+            &instance,
+            &id,
+            &Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() },
+        )?),
+        None => None,
+    };
     let mut journal = match errand {
         Errand::Agent(_) => Some(Journal::open(planned, surroundings, secrets(plan, &variables))?),
         Errand::Command(_) => None,
@@ -195,6 +207,27 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         None => (None, None),
     };
     Ok(Report { outcome: ended?, folder, trouble })
+}
+
+/// The conversation that the agent is asked to go on with.
+fn session(planned: &Planned, errand: &Errand) -> Option<String> {
+    let Errand::Agent(arguments) = errand else { return None };
+    let SessionFlags { named, newest } = &planned.session_flags;
+    let words: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    for (at, word) in words.iter().enumerate() {
+        if newest.contains(word) {
+            return Some("newest".to_owned());
+        }
+        for flag in named {
+            if word == flag {
+                return words.get(at + 1).cloned();
+            }
+            if let Some(id) = word.strip_prefix(flag.as_str()).and_then(|rest| rest.strip_prefix('=')) {
+                return Some(id.to_owned());
+            }
+        }
+    }
+    None
 }
 
 struct Prepared<'a> {

@@ -131,6 +131,17 @@ pub struct Planned {
     pub credential_found: Option<String>,
     /// Where the agent's program is now, if anywhere.
     pub program_found: Option<AbsPath>,
+    /// How the agent is asked to go on with a conversation.
+    pub session_flags: SessionFlags,
+}
+
+/// How an agent is asked to go on with a conversation.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFlags {
+    /// Flags whose value names it.
+    pub named: Vec<String>,
+    /// Flags that mean the newest.
+    pub newest: Vec<String>,
 }
 
 /// What a check found.
@@ -255,6 +266,7 @@ impl Planner {
         Ok(Planned {
             credential_found: self.credential(&compiled.plan.model_credentials),
             program_found: self.program(&compiled.plan.harness),
+            session_flags: self.session_flags(&compiled.plan.harness),
             needs_agreement: manifest.has_project_layer(),
             compiled,
             sources,
@@ -311,6 +323,15 @@ impl Planner {
             None => self.surroundings.is_set(place),
         };
         order.iter().find(here).cloned()
+    }
+
+    fn session_flags(&self, harness: &str) -> SessionFlags {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
+        profile.map_or_else(SessionFlags::default, |profile| SessionFlags {
+            named: profile.session_flags.clone(),
+            newest: profile.newest_session_flags.clone(),
+        })
     }
 
     /// The agent's program on the search path, symbolic links followed.

@@ -352,3 +352,83 @@ fn the_manifests_prompt_is_delivered_by_file_and_two_runs_have_two_names() {
     let name = folder.file_name().unwrap().to_string_lossy().into_owned();
     assert!(name.contains("-a-"), "{name}");
 }
+
+#[test]
+fn one_conversation_has_one_run_at_a_time_and_goes_on_afterwards() {
+    require!(Agent, Bwrap);
+    let (stage, path) = with_agent();
+    let slow = SCRIPT.replace(
+        "{\"answer\": {\"reply\": {\"content\": [{\"text\"",
+        "{\"delay_ms\": 2500, \"answer\": {\"reply\": {\"content\": [{\"text\"",
+    );
+    assert_ne!(slow, SCRIPT);
+    stage.write("project/slow.json", slow);
+    stage.write(
+        "project/next.json",
+        r#"{"version": 1, "turns": [{"answer": {"reply": {"content": [{"text": "Gone on."}]}}}]}"#,
+    );
+    let id = "2f0c1d7e-0b53-4c37-9a55-5a1f3f6f2f11";
+    let mut first = stage.command(&["run", "--script", "slow.json", "--", "-p", "begin", "--session-id", id]);
+    let mut first = first
+        .env("PATH", &path)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !stage.path("project/made.txt").exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "the first run is under way");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = |arguments: &[&str]| {
+        let words = [&["run", "--script", "next.json", "--"], arguments].concat();
+        stage.finish(stage.command(&words).env("PATH", &path))
+    };
+    for words in [["-p", "x", "--resume", id].as_slice(), &["-p", "x", &format!("--resume={id}")]] {
+        let refused = second(words);
+        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+        assert!(refused.stderr.contains(id) && refused.stderr.contains("default"), "{}", refused.stderr);
+    }
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    let resumed = second(&["-p", "and now", "--resume", id]);
+    assert_eq!(
+        (resumed.status.code(), resumed.stdout.as_str()),
+        (Some(0), "Gone on.\n"),
+        "{}",
+        resumed.stderr
+    );
+}
+
+#[test]
+fn two_runs_of_one_project_at_once_are_told_apart() {
+    require!(Agent, Bwrap);
+    let (stage, path) = with_agent();
+    let start = || {
+        let mut command = stage.command(&["run", "--script", "script.json", "--", "-p", "write it"]);
+        command
+            .env("PATH", &path)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let runs = [start(), start(), start()];
+    for run in runs {
+        let done = run.wait_with_output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&done.stdout),
+            "All done.\n",
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+    }
+    let folders = fs::read_dir(stage.path("home/.local/state/belljar/runs")).unwrap();
+    let mut names: Vec<String> = folders
+        .map(|entry| fs::read_to_string(entry.unwrap().path().join("run.json")).unwrap())
+        .map(|text| {
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()["name"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, ["default", "default-2", "default-3"]);
+}

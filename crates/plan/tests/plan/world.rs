@@ -53,6 +53,8 @@ impl Scribe {
             plugin_marks: texts(&["plugin.json"]),
             plugin_mcp_files: texts(&["plugin.json"]),
             project_mcp_file: ".mcp.json".into(),
+            session_flags: Vec::new(),
+            newest_session_flags: Vec::new(),
         })
     }
 }

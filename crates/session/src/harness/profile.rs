@@ -19,6 +19,8 @@ struct ProfileFile {
     plugin_marks: Vec<String>,
     plugin_mcp_files: Vec<String>,
     project_mcp_file: String,
+    session_flags: Vec<String>,
+    newest_session_flags: Vec<String>,
     env: Vec<EnvFile>,
     persist: Vec<PersistFile>,
     shared: Vec<SharedFile>,
@@ -95,5 +97,7 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
         plugin_marks: file.plugin_marks,
         plugin_mcp_files: file.plugin_mcp_files,
         project_mcp_file: file.project_mcp_file,
+        session_flags: file.session_flags,
+        newest_session_flags: file.newest_session_flags,
     })
 }

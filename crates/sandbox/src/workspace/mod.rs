@@ -1,0 +1,22 @@
+//! The project as the agent gets it, and what becomes of its changes.
+//!
+//! Whatever the agent writes is data until somebody says otherwise. The class of files that the host would execute
+//! later ([`HOST_EXECUTED`]) runs through all of it: in `direct` the existing ones are read-only ([`scan`]) and the
+//! others are reported ([`created_since`]).
+//!
+//! No path of the project is resolved twice: everything is reached from an open descriptor of its top, and no link is
+//! followed.
+
+mod class;
+mod git_config;
+mod host_executed;
+mod links;
+mod matching;
+mod scan;
+mod since;
+mod tree;
+
+pub use class::{Alias, Class, EntryKind, NamesOnly, SpecialKind, Surroundings, classify, classify_in};
+pub use host_executed::{BUILD_OUTPUT, Grade, HOST_EXECUTED, HostExecuted};
+pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan};
+pub use since::{Created, CreatedSince, Since, created_since};

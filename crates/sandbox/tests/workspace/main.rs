@@ -1,0 +1,38 @@
+//! The workspace on real file systems, as whoever runs the tests and, where that is root, as an ordinary user again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod scanning;
+mod support;
+mod table;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// Runs every test of this program again without any privilege.
+#[test]
+fn everything_again_as_an_ordinary_user() {
+    belljar_testkit::require!(Root);
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let temporary = place.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    std::fs::set_permissions(&temporary, PermissionsExt::from_mode(0o777)).unwrap();
+    // The build directory may be closed to other users.
+    let program = place.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=4242", "--regid=4242", "--clear-groups"])
+        .arg(&program)
+        .args(["--skip", "everything_again_as_an_ordinary_user"])
+        .env("TMPDIR", &temporary)
+        .env("HOME", &temporary)
+        .env_remove("BELLJAR_REQUIRE")
+        .current_dir(&temporary)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!text.contains(" 0 passed"), "{text}");
+}

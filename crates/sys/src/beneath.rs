@@ -377,6 +377,17 @@ impl Directory {
         rustix::fs::chmod(own_name(self.as_fd()), Mode::from_raw_mode(mode))
     }
 
+    /// Sets when the entries of the directory itself changed to now.
+    ///
+    /// # Errors
+    /// `EPERM` where it is somebody else's.
+    pub fn touch(&self) -> Result<(), Errno> {
+        let now = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        let follow = AtFlags::empty();
+        rustix::fs::utimensat(rustix::fs::CWD, own_name(self.as_fd()), &times, follow)
+    }
+
     /// Sets owner and group of an entry; of a link itself.
     ///
     /// # Errors

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod applying;
+mod copying;
+mod overlaying;
+mod property;
 mod scanning;
 mod support;
 mod table;

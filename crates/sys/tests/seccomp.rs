@@ -180,10 +180,10 @@ fn the_other_doors_of_the_processor_are_shut() {
 /// The answer to a call that is really made in a child, behind the filter or not.
 fn answer(filter: Option<&Filter>, call: fn() -> Result<(), Errno>) -> Result<Option<i32>, i32> {
     let ended = in_child(|| {
-        if let Some(filter) = filter {
-            if privs::no_new_privs().is_err() || filter.install().is_err() {
-                return 255;
-            }
+        if let Some(filter) = filter
+            && (privs::no_new_privs().is_err() || filter.install().is_err())
+        {
+            return 255;
         }
         call().map_or_else(|errno| errno.raw_os_error() as u8, |()| 0)
     });

@@ -155,11 +155,11 @@ fn link_hit(names: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
 fn tops(names: &[&[u8]], surroundings: &dyn Surroundings) -> Vec<GitTop> {
     let mut tops = matching::lexical_tops(names);
     let mut directory = PathBuf::new();
-    for depth in 0..names.len() {
+    for (depth, name) in names.iter().enumerate() {
         if !tops.iter().any(|top| top.depth == depth) && surroundings.is_git_directory(&directory) {
             tops.push(GitTop { depth, bare: true });
         }
-        directory.push(OsStr::from_bytes(names[depth]));
+        directory.push(OsStr::from_bytes(name));
     }
     tops
 }

@@ -94,7 +94,7 @@ impl Line {
     /// The grade, given where the path lies.
     fn grade(&self, path: &[&[u8]]) -> Grade {
         let output = |name: &&[u8]| BUILD_OUTPUT.iter().any(|known| known.as_bytes() == *name);
-        let in_output = path.split_last().is_some_and(|(_, above)| above.iter().any(|name| output(&name)));
+        let in_output = path.split_last().is_some_and(|(_, above)| above.iter().any(output));
         if in_output && self.place == Place::Anywhere { Grade::Watched } else { self.entry.grade }
     }
 }
@@ -206,13 +206,16 @@ impl GitSigns {
 
 /// `*` stands for any bytes; letters match without regard to case.
 fn wild(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern.iter().position(|byte| *byte == b'*') {
-        None => pattern.eq_ignore_ascii_case(name),
-        Some(star) => {
-            let (before, after) = (&pattern[..star], &pattern[star + 1..]);
-            name.len() >= before.len()
-                && name[..before.len()].eq_ignore_ascii_case(before)
-                && (before.len()..=name.len()).any(|from| wild(after, &name[from..]))
-        }
+    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else {
+        return pattern.eq_ignore_ascii_case(name);
+    };
+    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
+    let Some((start, rest)) = name.split_at_checked(before.len()) else { return false };
+    if !start.eq_ignore_ascii_case(before) {
+        return false;
     }
+    if after.contains(&b'*') {
+        return (0..=rest.len()).any(|from| wild(after, &rest[from..]));
+    }
+    rest.len().checked_sub(after.len()).is_some_and(|from| rest[from..].eq_ignore_ascii_case(after))
 }

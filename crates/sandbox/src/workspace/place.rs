@@ -216,3 +216,34 @@ pub(super) fn copy_errno(error: MountError) -> Errno {
         MountError::Probe { cause, .. } => errno_of(&cause),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody replaces the file after it was looked at and before it changes places: theirs is what stays.
+    #[test]
+    fn what_came_late_is_put_back() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        std::fs::write(at("new"), "new").unwrap();
+        std::fs::write(at("file"), "looked at").unwrap();
+        let content = || File::open(at("new")).unwrap();
+        let placing = Placing::new(Directory::open(place.path()).unwrap(), OsStr::new("file"));
+        let like = placing.parent.status(OsStr::new("new")).unwrap();
+        let expected = Expected::Same(placing.parent.status(OsStr::new("file")).unwrap());
+
+        std::fs::write(at("theirs"), "came late").unwrap();
+        std::fs::rename(at("theirs"), at("file")).unwrap();
+        assert_eq!(placing.file(&content(), &like, &expected), Err(PlaceError::NotAsExpected));
+        assert_eq!(placing.remove(&expected), Err(PlaceError::NotAsExpected));
+        assert_eq!(placing.set_mode(&like, &expected), Err(PlaceError::NotAsExpected));
+        assert_eq!(placing.file(&content(), &like, &Expected::Nothing), Err(PlaceError::NotAsExpected));
+        assert_eq!(std::fs::read_to_string(at("file")).unwrap(), "came late");
+
+        let expected = Expected::Same(placing.parent.status(OsStr::new("file")).unwrap());
+        assert_eq!(placing.file(&content(), &like, &expected), Ok(()));
+        assert_eq!(std::fs::read_to_string(at("file")).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2, "nothing unfinished is left");
+    }
+}

@@ -5,7 +5,7 @@
 //! changes the inode or its ctime, and nobody inside can set a ctime.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -195,10 +195,13 @@ impl Walk<'_> {
             answer => answer.map_err(refused)?,
         };
         let mut signs = GitSigns::default();
-        let mut entries: Vec<(OsString, Kind)> = Vec::new();
+        // All names in one piece: most of them are looked at once and never again.
+        let mut text = Vec::with_capacity(4096);
+        let mut entries = Vec::with_capacity(128);
         let read = directory.entries(|name, kind| {
             signs.see(name);
-            entries.push((name.to_owned(), kind));
+            text.extend_from_slice(name.as_bytes());
+            entries.push((text.len(), kind));
         });
         read.map_err(refused)?;
         if place.is_some() {
@@ -214,7 +217,10 @@ impl Walk<'_> {
         if signs.is_git_directory() && !tops.iter().any(|top| top.depth == depth) {
             tops.push(GitTop { depth, bare: true });
         }
-        for (name, kind) in &entries {
+        let mut start = 0;
+        for (end, kind) in &entries {
+            let name = OsStr::from_bytes(&text[start..*end]);
+            start = *end;
             names.push(name.as_bytes());
             let hit = self.hit(&names, &tops, *inherited, *kind);
             names.pop();

@@ -175,6 +175,26 @@ fn a_failure_leaves_the_rest_to_be_applied_again() {
     assert_eq!(listing(&root), ["a 644 1\\n", "d 644 file\\n", "z 644 1\\n"]);
 }
 
+/// Of two names of one file the second is refused once the first was applied: that it lost a name cannot be told from
+/// being written. In one apply both go.
+#[test]
+fn two_names_of_one_file_go_together() {
+    belljar_testkit::require!(UserNs);
+    for (first, refused) in [("one", 1), ("", 0)] {
+        let project = Project::new();
+        let root = project.lower();
+        put(&root, "one", "1");
+        fs::hard_link(root.join("one"), root.join("two")).unwrap();
+        project.edit("echo 2 > one; rm two");
+        tick();
+        if !first.is_empty() {
+            assert_eq!(project.apply(&Selection::Paths(paths(&[first])), &yes_to(&[])).refused, []);
+        }
+        assert_eq!(project.apply(&Selection::All, &yes_to(&[])).refused.len(), refused);
+        assert_eq!(root.join("two").exists(), refused == 1);
+    }
+}
+
 /// Set-id bits make a file one that the host executes; with a yes they are kept.
 #[test]
 fn set_id_needs_a_yes() {

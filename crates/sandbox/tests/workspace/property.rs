@@ -123,12 +123,14 @@ fn holds(first: &[Edit], second: &[Edit], picks: &Picks) -> Result<(), TestCaseE
 #[test]
 fn applied_is_seen_and_discarded_was() {
     belljar_testkit::require!(UserNs);
-    let edits = || prop::collection::vec(edit(), 0..14);
+    // Two names of one file in the project are another test's subject: applied one by one, the second is refused.
+    let first = edit().prop_filter("one name a file", |edit| !matches!(edit, Edit::HardLink(..)));
+    let edits = (prop::collection::vec(first, 0..14), prop::collection::vec(edit(), 0..14));
     let picks = prop::collection::vec(any::<prop::sample::Index>(), 0..3);
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let outcome = proptest::test_runner::TestRunner::new(config)
-        .run(&(edits(), edits(), picks), |(first, second, picks)| holds(&first, &second, &picks));
+        .run(&(edits, picks), |((first, second), picks)| holds(&first, &second, &picks));
     if let Err(error) = outcome {
         panic!("{error}");
     }

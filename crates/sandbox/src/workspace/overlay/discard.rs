@@ -87,13 +87,19 @@ fn discard_one(layers: &Layers, trash: &Directory, change: &Change) -> Result<()
     remove(&layers.upper, trash, path)
 }
 
+/// The directory that an entry of the upper layer is in, and its name there; `None` where there is no such directory.
+fn present<'path>(upper: &Tree, path: &'path Path) -> Result<Option<(Directory, &'path OsStr)>, Errno> {
+    match upper.parent(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
 /// Takes an entry out of the upper layer, with all that is in it.
 fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
-    let (parent, name) = match upper.parent(path) {
-        // It went with a directory above it.
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        answer => answer?,
-    };
+    // It may have gone with a directory above it.
+    let Some((parent, name)) = present(upper, path)? else { return Ok(()) };
     let Some(status) = parent.status_if_present(name)? else { return Ok(()) };
     if status.kind != Kind::Directory {
         return opened(&parent, || absent_is_fine(parent.remove(name)));
@@ -114,10 +120,7 @@ fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
 /// Removes from the upper layer what is in the project now, and directories above it that say nothing any more.
 pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
     show_below(layers, path.parent().unwrap_or(Path::new("")))?;
-    let (parent, name) = match layers.upper.parent(path) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        answer => answer?,
-    };
+    let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
     match parent.status_if_present(name)? {
         None => Ok(()),
         Some(status) if status.kind == Kind::Directory => {
@@ -135,10 +138,7 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
 /// Removes the mark of a deletion that the project has made, too. One that a whole directory says stays: nothing shows
 /// there any more, marked or not.
 pub(super) fn forget_deletion(layers: &Layers, path: &Path) -> Result<(), Errno> {
-    let (parent, name) = match layers.upper.parent(path) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        answer => answer?,
-    };
+    let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
     match parent.status_if_present(name)? {
         Some(status) if is_whiteout(&status) => opened(&parent, || absent_is_fine(parent.remove(name))),
         Some(_) | None => Ok(()),

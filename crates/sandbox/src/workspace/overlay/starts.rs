@@ -1,7 +1,8 @@
 //! When runs began, by the clock of the file system: what changed in the project after that is not overwritten.
 //!
 //! Nothing is recorded per file, so that a start costs the same for ten files and a hundred thousand. A ctime cannot
-//! be set by anyone, and a change later than the start has a later one.
+//! be set by anyone, and a change later than the start has a later one. So has a file one of whose other names was
+//! applied before: its second name is refused in a later apply, which is safe, and rare.
 
 use std::ffi::OsStr;
 use std::io::Write;

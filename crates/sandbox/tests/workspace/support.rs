@@ -97,7 +97,16 @@ impl Project {
     pub fn edit_in_bwrap(&self, script: &str) {
         let mut command = Command::new("bwrap");
         command
-            .args(["--unshare-all", "--die-with-parent", "--clearenv", "--setenv", "PATH", "/usr/bin"])
+            .args([
+                "--unshare-all",
+                "--unshare-user",
+                "--disable-userns",
+                "--die-with-parent",
+                "--clearenv",
+                "--setenv",
+                "PATH",
+                "/usr/bin",
+            ])
             .args([
                 "--ro-bind",
                 "/usr",

@@ -1,8 +1,16 @@
 //! The walls: a plan is lowered to a launch by a pure function, and only a launch acts.
 
 mod backend;
+mod workspace;
 
 pub use backend::{
     BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, News, Running,
     Streams, SystemEntry, held_limits, launch, look_around, lower,
+};
+pub use workspace::{
+    Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,
+    CopyError, Created, CreatedSince, Discarded, EntryKind, Grade, HOST_EXECUTED, HostExecuted, LayersError,
+    NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Refused, RefusedBecause, Scan, ScanError,
+    Selection, Side, SideContent, Since, SpecialKind, Surroundings, UNFINISHED, Unseen, UnseenBecause,
+    classify, classify_in, copy_tree, created_since, scan,
 };

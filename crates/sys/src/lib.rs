@@ -7,6 +7,7 @@
 //! Errors are enums by operation. They name the act and the object and keep the kernel's answer as their cause,
 //! so that a caller can always reach the errno.
 
+pub mod beneath;
 pub mod caps;
 pub mod cgroup;
 pub mod fds;
@@ -14,6 +15,7 @@ pub mod keyring;
 pub mod landlock;
 pub mod message;
 pub mod mounts;
+pub mod overlay;
 pub mod privs;
 pub mod process;
 pub mod pty;

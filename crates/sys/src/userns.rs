@@ -161,7 +161,7 @@ pub(crate) fn enter(maps: &Maps, others: libc::c_int) -> Result<(), (Step, Errno
     unshare(others).map_err(|errno| (Step::Namespaces, errno))
 }
 
-fn unshare(flags: libc::c_int) -> Result<(), Errno> {
+pub(crate) fn unshare(flags: libc::c_int) -> Result<(), Errno> {
     // SAFETY: `unshare` takes flags by value. The flags used here are namespaces only; none of them splits memory
     // or descriptors that other code relies on.
     let answer = unsafe { libc::unshare(flags) };

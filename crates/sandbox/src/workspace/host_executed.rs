@@ -1,0 +1,315 @@
+//! The files that a host executes later, as data.
+//!
+//! A file is of this class when the host runs it, or something it names, without being asked to run *it*: on
+//! `git status`, on `cd`, when a folder is opened or an agent started. Source code is not: that it runs is what
+//! building and testing means. Nor is text that an agent only reads, such as `CLAUDE.md`. Nor is `bin/`: projects keep
+//! their own scripts there, it is on no PATH by itself, and a rule that asks for a yes on every script teaches to
+//! say yes.
+//!
+//! Patterns match at any depth, by whole names, without regard to case (some file systems have none). `*` stands
+//! for a part of a name; a last `**` for a directory and everything in it; a first `<git>` for any git directory,
+//! `<bare>` for one that is not called `.git`.
+
+use Grade::{Guarded, Watched};
+
+/// What the class means for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Grade {
+    /// Tools that an ordinary build runs write it: it stays writable in `direct`, is reported at the end, and needs
+    /// a yes on `apply`.
+    Watched,
+    /// No build writes it: read-only in `direct`, and needs a yes on `apply`.
+    Guarded,
+}
+
+/// One line of the class.
+#[derive(Debug)]
+pub struct HostExecuted {
+    /// Which paths.
+    pub pattern: &'static str,
+    /// What it means for them.
+    pub grade: Grade,
+    /// What would run them.
+    pub why: &'static str,
+    /// Paths that match, checked by a test.
+    pub matches: &'static [&'static str],
+    /// Paths that look alike and do not.
+    pub near_misses: &'static [&'static str],
+}
+
+/// Directories that builds fill and empty. What lies in them is at most watched, unless it is git's: a read-only
+/// mount in there would stop the tool that owns the directory, and the code in there runs on the next build anyway.
+pub const BUILD_OUTPUT: [&str; 5] = ["node_modules", ".venv", "venv", "target", ".tox"];
+
+const fn guarded(
+    pattern: &'static str,
+    why: &'static str,
+    matches: &'static [&'static str],
+    near_misses: &'static [&'static str],
+) -> HostExecuted {
+    HostExecuted { pattern, grade: Guarded, why, matches, near_misses }
+}
+
+const fn watched(
+    pattern: &'static str,
+    why: &'static str,
+    matches: &'static [&'static str],
+    near_misses: &'static [&'static str],
+) -> HostExecuted {
+    HostExecuted { pattern, grade: Watched, why, matches, near_misses }
+}
+
+const HOOK: &str = "git runs it on commit, checkout, merge or push";
+const CONFIG: &str = "git runs what it names: fsmonitor on status, filters, pagers, hooks elsewhere";
+const AGENT: &str = "the agent on the host runs the hooks and commands it names";
+const SERVERS: &str = "the agent on the host starts the servers it names";
+const EDITOR: &str = "the editor runs the tasks and programs it names when the folder is opened";
+const STARTUP: &str = "the tool runs it when it is started in this folder";
+const SHELL: &str = "the shell runs it, or what it names, on entering the folder";
+const MANAGER: &str = "the package manager runs the programs and scripts it names";
+const SHIM: &str = "it stands for a command on the PATH of scripts, editors and activated shells";
+const COMPLETES: &str = "it makes a repository of the directory, whose configuration git then obeys";
+
+/// The class.
+pub const HOST_EXECUTED: &[HostExecuted] = &[
+    // git, in every git directory: `.git` at any depth, those of submodules and worktrees inside it, bare ones.
+    guarded(
+        "<git>/hooks/**",
+        HOOK,
+        &[
+            ".git/hooks",
+            ".git/hooks/pre-commit",
+            "vendor/sub/.git/hooks/post-checkout",
+            ".git/modules/libs/a/hooks/pre-push",
+            "bare-repo/hooks/update",
+            "hooks-of/.GIT/Hooks/pre-commit",
+        ],
+        &["hooks/pre-commit", ".git/refs/heads/hooks", ".github/hooks.md", "src/.gitx/hooks/pre-commit"],
+    ),
+    guarded(
+        "<git>/config",
+        CONFIG,
+        &[".git/config", "a/b/.git/config", ".git/modules/x/config", "bare-repo/config"],
+        &["config", ".git/refs/heads/config", ".git/logs/refs/heads/config", "src/config"],
+    ),
+    guarded(
+        "<git>/config.worktree",
+        CONFIG,
+        &[".git/config.worktree", ".git/worktrees/w/config.worktree"],
+        &["config.worktree"],
+    ),
+    guarded(
+        "<git>/info/attributes",
+        "git runs the filters and drivers it assigns to files",
+        &[".git/info/attributes", "bare-repo/info/attributes"],
+        &[".git/info/exclude", "info/attributes", ".gitattributes"],
+    ),
+    guarded(
+        "<git>/commondir",
+        "git reads configuration and hooks from where it points",
+        &[".git/commondir", ".git/worktrees/w/commondir"],
+        &["commondir"],
+    ),
+    watched(
+        "<git>/rebase-merge/git-rebase-todo",
+        "git runs its `exec` lines when a rebase goes on",
+        &[".git/rebase-merge/git-rebase-todo"],
+        &[".git/rebase-merge/done", "git-rebase-todo"],
+    ),
+    watched("<bare>/HEAD", COMPLETES, &["bare-repo/HEAD"], &[".git/HEAD", "HEAD", ".git/modules/x/HEAD"]),
+    watched(
+        "<bare>/objects",
+        COMPLETES,
+        &["bare-repo/objects"],
+        &[".git/objects", "bare-repo/objects/ab/cd"],
+    ),
+    watched("<bare>/refs", COMPLETES, &["bare-repo/refs"], &[".git/refs", "bare-repo/refs/heads/main"]),
+    watched(
+        ".gitmodules",
+        "git fetches from where it points, and older ones run what it names",
+        &[".gitmodules", "sub/.gitmodules"],
+        &["gitmodules"],
+    ),
+    guarded(
+        ".husky/**",
+        HOOK,
+        &[".husky/pre-commit", ".husky/_/husky.sh", "web/.husky/commit-msg"],
+        &["docs/husky/pre-commit"],
+    ),
+    guarded(".githooks/**", HOOK, &[".githooks/pre-push"], &["githooks/pre-push"]),
+    watched(
+        ".pre-commit-config.yaml",
+        "the installed hook runs the programs it names",
+        &[".pre-commit-config.yaml"],
+        &[".pre-commit-hooks.yaml", "pre-commit-config.yaml"],
+    ),
+    watched(
+        "lefthook*.y*ml",
+        "the installed hook runs the programs it names",
+        &["lefthook.yml", "lefthook-local.yaml"],
+        &["lefthook.md"],
+    ),
+    watched(".lefthook/**", HOOK, &[".lefthook/pre-commit/check.sh"], &["lefthook/check.sh"]),
+    // Agents.
+    guarded(
+        ".claude/*.json",
+        AGENT,
+        &[".claude/settings.json", ".claude/settings.local.json", "web/.claude/settings.json"],
+        &["CLAUDE.md", ".claude/CLAUDE.md", "claude/settings.json", ".claude/rules/a.md"],
+    ),
+    guarded(".claude/hooks/**", AGENT, &[".claude/hooks/stop.sh"], &["hooks/stop.sh"]),
+    watched(
+        ".claude/*.sh",
+        "settings name scripts beside them as hooks and status line",
+        &[".claude/status.sh"],
+        &["status.sh"],
+    ),
+    watched(
+        ".claude/agents/**",
+        "the agent on the host follows it, with the tools it grants",
+        &[".claude/agents/a.md"],
+        &["agents/a.md"],
+    ),
+    watched(
+        ".claude/commands/**",
+        "the agent on the host runs its `!` lines",
+        &[".claude/commands/a.md"],
+        &["commands/a.md"],
+    ),
+    watched(
+        ".claude/skills/**",
+        "the agent on the host runs its scripts, with the tools it grants",
+        &[".claude/skills/a/SKILL.md", ".claude/skills/a/run.py"],
+        &["skills/a/SKILL.md"],
+    ),
+    guarded(".claude/plugins/**", AGENT, &[".claude/plugins/p/hooks/hooks.json"], &["plugins/p/x"]),
+    guarded(".mcp.json", SERVERS, &[".mcp.json", "packages/a/.mcp.json"], &["mcp.json", ".mcp.json.md"]),
+    guarded(
+        "belljar.toml",
+        "belljar runs what it names on the host and opens what it asks for",
+        &["belljar.toml", "sub/belljar.toml"],
+        &["belljar.md", "belljar.toml.example"],
+    ),
+    guarded(".cursor/*.json", AGENT, &[".cursor/mcp.json", ".cursor/hooks.json"], &[".cursor/rules/a.mdc"]),
+    guarded(".cursor/hooks/**", AGENT, &[".cursor/hooks/a.sh"], &["cursor/hooks/a.sh"]),
+    watched(".cursor/commands/**", AGENT, &[".cursor/commands/a.md"], &["commands/a.md"]),
+    guarded(".gemini/*.json", AGENT, &[".gemini/settings.json"], &["GEMINI.md", ".gemini/GEMINI.md"]),
+    guarded(".gemini/.env", AGENT, &[".gemini/.env"], &[".gemini/env"]),
+    guarded(".gemini/hooks/**", AGENT, &[".gemini/hooks/a.sh"], &["gemini/hooks/a.sh"]),
+    guarded(".gemini/extensions/**", AGENT, &[".gemini/extensions/e/x.json"], &["extensions/e/x.json"]),
+    watched(".gemini/commands/**", AGENT, &[".gemini/commands/a.toml"], &["commands/a.toml"]),
+    guarded(".codex/*.toml", AGENT, &[".codex/config.toml"], &["AGENTS.md", "codex/config.toml"]),
+    guarded(".codex/*.json", AGENT, &[".codex/hooks.json"], &[".codex/notes.md"]),
+    guarded(".codex/rules/**", AGENT, &[".codex/rules/default.rules"], &["rules/default.rules"]),
+    watched(".codex/skills/**", AGENT, &[".codex/skills/a/run.sh"], &[".codex/prompts.md"]),
+    watched(".agents/skills/**", AGENT, &[".agents/skills/a/run.sh"], &["agents/skills/a"]),
+    guarded("opencode.json*", SERVERS, &["opencode.json", "opencode.jsonc"], &["opencode.md"]),
+    guarded(".opencode/**", AGENT, &[".opencode/plugin/a.ts"], &["opencode/plugin/a.ts"]),
+    guarded(".kiro/settings/**", SERVERS, &[".kiro/settings/mcp.json"], &[".kiro/steering/a.md"]),
+    guarded(".kiro/hooks/**", AGENT, &[".kiro/hooks/a.kiro.hook"], &[".kiro/specs/a.md"]),
+    guarded(".windsurf/*.json", AGENT, &[".windsurf/hooks.json"], &[".windsurf/rules/a.md"]),
+    guarded(".roo/mcp.json", SERVERS, &[".roo/mcp.json"], &[".roo/rules/a.md"]),
+    // Editors.
+    guarded(
+        ".vscode/*.json",
+        EDITOR,
+        &[".vscode/tasks.json", ".vscode/settings.json", "web/.vscode/launch.json", ".VSCode/tasks.json"],
+        &[".vscode/notes.md", "vscode/tasks.json", "tasks.json"],
+    ),
+    guarded("*.code-workspace", EDITOR, &["a.code-workspace"], &["code-workspace", "a.code-workspace.md"]),
+    guarded(".idea/**", EDITOR, &[".idea/workspace.xml", ".idea/runConfigurations/a.xml"], &["idea/a.xml"]),
+    guarded(".zed/*.json", EDITOR, &[".zed/tasks.json"], &["zed/tasks.json"]),
+    guarded(".fleet/*.json", EDITOR, &[".fleet/run.json"], &["fleet/run.json"]),
+    guarded(".helix/*.toml", EDITOR, &[".helix/languages.toml"], &["helix/languages.toml"]),
+    watched("*.sublime-project", EDITOR, &["a.sublime-project"], &["sublime-project"]),
+    guarded(".nvim.lua", EDITOR, &[".nvim.lua", "sub/.nvim.lua"], &["nvim.lua"]),
+    guarded(".nvimrc", EDITOR, &[".nvimrc"], &["nvimrc"]),
+    guarded(".exrc", EDITOR, &[".exrc"], &["exrc"]),
+    guarded(".vimrc", EDITOR, &[".vimrc"], &["vimrc"]),
+    guarded(".lvimrc", EDITOR, &[".lvimrc"], &["lvimrc"]),
+    guarded(".dir-locals*.el", EDITOR, &[".dir-locals.el", ".dir-locals-2.el"], &["dir-locals.el"]),
+    guarded(
+        ".devcontainer/**",
+        "the editor runs its `initializeCommand` on the host",
+        &[".devcontainer/devcontainer.json", ".devcontainer/a/devcontainer.json"],
+        &["devcontainer/devcontainer.json"],
+    ),
+    guarded(".devcontainer.json", EDITOR, &[".devcontainer.json"], &["devcontainer.json"]),
+    // Shells and what prepares them.
+    guarded(".envrc", SHELL, &[".envrc", "sub/.envrc"], &["envrc", ".envrc.example"]),
+    watched(".direnv/**", SHELL, &[".direnv/bin/python"], &["direnv/bin/python"]),
+    watched(
+        ".env",
+        "shells and runners load it: a variable such as NODE_OPTIONS runs code",
+        &[".env", "api/.env"],
+        &[".env.example", "env"],
+    ),
+    watched(".env.local", SHELL, &[".env.local"], &[".env.sample"]),
+    guarded("mise*.toml", SHELL, &["mise.toml", "mise.local.toml"], &["mise.md"]),
+    guarded(".mise*.toml", SHELL, &[".mise.toml"], &[".mise.md"]),
+    guarded(".mise/**", SHELL, &[".mise/tasks/build"], &["mise/tasks/build"]),
+    guarded(".config/mise/**", SHELL, &[".config/mise/config.toml"], &[".config/other/config.toml"]),
+    watched(
+        ".tool-versions",
+        "it chooses which program a shim starts",
+        &[".tool-versions"],
+        &["tool-versions", ".python-version"],
+    ),
+    watched(".bashrc", SHELL, &[".bashrc"], &["bashrc"]),
+    watched(".bash_profile", SHELL, &[".bash_profile"], &["bash_profile"]),
+    watched(".profile", SHELL, &[".profile"], &["profile"]),
+    watched(".zshrc", SHELL, &[".zshrc"], &["zshrc"]),
+    watched(".zshenv", SHELL, &[".zshenv"], &["zshenv"]),
+    // Tools that run a file of the folder they are started in.
+    guarded(".gdbinit", STARTUP, &[".gdbinit"], &["gdbinit"]),
+    guarded(".lldbinit", STARTUP, &[".lldbinit"], &["lldbinit"]),
+    guarded(".Rprofile", STARTUP, &[".Rprofile"], &["Rprofile"]),
+    guarded(".irbrc", STARTUP, &[".irbrc"], &["irbrc"]),
+    guarded(".pryrc", STARTUP, &[".pryrc"], &["pryrc"]),
+    // Package managers: what they run before they look at the project.
+    guarded(".npmrc", MANAGER, &[".npmrc", "web/.npmrc"], &["npmrc"]),
+    guarded(".yarnrc*", MANAGER, &[".yarnrc", ".yarnrc.yml"], &["yarnrc.yml"]),
+    guarded(".yarn/releases/**", MANAGER, &[".yarn/releases/yarn-4.cjs"], &[".yarn/cache/a.zip"]),
+    guarded(".yarn/plugins/**", MANAGER, &[".yarn/plugins/p.cjs"], &[".yarn/install-state.gz"]),
+    watched(".yarn/sdks/**", EDITOR, &[".yarn/sdks/typescript/bin/tsc"], &["sdks/a"]),
+    watched(".pnp.*", MANAGER, &[".pnp.cjs", ".pnp.loader.mjs"], &["pnp.cjs"]),
+    watched(".pnpmfile.*", MANAGER, &[".pnpmfile.cjs"], &["pnpmfile.cjs"]),
+    watched("bunfig.toml", MANAGER, &["bunfig.toml"], &["bun.lock"]),
+    guarded(
+        ".cargo/config*",
+        "cargo, and the editor through it, runs the wrappers and runners it names",
+        &[".cargo/config", ".cargo/config.toml"],
+        &["cargo/config.toml", "Cargo.toml", ".cargo/audit.toml"],
+    ),
+    watched(".bundle/config", MANAGER, &[".bundle/config"], &["bundle/config"]),
+    watched(".mvn/**", MANAGER, &[".mvn/wrapper/maven-wrapper.jar"], &["mvn/jvm.config"]),
+    watched("gradle/wrapper/**", MANAGER, &["gradle/wrapper/gradle-wrapper.jar"], &["gradle/libs.toml"]),
+    // Commands that scripts, editors and activated shells find first.
+    watched(
+        "node_modules/.bin/**",
+        SHIM,
+        &["node_modules/.bin/tsc", "web/node_modules/.bin/eslint"],
+        &["node_modules/bin/tsc", "bin/tsc", "node_modules/typescript/lib/a.js"],
+    ),
+    watched(".venv/bin/**", SHIM, &[".venv/bin/python"], &["bin/python", ".venv/lib/a.py"]),
+    watched("venv/bin/**", SHIM, &["venv/bin/activate"], &["venv/lib/a.py"]),
+    watched("pyvenv.cfg", SHIM, &[".venv/pyvenv.cfg"], &["pyvenv.txt"]),
+    watched(
+        "site-packages/*.pth",
+        "python runs its `import` lines at every start",
+        &[".venv/lib/python3.12/site-packages/a.pth"],
+        &["model.pth", "site-packages/a.pth.md"],
+    ),
+    watched(
+        "sitecustomize.py",
+        "python runs it at every start",
+        &[".venv/lib/python3.12/site-packages/sitecustomize.py"],
+        &["customize.py"],
+    ),
+];
+
+/// A `.git` that is no directory points to one, and git obeys the configuration there.
+pub(super) const GIT_POINTER: &str = "git obeys the configuration where it points";
+
+/// A regular file with a set-id bit runs as its owner, whoever starts it.
+pub(super) const SET_ID: &str = "whoever starts it runs as its owner";

@@ -1,0 +1,221 @@
+//! Which lines of the table a path matches.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use super::host_executed::{BUILD_OUTPUT, Grade, HOST_EXECUTED, HostExecuted};
+
+/// A line of the table, taken apart.
+pub(super) struct Line {
+    pub(super) entry: &'static HostExecuted,
+    place: Place,
+    /// The names, without a last `**`.
+    names: Vec<&'static [u8]>,
+    extent: Extent,
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Place {
+    Anywhere,
+    GitDirectory,
+    BareDirectory,
+}
+
+#[derive(PartialEq, Eq, Clone, Copy, Debug)]
+pub(super) enum Extent {
+    /// The entry itself.
+    Entry,
+    /// The entry and everything below.
+    Subtree,
+}
+
+/// A directory on the way to an entry that is a git directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GitTop {
+    /// How many names lead to it.
+    pub(super) depth: usize,
+    pub(super) bare: bool,
+}
+
+/// The lines by the last of their names, so that an ordinary name costs one look.
+struct Index {
+    literal: HashMap<Vec<u8>, Vec<Line>>,
+    wild: Vec<Line>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut index = Index { literal: HashMap::new(), wild: Vec::new() };
+    for line in HOST_EXECUTED.iter().map(Line::new) {
+        match line.names.last() {
+            Some(last) if !last.contains(&b'*') => {
+                index.literal.entry(last.to_ascii_lowercase()).or_default().push(line);
+            }
+            Some(_) | None => index.wild.push(line),
+        }
+    }
+    index
+});
+
+impl Line {
+    fn new(entry: &'static HostExecuted) -> Self {
+        let mut names: Vec<&[u8]> = entry.pattern.split('/').map(str::as_bytes).collect();
+        let extent = if names.last() == Some(&b"**".as_slice()) { Extent::Subtree } else { Extent::Entry };
+        if extent == Extent::Subtree {
+            names.pop();
+        }
+        let place = match names[0] {
+            b"<git>" => Place::GitDirectory,
+            b"<bare>" => Place::BareDirectory,
+            _ => Place::Anywhere,
+        };
+        if place != Place::Anywhere {
+            names.remove(0);
+        }
+        Line { entry, place, names, extent }
+    }
+
+    /// Whether the pattern, its last `count` names left off, ends exactly where the path does.
+    fn ends_at(&self, path: &[&[u8]], tops: &[GitTop], count: usize) -> bool {
+        let names = &self.names[..self.names.len() - count];
+        let Some(start) = path.len().checked_sub(names.len()) else { return false };
+        if names.is_empty() || !path[start..].iter().zip(names).all(|(name, pattern)| wild(pattern, name)) {
+            return false;
+        }
+        match self.place {
+            Place::Anywhere => true,
+            Place::GitDirectory => tops.iter().any(|top| top.depth == start),
+            Place::BareDirectory => tops.iter().any(|top| top.depth == start && top.bare),
+        }
+    }
+
+    /// The grade, given where the path lies.
+    fn grade(&self, path: &[&[u8]]) -> Grade {
+        let output = |name: &&[u8]| BUILD_OUTPUT.iter().any(|known| known.as_bytes() == *name);
+        let in_output = path.split_last().is_some_and(|(_, above)| above.iter().any(output));
+        if in_output && self.place == Place::Anywhere { Grade::Watched } else { self.entry.grade }
+    }
+}
+
+/// What a path matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub(super) grade: Grade,
+    pub(super) why: &'static str,
+    pub(super) extent: Extent,
+}
+
+fn hit(line: &Line, path: &[&[u8]]) -> Hit {
+    Hit { grade: line.grade(path), why: line.entry.why, extent: line.extent }
+}
+
+fn stronger(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
+    // A subtree wins among equals: a scan need not look further.
+    let rank = |hit: &Hit| (hit.grade, hit.extent == Extent::Subtree);
+    one.into_iter().chain(other).max_by_key(rank)
+}
+
+/// The strongest line that ends at this very path; what its ancestors match is not asked.
+pub(super) fn at(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+    let last = path.last()?;
+    let mut lowered = [0; 64];
+    let literal = lowered.get_mut(..last.len()).and_then(|lowered| {
+        lowered.copy_from_slice(last);
+        lowered.make_ascii_lowercase();
+        INDEX.literal.get(&*lowered)
+    });
+    literal
+        .into_iter()
+        .flatten()
+        .chain(&INDEX.wild)
+        .filter(|line| line.ends_at(path, tops, 0))
+        .map(|line| hit(line, path))
+        .fold(None, |best, found| stronger(best, Some(found)))
+}
+
+/// The strongest line that lies at or below this path: what a link of this name would stand in for.
+pub(super) fn at_or_below(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+    let lines = INDEX.literal.values().flatten().chain(&INDEX.wild);
+    lines
+        .filter(|line| (1..line.names.len()).any(|count| line.ends_at(path, tops, count)))
+        .map(|line| hit(line, path))
+        .fold(at(path, tops), |best, found| stronger(best, Some(found)))
+}
+
+/// The strongest line for the path, by itself or by a directory that it lies in.
+pub(super) fn whole(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+    let above = (1..path.len())
+        .filter_map(|depth| at(&path[..depth], tops).filter(|hit| hit.extent == Extent::Subtree));
+    above.fold(at(path, tops), |best, found| stronger(best, Some(found)))
+}
+
+/// The names of a path.
+pub(super) fn names(path: &Path) -> Vec<&[u8]> {
+    path.iter().map(OsStr::as_bytes).collect()
+}
+
+/// The git directories on the way to the last name, as far as names tell: `.git`, and those of submodules (their names
+/// may have slashes) and worktrees inside it.
+pub(super) fn lexical_tops(path: &[&[u8]]) -> Vec<GitTop> {
+    let mut tops = Vec::new();
+    let Some(git) = path.iter().position(|name| name.eq_ignore_ascii_case(b".git")) else { return tops };
+    for depth in git + 1..path.len() {
+        let inside = &path[git + 1..depth];
+        let is_top = match inside {
+            [] => true,
+            [b"modules", _, ..] => true,
+            [b"worktrees", _] => true,
+            _ => path[depth - 1].eq_ignore_ascii_case(b".git"),
+        };
+        if is_top {
+            tops.push(GitTop { depth, bare: false });
+        }
+    }
+    tops
+}
+
+/// Whether a directory with these entries is one that git would obey. More is taken for one than git does: a `HEAD`
+/// elsewhere can point to a directory of objects and refs.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct GitSigns {
+    head: bool,
+    objects: bool,
+    refs: bool,
+    commondir: bool,
+}
+
+impl GitSigns {
+    pub(super) const NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
+
+    pub(super) fn see(&mut self, name: &OsStr) {
+        match name.as_bytes() {
+            b"HEAD" => self.head = true,
+            b"objects" => self.objects = true,
+            b"refs" => self.refs = true,
+            b"commondir" => self.commondir = true,
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_git_directory(self) -> bool {
+        (self.objects && self.refs) || (self.head && self.commondir)
+    }
+}
+
+/// `*` stands for any bytes; letters match without regard to case.
+fn wild(pattern: &[u8], name: &[u8]) -> bool {
+    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else {
+        return pattern.eq_ignore_ascii_case(name);
+    };
+    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
+    let Some((start, rest)) = name.split_at_checked(before.len()) else { return false };
+    if !start.eq_ignore_ascii_case(before) {
+        return false;
+    }
+    if after.contains(&b'*') {
+        return (0..=rest.len()).any(|from| wild(after, &rest[from..]));
+    }
+    rest.len().checked_sub(after.len()).is_some_and(|from| rest[from..].eq_ignore_ascii_case(after))
+}

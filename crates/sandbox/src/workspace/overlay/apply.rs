@@ -1,0 +1,363 @@
+//! Writing changes to the project, one by one.
+//!
+//! Every change is compared and classified anew, so that what is consented to is what is written. Deletions come
+//! first, the deepest before the others; then what is new, directories before what is in them; last the permissions of
+//! directories, so that a closed one does not stop what goes into it. A change that is written is taken out of the
+//! upper layer; one that is refused, or fails, stays there, and another apply goes on with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Kind, Status, Time};
+
+use super::changes::{Change, ChangeKind, compare};
+use super::discard::{forget, forget_deletion};
+use super::layers::Layers;
+use super::starts::{Starts, changed_after};
+use super::{LayersError, Overlay};
+use crate::workspace::class::{Class, EntryKind, classify_in};
+use crate::workspace::place::{Expected, PlaceError, Placing};
+use crate::workspace::tree::Tree;
+
+/// Which changes are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// All of them.
+    All,
+    /// These and what lies below them.
+    Paths(BTreeSet<PathBuf>),
+}
+
+impl Selection {
+    pub(super) fn includes(&self, path: &Path) -> bool {
+        match self {
+            Selection::All => true,
+            Selection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
+        }
+    }
+}
+
+/// The changes that somebody said yes to by name, beyond ordinary ones. Nothing is meant by a directory but itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Consent {
+    /// The paths.
+    pub to: BTreeSet<PathBuf>,
+}
+
+impl Consent {
+    fn covers(&self, change: &Change) -> bool {
+        match (&change.class, &change.entry) {
+            (Class::Ordinary, _) => true,
+            (Class::Special { .. }, _) => false,
+            // A directory is no more than the way to the file that was consented to.
+            (Class::HostExecuted { .. }, EntryKind::Directory) => {
+                self.to.range(change.path.clone()..).next().is_some_and(|path| path.starts_with(&change.path))
+            }
+            (Class::HostExecuted { .. } | Class::EscapingSymlink { .. }, _) => self.to.contains(&change.path),
+        }
+    }
+}
+
+/// What to do where the project changed since the run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Leave the project as it is.
+    Refuse,
+    /// Write over it.
+    Overwrite,
+}
+
+/// What to apply.
+#[derive(Debug, Clone)]
+pub struct ApplyRequest<'request> {
+    /// Which changes.
+    pub selection: &'request Selection,
+    /// What was said yes to.
+    pub consent: &'request Consent,
+    /// What to do where the project changed.
+    pub on_conflict: OnConflict,
+}
+
+/// A change that was not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Where.
+    pub path: PathBuf,
+    /// Why not.
+    pub why: RefusedBecause,
+}
+
+/// Why a change was not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusedBecause {
+    /// It needs a yes by name.
+    NeedsConsent {
+        /// What it is.
+        class: Class,
+    },
+    /// A device, a pipe or a socket: no yes is enough.
+    Special,
+    /// The project changed here since the run began.
+    ChangedSince,
+    /// A directory on the way is a link now, or leads out.
+    NotBelow,
+    /// A directory above it was not made.
+    NeedsParent {
+        /// Which.
+        parent: PathBuf,
+    },
+    /// The kernel said no, with this number.
+    Failed {
+        /// The number.
+        errno: i32,
+    },
+}
+
+/// What became of an apply.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// Changes that the project has now.
+    pub applied: Vec<PathBuf>,
+    /// Changes that it has not.
+    pub refused: Vec<Refused>,
+}
+
+impl Overlay {
+    /// Writes changes to the project.
+    ///
+    /// # Errors
+    /// Fails if a layer cannot be opened; what cannot be written is in the outcome.
+    pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, LayersError> {
+        let layers = self.open()?;
+        let path = self.starts();
+        let starts = Starts::read(&path).map_err(|cause| LayersError::Starts { path, cause })?;
+        let changes = compare(&layers).changes;
+        let mut work = Applying { layers: &layers, request, out: Applied::default(), modes: Vec::new() };
+        let tasks = work.choose(&changes, &starts);
+        for task in tasks.iter().rev().filter(|task| task.change.kind == ChangeKind::Deleted) {
+            work.delete(task);
+        }
+        for task in tasks.iter().filter(|task| task.change.kind != ChangeKind::Deleted) {
+            work.write(task);
+        }
+        work.finish_directories();
+        let mut out = work.out;
+        out.applied.sort();
+        out.refused.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(out)
+    }
+}
+
+/// A change that will be tried, and what it is expected to meet.
+struct Task<'changes> {
+    change: &'changes Change,
+    before: Option<Status>,
+}
+
+struct Applying<'apply> {
+    layers: &'apply Layers,
+    request: &'apply ApplyRequest<'apply>,
+    out: Applied,
+    /// Directories that get their permissions at the end.
+    modes: Vec<(PathBuf, Status)>,
+}
+
+fn failed(cause: Errno) -> RefusedBecause {
+    match cause {
+        Errno::LOOP | Errno::XDEV => RefusedBecause::NotBelow,
+        other => RefusedBecause::Failed { errno: other.raw_os_error() },
+    }
+}
+
+impl Applying<'_> {
+    fn refuse(&mut self, path: &Path, why: RefusedBecause) {
+        self.out.refused.push(Refused { path: path.to_owned(), why });
+    }
+
+    /// The changes that may be made, looked at before anything is written.
+    fn choose<'changes>(&mut self, changes: &'changes [Change], starts: &Starts) -> Vec<Task<'changes>> {
+        let selection = &self.request.selection;
+        let chosen: Vec<&Change> = changes.iter().filter(|change| selection.includes(&change.path)).collect();
+        // Directories that are new and lead to a chosen change come along.
+        let by_path: BTreeMap<&Path, &Change> =
+            changes.iter().map(|change| (change.path.as_path(), change)).collect();
+        let new = |change: &Change| change.kind == ChangeKind::Added && change.entry == EntryKind::Directory;
+        let mut wanted: BTreeMap<&Path, &Change> = BTreeMap::new();
+        for change in chosen {
+            let above = change.path.ancestors().skip(1).filter_map(|path| by_path.get(path).copied());
+            wanted.extend(above.filter(|change| new(change)).map(|change| (change.path.as_path(), change)));
+            wanted.insert(&change.path, change);
+        }
+        let mut tasks = Vec::new();
+        for (path, change) in wanted {
+            match self.check(change, starts) {
+                Ok(before) => tasks.push(Task { change, before }),
+                Err(why) => self.refuse(path, why),
+            }
+        }
+        tasks
+    }
+
+    fn check(&self, change: &Change, starts: &Starts) -> Result<Option<Status>, RefusedBecause> {
+        if matches!(change.class, Class::Special { .. }) {
+            return Err(RefusedBecause::Special);
+        }
+        if !self.request.consent.covers(change) {
+            return Err(RefusedBecause::NeedsConsent { class: change.class.clone() });
+        }
+        let start = starts.of(change.born);
+        let before = self.layers.lower.status(&change.path).map_err(failed)?;
+        match self.request.on_conflict {
+            OnConflict::Overwrite => {}
+            OnConflict::Refuse => {
+                if before.as_ref().is_some_and(|before| changed_after(start, before)) {
+                    return Err(RefusedBecause::ChangedSince);
+                }
+                self.unmoved(&change.path, start)?;
+            }
+        }
+        Ok(before)
+    }
+
+    /// Whether the directories on the way are those that the run began with.
+    fn unmoved(&self, path: &Path, start: Option<Time>) -> Result<(), RefusedBecause> {
+        for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+            let status = self.layers.lower.status(above).map_err(failed)?;
+            if status.is_some_and(|status| status.kind == Kind::Directory && changed_after(start, &status)) {
+                return Err(RefusedBecause::ChangedSince);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, task: &Task<'_>) {
+        let path = &task.change.path;
+        let outcome = self.placing(path).and_then(|placing| match task.before {
+            Some(before) => self.remove(&placing, &before),
+            None => Ok(()),
+        });
+        self.settle(path, outcome, forget_deletion);
+    }
+
+    fn write(&mut self, task: &Task<'_>) {
+        let outcome = self.try_write(task);
+        self.settle(&task.change.path, outcome, forget);
+    }
+
+    fn settle(
+        &mut self,
+        path: &Path,
+        outcome: Result<(), RefusedBecause>,
+        forget: fn(&Layers, &Path) -> Result<(), Errno>,
+    ) {
+        let outcome = outcome.and_then(|()| forget(self.layers, path).map_err(failed));
+        match outcome {
+            Ok(()) => self.out.applied.push(path.to_owned()),
+            Err(why) => self.refuse(path, why),
+        }
+    }
+
+    fn placing<'path>(&self, path: &'path Path) -> Result<Placing<'path>, RefusedBecause> {
+        match self.layers.lower.parent(path) {
+            Ok((parent, name)) => Ok(Placing::new(parent, name)),
+            Err(Errno::NOENT) => {
+                let parent = path.parent().unwrap_or(Path::new("")).to_owned();
+                Err(RefusedBecause::NeedsParent { parent })
+            }
+            Err(Errno::NOTDIR) => Err(RefusedBecause::NotBelow),
+            Err(cause) => Err(failed(cause)),
+        }
+    }
+
+    fn expected(&self, before: Option<Status>) -> Expected {
+        match (self.request.on_conflict, before) {
+            (OnConflict::Overwrite, Some(_)) => Expected::Anything,
+            (OnConflict::Refuse, Some(before)) => Expected::Same(before),
+            (_, None) => Expected::Nothing,
+        }
+    }
+
+    fn remove(&self, placing: &Placing<'_>, before: &Status) -> Result<(), RefusedBecause> {
+        let removed = match before.kind {
+            Kind::Directory => placing.remove_directory(),
+            _ => placing.remove(&self.expected(Some(*before))),
+        };
+        removed.map_err(place_failed)
+    }
+
+    fn try_write(&mut self, task: &Task<'_>) -> Result<(), RefusedBecause> {
+        let Task { change, before } = task;
+        let path = &change.path;
+        let placing = self.placing(path)?;
+        let (upper, name) = self.layers.upper.parent(path).map_err(failed)?;
+        let above = upper.status(name).map_err(failed)?;
+        let directory_involved =
+            above.kind == Kind::Directory || before.is_some_and(|before| before.kind == Kind::Directory);
+        if change.kind == ChangeKind::ModeChanged {
+            if above.kind == Kind::Directory {
+                self.modes.push((path.clone(), above));
+                return Ok(());
+            }
+            return placing.set_mode(&above, &self.expected(*before)).map_err(place_failed);
+        }
+        let mut expected = self.expected(*before);
+        if let (ChangeKind::TypeChanged, Some(before), true) = (change.kind, before, directory_involved) {
+            self.remove(&placing, before)?;
+            expected = Expected::Nothing;
+        }
+        match &change.entry {
+            EntryKind::Directory => {
+                placing.make_directory().map_err(place_failed)?;
+                self.modes.push((path.clone(), above));
+                Ok(())
+            }
+            EntryKind::Symlink(target) => {
+                self.still_inside(change)?;
+                placing.symlink(target, &above, &expected).map_err(place_failed)
+            }
+            EntryKind::File | EntryKind::SetIdFile => {
+                let content = upper.file(name).map_err(failed)?;
+                placing.file(&content, &above, &expected).map_err(place_failed)
+            }
+            EntryKind::Special(_) => Err(RefusedBecause::Special),
+        }
+    }
+
+    /// A link may lead out by what is in the project alone, when not everything is applied.
+    fn still_inside(&self, change: &Change) -> Result<(), RefusedBecause> {
+        let root = self.layers.lower.root().directory(Path::new("")).map_err(failed)?;
+        let class = classify_in(&change.path, &change.entry, &Tree::new(root));
+        match class {
+            Class::EscapingSymlink { .. } if !self.request.consent.to.contains(&change.path) => {
+                Err(RefusedBecause::NeedsConsent { class })
+            }
+            Class::EscapingSymlink { .. }
+            | Class::Ordinary
+            | Class::HostExecuted { .. }
+            | Class::Special { .. } => Ok(()),
+        }
+    }
+
+    fn finish_directories(&mut self) {
+        let mut modes = std::mem::take(&mut self.modes);
+        modes.sort_by(|(one, _), (other, _)| other.cmp(one));
+        for (path, above) in modes {
+            let outcome = self
+                .placing(&path)
+                .and_then(|placing| placing.finish_directory(&above).map_err(place_failed))
+                .and_then(|()| forget(self.layers, &path).map_err(failed));
+            if let Err(why) = outcome {
+                self.out.applied.retain(|applied| *applied != path);
+                self.refuse(&path, why);
+            }
+        }
+    }
+}
+
+fn place_failed(error: PlaceError) -> RefusedBecause {
+    match error {
+        PlaceError::NotAsExpected => RefusedBecause::ChangedSince,
+        PlaceError::Refused(cause) => failed(cause),
+    }
+}

@@ -1,0 +1,201 @@
+//! Taking changes out of the upper layer. The project is never touched.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind, Onto};
+use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
+
+use super::apply::{Refused, RefusedBecause, Selection};
+use super::changes::{Change, ChangeKind, compare};
+use super::layers::{Layers, is_opaque, is_whiteout};
+use super::{LayersError, Overlay};
+use crate::workspace::removal::{absent_is_fine, empty, opened};
+use crate::workspace::tree::Tree;
+
+/// What became of a discard.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Discarded {
+    /// Changes that are gone.
+    pub discarded: Vec<PathBuf>,
+    /// Changes that are still there.
+    pub refused: Vec<Refused>,
+}
+
+impl Overlay {
+    /// Drops changes. A directory that was added or took the place of something else goes with all that is in it.
+    ///
+    /// # Errors
+    /// Fails if a layer cannot be opened, or, when all is dropped, emptied.
+    pub fn discard(&self, selection: &Selection) -> Result<Discarded, LayersError> {
+        self.make_directories()?;
+        let layers = self.open()?;
+        let all = compare(&layers);
+        let trash_path = self.trash();
+        let trash = Directory::open(&trash_path)
+            .map_err(|cause| LayersError::Open { path: trash_path.clone(), cause })?;
+        if *selection == Selection::All {
+            for path in [self.upper(), self.work(), trash_path] {
+                clear(&path)?;
+            }
+            let discarded = all.changes.into_iter().map(|change| change.path).collect();
+            return Ok(Discarded { discarded, refused: Vec::new() });
+        }
+        let mut out = Discarded::default();
+        for change in all.changes.into_iter().filter(|change| selection.includes(&change.path)) {
+            match discard_one(&layers, &trash, &change) {
+                Ok(()) => out.discarded.push(change.path),
+                Err(cause) => {
+                    let why = RefusedBecause::Failed { errno: cause.raw_os_error() };
+                    out.refused.push(Refused { path: change.path, why });
+                }
+            }
+        }
+        clear(&trash_path)?;
+        Ok(out)
+    }
+}
+
+pub(super) fn clear(path: &Path) -> Result<(), LayersError> {
+    let directory =
+        Directory::open(path).map_err(|cause| LayersError::Open { path: path.to_owned(), cause })?;
+    empty(&directory).map_err(|(entry, cause)| LayersError::Remove {
+        path: path.to_owned(),
+        entry: entry.into(),
+        cause,
+    })
+}
+
+fn discard_one(layers: &Layers, trash: &Directory, change: &Change) -> Result<(), Errno> {
+    let path = &change.path;
+    let directory_mode = match layers.lower.status(path)? {
+        Some(below) if below.kind == Kind::Directory => Some(below.mode),
+        Some(_) | None => None,
+    };
+    match (change.kind, directory_mode) {
+        (ChangeKind::ModeChanged, Some(mode)) => {
+            let (parent, name) = layers.upper.parent(path)?;
+            return parent.set_mode(name, mode);
+        }
+        (ChangeKind::Added, _) => {}
+        (
+            ChangeKind::Modified | ChangeKind::Deleted | ChangeKind::TypeChanged | ChangeKind::ModeChanged,
+            _,
+        ) => show_below(layers, path.parent().unwrap_or(Path::new("")))?,
+    }
+    remove(&layers.upper, trash, path)
+}
+
+/// The directory that an entry of the upper layer is in, and its name there; `None` where there is no such directory.
+fn present<'path>(upper: &Tree, path: &'path Path) -> Result<Option<(Directory, &'path OsStr)>, Errno> {
+    match upper.parent(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Takes an entry out of the upper layer, with all that is in it.
+fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
+    // It may have gone with a directory above it.
+    let Some((parent, name)) = present(upper, path)? else { return Ok(()) };
+    let Some(status) = parent.status_if_present(name)? else { return Ok(()) };
+    if status.kind != Kind::Directory {
+        return opened(&parent, || absent_is_fine(parent.remove(name)));
+    }
+    // Only a directory that its owner may write can change its parent.
+    opened(&parent, || parent.set_mode(name, status.mode | 0o700))?;
+    let mut number = 0;
+    loop {
+        number += 1;
+        let to = format!("discarded-{number}");
+        match opened(&parent, || parent.rename(name, trash, OsStr::new(&to), Onto::Nothing)) {
+            Err(Errno::EXIST) => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Removes from the upper layer what is in the project now, and directories above it that say nothing any more.
+pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
+    show_below(layers, path.parent().unwrap_or(Path::new("")))?;
+    let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
+    match parent.status_if_present(name)? {
+        None => Ok(()),
+        Some(status) if status.kind == Kind::Directory => {
+            show_below(layers, path)?;
+            // What is still in it is still to be applied or discarded.
+            match opened(&parent, || parent.remove_directory(name)) {
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+                answer => answer,
+            }
+        }
+        Some(_) => opened(&parent, || absent_is_fine(parent.remove(name))),
+    }
+}
+
+/// Removes the mark of a deletion that the project has made, too. One that a whole directory says stays: nothing shows
+/// there any more, marked or not.
+pub(super) fn forget_deletion(layers: &Layers, path: &Path) -> Result<(), Errno> {
+    let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
+    match parent.status_if_present(name)? {
+        Some(status) if is_whiteout(&status) => opened(&parent, || absent_is_fine(parent.remove(name))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Makes the upper layer say name by name what it says at once for whole directories, down to `directory`: after that
+/// an entry can be taken out of it and the project's own shows.
+fn show_below(layers: &Layers, directory: &Path) -> Result<(), Errno> {
+    let depth = directory.iter().count();
+    for count in 1..=depth {
+        let path: PathBuf = directory.iter().take(count).collect();
+        let (parent, name) = layers.upper.parent(&path)?;
+        let Some(above) = parent.status_if_present(name)? else { return Ok(()) };
+        if is_whiteout(&above) {
+            let Some(below) = layers.lower.status(&path)? else { return Ok(()) };
+            opened(&parent, || parent.remove(name))?;
+            opened(&parent, || parent.make_directory(name, 0o700))?;
+            let made = parent.passage(Path::new(name))?;
+            made.set_attribute(OPAQUE, OPAQUE_VALUE)?;
+            made.set_own_mode(below.mode)?;
+        } else if above.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        name_by_name(layers, &path)?;
+    }
+    Ok(())
+}
+
+fn name_by_name(layers: &Layers, path: &Path) -> Result<(), Errno> {
+    let above = layers.upper.root().passage(path)?;
+    if !is_opaque(&above)? {
+        return Ok(());
+    }
+    let below = match layers.lower.root().directory(path) {
+        Ok(below) => Some(below),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+        Err(cause) => return Err(cause),
+    };
+    let mut entries = Vec::new();
+    if let Some(below) = below {
+        below.entries(|name, kind| entries.push((name.to_owned(), kind)))?;
+    }
+    for (name, kind) in entries {
+        match above.status_if_present(&name)? {
+            None => opened(&above, || above.make_whiteout(&name))?,
+            Some(status) if status.kind == Kind::Directory && kind == Kind::Directory => {
+                let child = above.passage(Path::new(&name))?;
+                opened(&child, || child.set_attribute(OPAQUE, OPAQUE_VALUE))?;
+            }
+            Some(_) => {}
+        }
+    }
+    opened(&above, || above.remove_attribute(OPAQUE))?;
+    match above.remove_attribute(OPAQUE_TRUSTED) {
+        // Only the superuser can set or remove it, so that there is none.
+        Err(Errno::PERM) => Ok(()),
+        answer => answer,
+    }
+}

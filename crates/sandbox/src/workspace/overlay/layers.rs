@@ -1,0 +1,110 @@
+//! Both layers, and the view that the agent had of them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind, Status};
+use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
+
+use super::LayersError;
+use crate::workspace::class::{Alias, Surroundings};
+use crate::workspace::matching::GitSigns;
+use crate::workspace::scan::scan_tree;
+use crate::workspace::tree::Tree;
+
+pub(super) struct Layers {
+    pub(super) lower: Tree,
+    pub(super) upper: Tree,
+    aliases: Vec<Alias>,
+    hidden: RefCell<HashMap<PathBuf, bool>>,
+    git: RefCell<HashMap<PathBuf, bool>>,
+}
+
+impl Layers {
+    pub(super) fn open(lower: &Path, upper: &Path) -> Result<Self, LayersError> {
+        let tree = |path: &Path| {
+            Tree::open(path).map_err(|cause| LayersError::Open { path: path.to_owned(), cause })
+        };
+        let (lower, upper) = (tree(lower)?, tree(upper)?);
+        let aliases = scan_tree(&lower).aliases;
+        Ok(Layers { lower, upper, aliases, hidden: RefCell::default(), git: RefCell::default() })
+    }
+
+    /// Whether what the project has in this directory does not show.
+    fn is_hidden(&self, directory: &Path) -> bool {
+        if let Some(known) = self.hidden.borrow().get(directory) {
+            return *known;
+        }
+        let above = directory.parent().is_some_and(|parent| self.is_hidden(parent));
+        let hidden = above
+            || match self.upper.status(directory) {
+                Ok(Some(status)) if status.kind == Kind::Directory => {
+                    let opened = self.upper.root().passage(directory);
+                    opened.and_then(|directory| is_opaque(&directory)).unwrap_or(false)
+                }
+                Ok(Some(_)) => true,
+                Ok(None) | Err(_) => false,
+            };
+        self.hidden.borrow_mut().insert(directory.to_owned(), hidden);
+        hidden
+    }
+
+    /// Whether the agent saw an entry here.
+    fn shows(&self, path: &Path) -> bool {
+        match self.upper.status(path) {
+            Ok(Some(status)) => !is_whiteout(&status),
+            Ok(None) | Err(_) => {
+                !path.parent().is_some_and(|parent| self.is_hidden(parent))
+                    && matches!(self.lower.status(path), Ok(Some(_)))
+            }
+        }
+    }
+}
+
+impl Surroundings for Layers {
+    fn is_git_directory(&self, directory: &Path) -> bool {
+        if let Some(known) = self.git.borrow().get(directory) {
+            return *known;
+        }
+        let mut signs = GitSigns::default();
+        for name in GitSigns::NAMES {
+            if self.shows(&directory.join(name)) {
+                signs.see(name.as_ref());
+            }
+        }
+        // The project's own count as well: what makes a directory less than a repository may not be applied.
+        let is_git = signs.is_git_directory() || self.lower.is_git_directory(directory);
+        self.git.borrow_mut().insert(directory.to_owned(), is_git);
+        is_git
+    }
+
+    fn link_target(&self, path: &Path) -> Option<PathBuf> {
+        match self.upper.status(path) {
+            Ok(Some(status)) if status.kind == Kind::Symlink => self.upper.link_target(path),
+            Ok(Some(_)) => None,
+            Ok(None) | Err(_) if path.parent().is_some_and(|parent| self.is_hidden(parent)) => None,
+            Ok(None) | Err(_) => self.lower.link_target(path),
+        }
+    }
+
+    fn aliases(&self) -> &[Alias] {
+        &self.aliases
+    }
+}
+
+/// The mark for "deleted".
+pub(super) fn is_whiteout(status: &Status) -> bool {
+    status.kind == Kind::CharacterDevice && status.stands_for == (0, 0)
+}
+
+/// Whether a directory of the upper layer hides what the project has there.
+pub(super) fn is_opaque(directory: &Directory) -> Result<bool, Errno> {
+    for name in [OPAQUE, OPAQUE_TRUSTED] {
+        if directory.attribute(name)?.as_deref() == Some(OPAQUE_VALUE) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

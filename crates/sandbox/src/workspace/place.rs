@@ -1,0 +1,249 @@
+//! Putting one entry in its place in a directory that others write to as well.
+//!
+//! The new entry is made whole under a name of its own and then changes places with the old one in one step. What came
+//! out is compared with what was expected; if it is something else, both change back. So nothing is ever overwritten
+//! unseen, however late it came.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind, Onto, Status, is_superuser};
+use belljar_sys::fds::errno_of;
+use belljar_sys::mounts::{MountError, share_or_copy};
+
+use super::removal::{absent_is_fine, opened};
+
+/// How names begin under which entries are made. One that is found later was left by a power cut.
+pub const UNFINISHED: &str = ".belljar-unfinished-";
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// What is in the place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Nothing,
+    Same(Status),
+    Anything,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlaceError {
+    /// Something else is in the place.
+    NotAsExpected,
+    Refused(Errno),
+}
+
+impl From<Errno> for PlaceError {
+    fn from(cause: Errno) -> Self {
+        PlaceError::Refused(cause)
+    }
+}
+
+/// A place in a directory.
+pub(super) struct Placing<'path> {
+    parent: Directory,
+    name: &'path OsStr,
+}
+
+impl<'path> Placing<'path> {
+    pub(super) fn new(parent: Directory, name: &'path OsStr) -> Self {
+        Placing { parent, name }
+    }
+
+    /// A file with this content, and with the permissions, owner and time of `like`.
+    pub(super) fn file(&self, content: &File, like: &Status, expected: &Expected) -> Result<(), PlaceError> {
+        let (made, unfinished) = self.fresh(|name| self.parent.create(name, 0o600))?;
+        let finish = || -> Result<(), Errno> {
+            share_or_copy(content, &made).map_err(copy_errno)?;
+            if is_superuser() {
+                self.parent.set_owner(&unfinished, like.owner, like.group)?;
+            }
+            // After the owner, which takes set-id bits away.
+            self.parent.set_mode(&unfinished, like.mode)?;
+            self.parent.set_modified(&unfinished, Some(like.modified))
+        };
+        let finished = opened(&self.parent, finish).map_err(PlaceError::from);
+        self.put(&unfinished, finished, expected)
+    }
+
+    pub(super) fn symlink(
+        &self,
+        target: &Path,
+        like: &Status,
+        expected: &Expected,
+    ) -> Result<(), PlaceError> {
+        let ((), unfinished) = self.fresh(|name| self.parent.make_symlink(target, name))?;
+        let finish = || {
+            if is_superuser() { self.parent.set_owner(&unfinished, like.owner, like.group) } else { Ok(()) }
+        };
+        self.put(&unfinished, finish().map_err(PlaceError::from), expected)
+    }
+
+    /// Open to its owner only; [`Placing::finish_directory`] gives it its permissions.
+    pub(super) fn make_directory(&self) -> Result<(), PlaceError> {
+        match opened(&self.parent, || self.parent.make_directory(self.name, 0o700)) {
+            Err(Errno::EXIST) => Err(PlaceError::NotAsExpected),
+            answer => Ok(answer?),
+        }
+    }
+
+    pub(super) fn finish_directory(&self, like: &Status) -> Result<(), PlaceError> {
+        let finish = || {
+            let directory = self.parent.passage(Path::new(self.name))?;
+            if is_superuser() {
+                self.parent.set_owner(self.name, like.owner, like.group)?;
+            }
+            directory.set_own_mode(like.mode)?;
+            // So that another apply does not take it for moved: see `changed_after`.
+            directory.touch()
+        };
+        Ok(opened(&self.parent, finish)?)
+    }
+
+    pub(super) fn set_mode(&self, like: &Status, expected: &Expected) -> Result<(), PlaceError> {
+        if let Expected::Same(before) = expected {
+            let now = opened(&self.parent, || self.parent.status_if_present(self.name))?;
+            if !now.is_some_and(|now| same(&now, before)) {
+                return Err(PlaceError::NotAsExpected);
+            }
+        }
+        Ok(opened(&self.parent, || self.parent.set_mode(self.name, like.mode))?)
+    }
+
+    pub(super) fn remove_directory(&self) -> Result<(), PlaceError> {
+        match opened(&self.parent, || absent_is_fine(self.parent.remove_directory(self.name))) {
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Err(PlaceError::NotAsExpected),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// Removes a file or a link. It is moved aside first, so that what is removed is what was looked at.
+    pub(super) fn remove(&self, expected: &Expected) -> Result<(), PlaceError> {
+        let moved = self.fresh(|aside| self.parent.rename(self.name, &self.parent, aside, Onto::Nothing));
+        let aside = match moved {
+            Err(PlaceError::Refused(Errno::NOENT)) => return Ok(()),
+            answer => answer?.1,
+        };
+        let found = self.parent.status(&aside)?;
+        if is_expected(expected, &found) && found.kind != Kind::Directory {
+            return Ok(opened(&self.parent, || absent_is_fine(self.parent.remove(&aside)))?);
+        }
+        opened(&self.parent, || self.parent.rename(&aside, &self.parent, self.name, Onto::Nothing))?;
+        Err(PlaceError::NotAsExpected)
+    }
+
+    /// Does `make` with a name that is free.
+    fn fresh<T>(&self, make: impl Fn(&OsStr) -> Result<T, Errno>) -> Result<(T, OsString), PlaceError> {
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = OsString::from(format!("{UNFINISHED}{}-{number}", std::process::id()));
+            match opened(&self.parent, || make(&name)) {
+                Err(Errno::EXIST) => {}
+                answer => return Ok((answer?, name)),
+            }
+        }
+    }
+
+    /// Brings what was made to its place, or removes it.
+    fn put(
+        &self,
+        unfinished: &OsStr,
+        finished: Result<(), PlaceError>,
+        expected: &Expected,
+    ) -> Result<(), PlaceError> {
+        let outcome = finished.and_then(|()| self.swap(unfinished, expected));
+        if outcome.is_err() {
+            opened(&self.parent, || absent_is_fine(self.parent.remove(unfinished)))?;
+        }
+        outcome
+    }
+
+    fn swap(&self, unfinished: &OsStr, expected: &Expected) -> Result<(), PlaceError> {
+        let rename =
+            |onto| opened(&self.parent, || self.parent.rename(unfinished, &self.parent, self.name, onto));
+        match expected {
+            Expected::Anything => return Ok(rename(Onto::Anything)?),
+            Expected::Nothing => {
+                return match rename(Onto::Nothing) {
+                    Err(Errno::EXIST) => Err(PlaceError::NotAsExpected),
+                    answer => Ok(answer?),
+                };
+            }
+            Expected::Same(_) => {}
+        }
+        match rename(Onto::Exchange) {
+            Err(Errno::NOENT) => return Err(PlaceError::NotAsExpected),
+            // A file system that cannot exchange: what is there is looked at right before it is replaced.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                let now = self.parent.status_if_present(self.name)?;
+                return match now {
+                    Some(now) if is_expected(expected, &now) => Ok(rename(Onto::Anything)?),
+                    Some(_) | None => Err(PlaceError::NotAsExpected),
+                };
+            }
+            answer => answer?,
+        }
+        if is_expected(expected, &self.parent.status(unfinished)?) {
+            return Ok(opened(&self.parent, || self.parent.remove(unfinished))?);
+        }
+        rename(Onto::Exchange)?;
+        Err(PlaceError::NotAsExpected)
+    }
+}
+
+fn is_expected(expected: &Expected, found: &Status) -> bool {
+    match expected {
+        Expected::Nothing => false,
+        Expected::Same(before) => same(found, before),
+        Expected::Anything => true,
+    }
+}
+
+/// The ctime is left out: being renamed changes it.
+fn same(now: &Status, before: &Status) -> bool {
+    let mark = |status: &Status| (status.identity, status.kind, status.size, status.modified, status.mode);
+    mark(now) == mark(before)
+}
+
+/// The errno inside an error of a copy.
+pub(super) fn copy_errno(error: MountError) -> Errno {
+    match error {
+        MountError::Copy(cause) => errno_of(&cause),
+        MountError::ReadOnly { cause, .. } | MountError::Identify { cause, .. } => cause,
+        MountError::Probe { cause, .. } => errno_of(&cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody replaces the file after it was looked at and before it changes places: theirs is what stays.
+    #[test]
+    fn what_came_late_is_put_back() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        std::fs::write(at("new"), "new").unwrap();
+        std::fs::write(at("file"), "looked at").unwrap();
+        let content = || File::open(at("new")).unwrap();
+        let placing = Placing::new(Directory::open(place.path()).unwrap(), OsStr::new("file"));
+        let like = placing.parent.status(OsStr::new("new")).unwrap();
+        let expected = Expected::Same(placing.parent.status(OsStr::new("file")).unwrap());
+
+        std::fs::write(at("theirs"), "came late").unwrap();
+        std::fs::rename(at("theirs"), at("file")).unwrap();
+        assert_eq!(placing.file(&content(), &like, &expected), Err(PlaceError::NotAsExpected));
+        assert_eq!(placing.remove(&expected), Err(PlaceError::NotAsExpected));
+        assert_eq!(placing.set_mode(&like, &expected), Err(PlaceError::NotAsExpected));
+        assert_eq!(placing.file(&content(), &like, &Expected::Nothing), Err(PlaceError::NotAsExpected));
+        assert_eq!(std::fs::read_to_string(at("file")).unwrap(), "came late");
+
+        let expected = Expected::Same(placing.parent.status(OsStr::new("file")).unwrap());
+        assert_eq!(placing.file(&content(), &like, &expected), Ok(()));
+        assert_eq!(std::fs::read_to_string(at("file")).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2, "nothing unfinished is left");
+    }
+}

@@ -1,0 +1,389 @@
+//! The files of a tree that the host would execute later, wherever they lie.
+//!
+//! Only names are read, by descriptor and without following a link; what is found is looked at. A scan before and one
+//! after a run, compared, tell what appeared. Content is not digested: a change of content, name or permissions
+//! changes the inode or its ctime, and nobody inside can set a ctime.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Kind, Status, Time};
+use belljar_sys::mounts::Identity;
+
+use super::class::{self, Alias, Class, EntryKind, SpecialKind};
+use super::git_config::{self, What};
+use super::host_executed::{GIT_POINTER, Grade};
+use super::links::{Leads, follow};
+use super::matching::{self, Extent, GitSigns, GitTop, Hit};
+use super::tree::Tree;
+
+/// No real tree is deeper; one that was made to be is not walked to its end.
+const DEEPEST: usize = 512;
+/// Links in places of the class that are followed.
+const MOST_ALIASES: usize = 256;
+/// Entries that are looked at again because a link leads to them.
+const MOST_THROUGH_LINKS: usize = 400_000;
+/// No configuration of git is larger.
+const LARGEST_CONFIG: u64 = 1 << 20;
+
+/// Why a tree could not be scanned.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// Its top cannot be opened.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The top.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+}
+
+/// An existing file or directory that is read-only in `direct`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Protected {
+    /// Its path in the tree.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: ProtectedKind,
+    /// What would run it.
+    pub why: &'static str,
+}
+
+/// What a protected entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProtectedKind {
+    /// A file.
+    File,
+    /// A directory with everything in it.
+    Directory,
+}
+
+/// A part of the tree that was not looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unseen {
+    /// Its path in the tree.
+    pub path: PathBuf,
+    /// Why.
+    pub why: UnseenBecause,
+}
+
+/// Why a part of a tree was not looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnseenBecause {
+    /// The kernel said no, with this number.
+    Refused(i32),
+    /// It lies deeper than any real tree.
+    TooDeep,
+    /// Too much is reached through links.
+    TooManyLinks,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// What must be read-only, sorted; none lies in another.
+    pub protected: Vec<Protected>,
+    /// Links in places of the class. They cannot be made read-only by a mount; where they lead is protected.
+    pub links: Vec<PathBuf>,
+    /// What was not looked at.
+    pub unseen: Vec<Unseen>,
+    pub(super) seen: BTreeMap<PathBuf, Seen>,
+    pub(super) aliases: Vec<Alias>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) class: Class,
+    pub(super) mark: Mark,
+}
+
+/// What tells one state of an entry from another. Directories have no times: they change with their entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    identity: Identity,
+    times: Option<(u64, Time, Time)>,
+}
+
+impl Mark {
+    fn of(status: &Status) -> Self {
+        let times = (status.size, status.modified, status.changed);
+        Mark { identity: status.identity, times: (status.kind != Kind::Directory).then_some(times) }
+    }
+}
+
+impl Scan {
+    /// The directories between the root and what is protected, outermost first. Whoever renames one of them takes the
+    /// protection away with it; a directory that is a mount point itself cannot be renamed.
+    #[must_use]
+    pub fn anchors(&self) -> Vec<PathBuf> {
+        let above = self.protected.iter().flat_map(|protected| protected.path.ancestors().skip(1));
+        let anchors: BTreeSet<&Path> = above.filter(|path| !path.as_os_str().is_empty()).collect();
+        anchors.into_iter().map(Path::to_owned).collect()
+    }
+}
+
+/// Finds what must be read-only, and remembers what else of the class is there.
+///
+/// # Errors
+/// Fails if the top cannot be opened; what cannot be read below is in the outcome.
+pub fn scan(root: &Path) -> Result<Scan, ScanError> {
+    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
+    Ok(scan_tree(&tree))
+}
+
+pub(super) fn scan_tree(tree: &Tree) -> Scan {
+    let mut walk = Walk { tree, out: Scan::default(), aliases: BTreeSet::new(), visited: 0 };
+    walk.below(PathBuf::new(), None);
+    walk.through_aliases();
+    let Walk { mut out, aliases, .. } = walk;
+    out.protected.sort();
+    out.protected.dedup_by(|later, earlier| later.path.starts_with(&earlier.path));
+    out.links.sort();
+    out.links.dedup();
+    out.unseen.sort();
+    out.unseen.dedup();
+    out.aliases = aliases.into_iter().collect();
+    out
+}
+
+struct Walk<'tree> {
+    tree: &'tree Tree,
+    out: Scan,
+    aliases: BTreeSet<Alias>,
+    visited: usize,
+}
+
+/// A directory to be read.
+struct Pending {
+    path: PathBuf,
+    /// Where it counts as lying, when a link of the class leads to it.
+    place: Option<PathBuf>,
+    inherited: Option<Hit>,
+}
+
+impl Walk<'_> {
+    fn below(&mut self, path: PathBuf, place: Option<PathBuf>) {
+        let inherited = place.as_ref().and_then(|place| {
+            let names = matching::names(place);
+            matching::whole(&names, &matching::lexical_tops(&names))
+        });
+        let inherited = inherited.filter(|hit| hit.extent == Extent::Subtree);
+        let mut pending = vec![Pending { path, place, inherited }];
+        while let Some(next) = pending.pop() {
+            if let Err(why) = self.directory(&next, &mut pending) {
+                self.out.unseen.push(Unseen { path: next.path, why });
+            }
+        }
+    }
+
+    fn directory(&mut self, at: &Pending, pending: &mut Vec<Pending>) -> Result<(), UnseenBecause> {
+        let Pending { path, place, inherited } = at;
+        let mut names = matching::names(place.as_ref().unwrap_or(path));
+        if names.len() > DEEPEST {
+            return Err(UnseenBecause::TooDeep);
+        }
+        let refused = |cause: Errno| UnseenBecause::Refused(cause.raw_os_error());
+        let directory = match self.tree.root().directory(path) {
+            // Gone, or no directory any more: whatever took its place is for the next scan.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            answer => answer.map_err(refused)?,
+        };
+        let mut signs = GitSigns::default();
+        // All names in one piece: most of them are looked at once and never again.
+        let mut text = Vec::with_capacity(4096);
+        let mut entries = Vec::with_capacity(128);
+        let read = directory.entries(|name, kind| {
+            signs.see(name);
+            text.extend_from_slice(name.as_bytes());
+            entries.push((text.len(), kind));
+        });
+        read.map_err(refused)?;
+        if place.is_some() {
+            self.visited += entries.len();
+            if self.visited > MOST_THROUGH_LINKS {
+                return Err(UnseenBecause::TooManyLinks);
+            }
+        }
+        let depth = names.len();
+        names.push(b"");
+        let mut tops = matching::lexical_tops(&names);
+        names.pop();
+        if signs.is_git_directory() && !tops.iter().any(|top| top.depth == depth) {
+            tops.push(GitTop { depth, bare: true });
+        }
+        let mut start = 0;
+        for (end, kind) in &entries {
+            let name = OsStr::from_bytes(&text[start..*end]);
+            start = *end;
+            names.push(name.as_bytes());
+            let hit = self.hit(&names, &tops, *inherited, *kind);
+            names.pop();
+            if hit.is_none() && *kind == Kind::File {
+                continue;
+            }
+            let status = || directory.status(name);
+            let entry =
+                Entry { path: path.join(name), place: place.as_ref().map(|place| place.join(name)), hit };
+            match kind {
+                Kind::Directory => {
+                    let inherited = hit.filter(|hit| hit.extent == Extent::Subtree).or(*inherited);
+                    if inherited.is_some() {
+                        let covered = at.inherited.is_some_and(|hit| hit.grade == Grade::Guarded);
+                        self.note(&entry, status(), covered);
+                    }
+                    let Entry { path, place, .. } = entry;
+                    pending.push(Pending { path, place, inherited });
+                }
+                Kind::Symlink => self.link(entry, status(), directory.link_target(name)),
+                Kind::File => self.note(&entry, status(), false),
+                Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
+                    let kind = class::special(*kind).unwrap_or(SpecialKind::Unknown);
+                    self.see(entry.path, Class::Special { kind }, status());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hit(&self, names: &[&[u8]], tops: &[GitTop], inherited: Option<Hit>, kind: Kind) -> Option<Hit> {
+        let own = match kind {
+            Kind::Directory => matching::at(names, tops).filter(|hit| hit.extent == Extent::Subtree),
+            Kind::Symlink => matching::at_or_below(names, tops),
+            _ => matching::at(names, tops),
+        };
+        let is_pointer = || names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git"));
+        if kind != Kind::Directory && is_pointer() {
+            return Some(Hit { grade: Grade::Guarded, why: GIT_POINTER, extent: Extent::Entry });
+        }
+        own.into_iter().chain(inherited).max_by_key(|hit| hit.grade)
+    }
+
+    fn note(&mut self, entry: &Entry, status: Result<Status, Errno>, covered: bool) {
+        let Some(Hit { grade, why, .. }) = entry.hit else { return };
+        let Ok(status) = status else { return };
+        if grade == Grade::Guarded && !covered {
+            let kind = match status.kind {
+                Kind::Directory => ProtectedKind::Directory,
+                _ => ProtectedKind::File,
+            };
+            self.out.protected.push(Protected { path: entry.path.clone(), kind, why });
+        }
+        let place = entry.place.as_deref().unwrap_or(&entry.path);
+        if status.kind == Kind::File && why != GIT_POINTER && is_git_config(place) {
+            self.configuration(&entry.path, place);
+        }
+        self.see(entry.path.clone(), Class::HostExecuted { grade, why }, Ok(status));
+    }
+
+    fn link(&mut self, entry: Entry, status: Result<Status, Errno>, target: Result<PathBuf, Errno>) {
+        let Ok(target) = target else { return };
+        match (follow(&entry.path, &target, self.tree), entry.hit) {
+            (Leads::Out, _) => self.see(entry.path, Class::EscapingSymlink { target }, status),
+            (Leads::Inside(leads_to), Some(Hit { grade, why, .. })) => {
+                self.out.links.push(entry.path.clone());
+                self.see(entry.path.clone(), Class::HostExecuted { grade, why }, status);
+                let place = entry.place.unwrap_or(entry.path);
+                self.aliases.insert(Alias { place, leads_to });
+            }
+            (Leads::Nowhere, Some(Hit { grade, why, .. })) => {
+                self.see(entry.path, Class::HostExecuted { grade, why }, status);
+            }
+            (Leads::Inside(_) | Leads::Nowhere, None) => {}
+        }
+    }
+
+    fn see(&mut self, path: PathBuf, class: Class, status: Result<Status, Errno>) {
+        // What is gone by now is not there.
+        let Ok(status) = status else { return };
+        let mark = Mark::of(&status);
+        let class = match self.out.seen.remove(&path) {
+            Some(before) => class::stronger(before.class, class),
+            None => class,
+        };
+        self.out.seen.insert(path, Seen { class, mark });
+    }
+
+    /// What a configuration of git names counts as lying where git looks by default.
+    fn configuration(&mut self, path: &Path, place: &Path) {
+        let (Some(git), Some(real)) = (place.parent(), path.parent()) else { return };
+        let Ok((directory, name)) = self.tree.parent(path) else { return };
+        let Ok(file) = directory.file(name) else { return };
+        let mut text = Vec::new();
+        if file.take(LARGEST_CONFIG).read_to_end(&mut text).is_err() {
+            return;
+        }
+        let named = git_config::named(&text);
+        let inside = |base: &Path, path: &Path| match follow(&base.join("x"), path, self.tree) {
+            Leads::Inside(path) => Some(path),
+            Leads::Out | Leads::Nowhere => None,
+        };
+        let stated = named.iter().find(|named| named.what == What::WorkTree);
+        let top = match stated {
+            Some(stated) => inside(git, &stated.path),
+            None if git.file_name() == Some(OsStr::new(".git")) => git.parent().map(Path::to_owned),
+            None => Some(git.to_owned()),
+        };
+        for named in &named {
+            let (base, place) = match named.what {
+                What::Hooks => (top.as_deref(), git.join("hooks")),
+                What::Attributes => (top.as_deref(), git.join("info/attributes")),
+                What::Program => (top.as_deref(), git.join("hooks/fsmonitor")),
+                What::Config => (Some(real), git.join("config")),
+                What::WorkTree => continue,
+            };
+            if let Some(leads_to) = base.and_then(|base| inside(base, &named.path)) {
+                self.aliases.insert(Alias { place, leads_to });
+            }
+        }
+    }
+
+    /// Looks at what links and configurations of the class lead to, as if it lay there.
+    fn through_aliases(&mut self) {
+        let mut done = BTreeSet::new();
+        while let Some(alias) = self.aliases.difference(&done).next().cloned() {
+            let Alias { place, leads_to } = alias.clone();
+            done.insert(alias);
+            if done.len() > MOST_ALIASES {
+                self.out.unseen.push(Unseen { path: leads_to, why: UnseenBecause::TooManyLinks });
+                return;
+            }
+            let Ok(Some(status)) = self.tree.status(&leads_to) else { continue };
+            let class = class::classify_in(&place, &kind_of(&status), self.tree);
+            let hit = match class {
+                Class::HostExecuted { grade, why } => Some(Hit { grade, why, extent: Extent::Subtree }),
+                Class::Ordinary | Class::EscapingSymlink { .. } | Class::Special { .. } => None,
+            };
+            // The top itself cannot be read-only; what is in it is looked at.
+            if !leads_to.as_os_str().is_empty() {
+                let entry = Entry { path: leads_to.clone(), place: Some(place.clone()), hit };
+                self.note(&entry, Ok(status), false);
+            }
+            if status.kind == Kind::Directory {
+                self.below(leads_to, Some(place));
+            }
+        }
+    }
+}
+
+struct Entry {
+    path: PathBuf,
+    place: Option<PathBuf>,
+    hit: Option<Hit>,
+}
+
+fn kind_of(status: &Status) -> EntryKind {
+    if status.kind == Kind::Directory { EntryKind::Directory } else { EntryKind::File }
+}
+
+fn is_git_config(place: &Path) -> bool {
+    let name = place.file_name().map(OsStr::as_bytes);
+    matches!(name, Some(b"config" | b"config.worktree"))
+        && place.parent().and_then(Path::file_name) != Some(OsStr::new(".cargo"))
+        && place.parent().and_then(Path::file_name) != Some(OsStr::new(".bundle"))
+}

@@ -1,0 +1,52 @@
+//! What of the class appeared or changed while a run wrote to the project itself.
+
+use std::path::{Path, PathBuf};
+
+use super::class::Class;
+use super::scan::{Scan, ScanError, Unseen, scan};
+
+/// An entry for the report at the end of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// Its path in the tree.
+    pub path: PathBuf,
+    /// What it is.
+    pub class: Class,
+    /// Whether it was there before.
+    pub since: Since,
+}
+
+/// What happened to an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// It was not there, or was not of the class.
+    Appeared,
+    /// It is another file now, or its content, name or permissions were touched.
+    Changed,
+}
+
+/// What a comparison found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedSince {
+    /// The entries, sorted.
+    pub created: Vec<Created>,
+    /// What was not looked at, so that nothing can be said about it.
+    pub unseen: Vec<Unseen>,
+}
+
+/// Compares the tree with an earlier scan: files of both grades, links that lead out, special files.
+///
+/// # Errors
+/// Fails if the top cannot be opened.
+pub fn created_since(before: &Scan, root: &Path) -> Result<CreatedSince, ScanError> {
+    let after = scan(root)?;
+    let created = after.seen.into_iter().filter_map(|(path, now)| {
+        let since = match before.seen.get(&path) {
+            None => Since::Appeared,
+            Some(then) if then.mark != now.mark || then.class != now.class => Since::Changed,
+            Some(_) => return None,
+        };
+        Some(Created { path, class: now.class, since })
+    });
+    Ok(CreatedSince { created: created.collect(), unseen: after.unseen })
+}

@@ -1,0 +1,89 @@
+//! A directory tree as surroundings, read from its descriptor and remembered.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Status};
+
+use super::class::Surroundings;
+use super::matching::GitSigns;
+
+/// A tree that does not change while it is looked at, or whose changes do not matter.
+pub(super) struct Tree {
+    root: Directory,
+    git: RefCell<HashMap<PathBuf, bool>>,
+    links: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
+}
+
+impl Tree {
+    pub(super) fn new(root: Directory) -> Self {
+        Tree { root, git: RefCell::default(), links: RefCell::default() }
+    }
+
+    pub(super) fn open(path: &Path) -> Result<Self, Errno> {
+        Directory::open(path).map(Self::new)
+    }
+
+    pub(super) fn root(&self) -> &Directory {
+        &self.root
+    }
+
+    /// The directory that an entry is in, and its name there.
+    pub(super) fn parent<'path>(&self, path: &'path Path) -> Result<(Directory, &'path OsStr), Errno> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        Ok((self.root.passage(path.parent().unwrap_or(Path::new("")))?, name))
+    }
+
+    /// Looks at an entry; `None` where there is none, or where a name on the way is no directory.
+    pub(super) fn status(&self, path: &Path) -> Result<Option<Status>, Errno> {
+        if path.as_os_str().is_empty() {
+            return self.root.own_status().map(Some);
+        }
+        match self.parent(path) {
+            Ok((parent, name)) => parent.status_if_present(name),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    pub(super) fn read_link(&self, path: &Path) -> Result<PathBuf, Errno> {
+        let (parent, name) = self.parent(path)?;
+        parent.link_target(name)
+    }
+
+    /// What of the marks of a git directory is here.
+    pub(super) fn git_signs(&self, directory: &Path, signs: &mut GitSigns) {
+        // A directory that cannot be entered shows nothing; the walk that meets it says so.
+        let Ok(directory) = self.root.passage(directory) else { return };
+        for name in GitSigns::NAMES {
+            if directory.status(OsStr::new(name)).is_ok() {
+                signs.see(OsStr::new(name));
+            }
+        }
+    }
+}
+
+impl Surroundings for Tree {
+    fn is_git_directory(&self, directory: &Path) -> bool {
+        if let Some(known) = self.git.borrow().get(directory) {
+            return *known;
+        }
+        let mut signs = GitSigns::default();
+        self.git_signs(directory, &mut signs);
+        self.git.borrow_mut().insert(directory.to_owned(), signs.is_git_directory());
+        signs.is_git_directory()
+    }
+
+    fn link_target(&self, path: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.links.borrow().get(path) {
+            return known.clone();
+        }
+        // What is no link, or not there, has no text; nothing is granted on it.
+        let target = self.read_link(path).ok();
+        self.links.borrow_mut().insert(path.to_owned(), target.clone());
+        target
+    }
+}

@@ -1,0 +1,226 @@
+//! What a scan finds, what it does not stumble over, and what two scans tell.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use belljar_sandbox::{Class, Created, Grade, ProtectedKind, Since, UnseenBecause, created_since, scan};
+
+use super::support::{link, mode, put, superuser};
+
+fn protected(root: &Path) -> Vec<String> {
+    let found = scan(root).unwrap();
+    found
+        .protected
+        .iter()
+        .map(|protected| match protected.kind {
+            ProtectedKind::File => protected.path.display().to_string(),
+            ProtectedKind::Directory => format!("{}/", protected.path.display()),
+        })
+        .collect()
+}
+
+/// A repository with everything that git makes, without git.
+fn repository(root: &Path, at: &str) {
+    for path in ["HEAD", "config", "hooks/pre-commit.sample", "objects/ab/cd", "refs/heads/main", "index"] {
+        put(root, &format!("{at}/{path}"), "");
+    }
+}
+
+#[test]
+fn finds_them_wherever_they_lie() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    repository(root, ".git");
+    repository(root, ".git/modules/libs/a");
+    repository(root, "vendor/deep/er/sub/.git");
+    repository(root, "caches/mirror");
+    put(root, ".git/worktrees/w/commondir", "../..");
+    put(root, ".git/worktrees/w/HEAD", "");
+    put(root, "libs/a/.git", "gitdir: ../../.git/modules/libs/a");
+    for path in
+        [".claude/settings.json", ".claude/skills/s/SKILL.md", ".vscode/tasks.json", ".envrc", "CLAUDE.md"]
+    {
+        put(root, path, "");
+    }
+    put(root, "node_modules/.bin/tsc", "");
+    put(root, "node_modules/x/.vscode/tasks.json", "");
+    put(root, "config/hooks/x", "");
+    assert_eq!(
+        protected(root),
+        [
+            ".claude/settings.json",
+            ".envrc",
+            ".git/config",
+            ".git/hooks/",
+            ".git/modules/libs/a/config",
+            ".git/modules/libs/a/hooks/",
+            ".git/worktrees/w/commondir",
+            ".vscode/tasks.json",
+            "caches/mirror/config",
+            "caches/mirror/hooks/",
+            "libs/a/.git",
+            "vendor/deep/er/sub/.git/config",
+            "vendor/deep/er/sub/.git/hooks/",
+        ]
+    );
+    let anchors = scan(root).unwrap().anchors();
+    assert!(anchors.contains(&PathBuf::from(".git")) && anchors.contains(&PathBuf::from("vendor/deep")));
+}
+
+#[test]
+fn a_bare_repository_may_be_the_top_itself() {
+    let root = tempfile::tempdir().unwrap();
+    repository(root.path(), ".");
+    assert_eq!(protected(root.path()), ["config", "hooks/"]);
+}
+
+#[test]
+fn places_that_stand_in_for_others_are_protected_too() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    repository(root, ".git");
+    put(root, ".git/config", "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../shared.cfg\n");
+    put(root, "shared.cfg", "[core]\nfsmonitor = ./tools/watch.sh\n");
+    put(root, "tools/hooks/pre-commit", "");
+    put(root, "tools/watch.sh", "");
+    put(root, "tools/other.sh", "");
+    link(root, ".claude", "agent");
+    put(root, "agent/settings.json", "");
+    put(root, "agent/notes.md", "");
+    link(root, ".mcp.json", "agent/servers");
+    put(root, "agent/servers", "");
+    link(root, "loop", "loop");
+    assert_eq!(
+        protected(root),
+        [
+            ".git/config",
+            ".git/hooks/",
+            "agent/servers",
+            "agent/settings.json",
+            "shared.cfg",
+            "tools/hooks/",
+            "tools/watch.sh",
+        ]
+    );
+    assert_eq!(scan(root).unwrap().links, [PathBuf::from(".claude"), ".mcp.json".into()]);
+}
+
+#[test]
+fn neither_pipes_nor_links_nor_closed_directories_stop_it() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let outside = tempfile::tempdir().unwrap();
+    put(outside.path(), ".envrc", "");
+    let made = std::process::Command::new("mkfifo").arg(root.join(".envrc")).arg(root.join("pipe")).status();
+    assert!(made.unwrap().success());
+    link(root, "out", outside.path().to_str().unwrap());
+    link(root, "round", ".");
+    put(root, "closed/.envrc", "");
+    mode(&root.join("closed"), 0);
+    let mut deep = root.join("d");
+    for _ in 0..600 {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).unwrap();
+    let found = scan(root).unwrap();
+    mode(&root.join("closed"), 0o755);
+    let protected: Vec<_> = found.protected.iter().map(|protected| protected.path.clone()).collect();
+    let unseen: Vec<_> = found.unseen.iter().map(|unseen| unseen.why.clone()).collect();
+    if superuser() {
+        assert_eq!(protected, [PathBuf::from("closed/.envrc")]);
+        assert_eq!(unseen, [UnseenBecause::TooDeep]);
+    } else {
+        assert_eq!(protected, [] as [PathBuf; 0]);
+        assert_eq!(unseen, [UnseenBecause::Refused(13), UnseenBecause::TooDeep]);
+    }
+    assert!(scan(&root.join("absent")).is_err());
+}
+
+#[test]
+fn two_scans_tell_what_appeared_and_what_changed() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    repository(root, ".git");
+    put(root, ".venv/bin/python", "old");
+    put(root, ".claude/settings.json", "{}");
+    link(root, "fine", "README");
+    let before = scan(root).unwrap();
+    assert_eq!(created_since(&before, root).unwrap().created, []);
+
+    put(root, ".git/objects/00/11", "ordinary");
+    put(root, "README", "ordinary");
+    put(root, "new/.git/hooks/post-checkout", "evil");
+    put(root, ".venv/bin/python", "new");
+    // The same size and the same mtime, by another file.
+    let old = fs::metadata(root.join(".claude/settings.json")).unwrap();
+    put(root, "x", "[]");
+    fs::File::open(root.join("x")).unwrap().set_modified(old.modified().unwrap()).unwrap();
+    fs::rename(root.join("x"), root.join(".claude/settings.json")).unwrap();
+    fs::remove_file(root.join("fine")).unwrap();
+    link(root, "fine", "../outside");
+    repository(root, "planted");
+    let found = created_since(&before, root).unwrap().created;
+    let words: Vec<String> = found
+        .iter()
+        .map(|Created { path, class, since }| {
+            let class = match class {
+                Class::HostExecuted { grade: Grade::Guarded, .. } => "guarded",
+                Class::HostExecuted { grade: Grade::Watched, .. } => "watched",
+                Class::EscapingSymlink { .. } => "escaping",
+                Class::Special { .. } => "special",
+                Class::Ordinary => "ordinary",
+            };
+            let since = match since {
+                Since::Appeared => "appeared",
+                Since::Changed => "changed",
+            };
+            format!("{} {class} {since}", path.display())
+        })
+        .collect();
+    assert_eq!(
+        words,
+        [
+            ".claude/settings.json guarded changed",
+            ".venv/bin/python watched changed",
+            "fine escaping appeared",
+            "new/.git/hooks guarded appeared",
+            "new/.git/hooks/post-checkout guarded appeared",
+            "planted/HEAD watched appeared",
+            "planted/config guarded appeared",
+            "planted/hooks guarded appeared",
+            "planted/hooks/pre-commit.sample guarded appeared",
+        ]
+    );
+}
+
+/// Not a benchmark, but a fence that holds on a busy machine too: a scan that looks at every file would be past it.
+#[test]
+fn a_scan_costs_about_as_much_as_reading_the_names() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for directory in 0..50 {
+        let directory = root.join(format!("part{}/package{directory}", directory % 20));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..100 {
+            fs::File::create(directory.join(format!("module_{file}.rs"))).unwrap();
+        }
+    }
+    repository(root, "part7/.git");
+    let best = |act: &dyn Fn()| {
+        let once = |_| {
+            let start = Instant::now();
+            act();
+            start.elapsed()
+        };
+        (0..5).map(once).min().unwrap()
+    };
+    let names = best(&|| assert!(count(root) > 5_000));
+    let scan = best(&|| assert_eq!(scan(root).unwrap().protected.len(), 2));
+    assert!(scan < names * 20, "scan {scan:?}, names alone {names:?}");
+}
+
+fn count(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    entries.map(|entry| if entry.file_type().unwrap().is_dir() { count(&entry.path()) } else { 1 }).sum()
+}

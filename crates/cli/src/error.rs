@@ -188,6 +188,7 @@ impl From<RunError> for CliError {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
             RunError::Value { .. }
             | RunError::Model(_)
+            | RunError::Workspace(_)
             | RunError::Instance(_)
             | RunError::Session(_)
             | RunError::Journal(_)

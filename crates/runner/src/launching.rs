@@ -6,14 +6,15 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
 use crate::terminal::{Terminal, TerminalError};
+use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvSource, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, RunName, RunStatus,
+    OsText, Plan, RunName, RunStatus, WorkspaceMode,
 };
 use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
 use belljar_record::{Redact, Secrets, WriteError};
 use belljar_sandbox::{
-    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, held_limits, look_around, lower,
+    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Overlay, held_limits, look_around, lower,
 };
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -50,6 +51,9 @@ pub enum RunError {
     /// The sandbox could not be built.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The project cannot be kept as the plan wants it.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
     /// The project's own state cannot be used.
     #[error(transparent)]
     Instance(#[from] InstanceError),
@@ -124,20 +128,33 @@ pub fn lowered(
     surroundings: &Surroundings,
     errand: &Errand,
     model: &Model,
-) -> Result<Launch, BackendError> {
+) -> Result<Launch, RunError> {
+    watched(planned, surroundings, errand, model).map(|(launch, _)| launch)
+}
+
+fn watched(
+    planned: &Planned,
+    surroundings: &Surroundings,
+    errand: &Errand,
+    model: &Model,
+) -> Result<(Launch, Watch), RunError> {
+    let plan = &planned.compiled.plan;
     let mut machine =
         look_around(surroundings.program("bwrap"), surroundings.guest.clone(), planned.program_found.clone());
-    let limits = &planned.compiled.plan.limits;
+    let limits = &plan.limits;
     if limits.memory.is_some() || limits.pids.is_some() || limits.cpu.is_some() {
         machine.limits = held_limits();
     }
-    lower(&Lowering {
-        plan: &planned.compiled.plan,
+    let watch = Watch::begin(plan, planned.repository.as_ref())?;
+    machine.guarded = watch.guarded();
+    let lowering = Lowering {
+        plan,
         errand,
         machine: &machine,
         terminal: Terminal::wanted(),
         gateway: matches!(model, Model::Script(_)),
-    })
+    };
+    Ok((lower(&lowering)?, watch))
 }
 
 /// What is to be done, and how.
@@ -163,6 +180,8 @@ pub struct Report {
     pub folder: Option<AbsPath>,
     /// What could not be recorded.
     pub trouble: Option<WriteError>,
+    /// What the run left in the project that this machine would execute, or that leads out of it.
+    pub planted: Vec<Planted>,
 }
 
 /// Runs an errand to its end.
@@ -171,7 +190,7 @@ pub struct Report {
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let RunRequest { planned, surroundings, errand, model, ask } = request;
-    let launch = lowered(planned, surroundings, errand, &model)?;
+    let (launch, watch) = watched(planned, surroundings, errand, &model)?;
     let plan = &planned.compiled.plan;
     let identities = identities(plan);
     let variables = values(&plan.env, surroundings, ask)?;
@@ -184,12 +203,34 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         )?),
         None => None,
     };
+    let (overlay, _aside) = match plan.workspace.mode {
+        WorkspaceMode::Direct => (None, None),
+        WorkspaceMode::Overlay => {
+            (Some(workspace::overlay_of(plan)), Some(workspace::take_aside(plan, &instance)?))
+        }
+        WorkspaceMode::Copy => {
+            let aside = workspace::take_aside(plan, &instance)?;
+            workspace::copy(plan)?;
+            (None, Some(aside))
+        }
+    };
     let mut journal = match errand {
         Errand::Agent(_) => Some(Journal::open(planned, surroundings, secrets(plan, &variables))?),
         Errand::Command(_) => None,
     };
-    let prepared = Prepared { plan, launch: &launch, variables, identities: &identities, surroundings };
+    let prepared = Prepared {
+        plan,
+        launch: &launch,
+        variables,
+        identities: &identities,
+        surroundings,
+        overlay: overlay.as_ref(),
+    };
     let ended = carry_out(prepared, model, journal.as_mut());
+    let planted = watch.end()?;
+    if let Some(journal) = &mut journal {
+        planted.iter().for_each(|planted| journal.emit(&planted.event()));
+    }
     let status = match &ended {
         Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
         Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
@@ -206,7 +247,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         Some((folder, trouble)) => (Some(folder), trouble),
         None => (None, None),
     };
-    Ok(Report { outcome: ended?, folder, trouble })
+    Ok(Report { outcome: ended?, folder, trouble, planted })
 }
 
 /// The conversation that the agent is asked to go on with.
@@ -236,6 +277,7 @@ struct Prepared<'a> {
     variables: Vec<GuestVariable>,
     identities: &'a BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
     surroundings: &'a Surroundings,
+    overlay: Option<&'a Overlay>,
 }
 
 fn carry_out(
@@ -243,7 +285,7 @@ fn carry_out(
     model: Model,
     mut journal: Option<&mut Journal>,
 ) -> Result<Outcome, RunError> {
-    let Prepared { plan, launch, mut variables, identities, surroundings } = prepared;
+    let Prepared { plan, launch, mut variables, identities, surroundings, overlay } = prepared;
     let name = match &journal {
         Some(journal) => journal.name().to_owned(),
         None => format!("{}-{}", plan.agent, std::process::id()),
@@ -258,7 +300,7 @@ fn carry_out(
     if terminal.has_terminal() {
         variables.extend(terminal_variables(surroundings));
     }
-    let request = LaunchRequest { launch, variables, streams, name: &name, identities };
+    let request = LaunchRequest { launch, variables, streams, name: &name, overlay, identities };
     let mut running = belljar_sandbox::launch(request)?;
     emit(&Event::Sealed { landlock: running.landlock });
     journal::limit_events(launch).iter().for_each(&mut emit);
@@ -315,7 +357,9 @@ fn secrets(plan: &Plan, variables: &[GuestVariable]) -> Redact {
 fn identities(plan: &Plan) -> BTreeMap<AbsPath, belljar_sys::mounts::Identity> {
     let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
         MountSource::Host(path) => Some(path),
-        MountSource::Workspace => Some(&plan.workspace.source),
+        MountSource::Workspace if plan.workspace.mode == WorkspaceMode::Direct => {
+            Some(&plan.workspace.source)
+        }
         _ => None,
     });
     // A source that is gone has no identity; opening it says so by name.

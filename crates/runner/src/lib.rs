@@ -17,6 +17,7 @@ mod starting;
 mod supervise;
 mod sweep;
 mod terminal;
+mod workspace;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
@@ -36,3 +37,4 @@ pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;
 pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 pub use terminal::ask_hidden;
+pub use workspace::{Planted, WorkspaceError, overlay_of, take_aside};

@@ -131,6 +131,8 @@ pub struct Planned {
     pub credential_found: Option<String>,
     /// Where the agent's program is now, if anywhere.
     pub program_found: Option<AbsPath>,
+    /// The repository of the project, where it lies elsewhere.
+    pub repository: Option<AbsPath>,
     /// How the agent is asked to go on with a conversation.
     pub session_flags: SessionFlags,
 }
@@ -266,6 +268,7 @@ impl Planner {
         Ok(Planned {
             credential_found: self.credential(&compiled.plan.model_credentials),
             program_found: self.program(&compiled.plan.harness),
+            repository: self.project.outside_repository.clone(),
             session_flags: self.session_flags(&compiled.plan.harness),
             needs_agreement: manifest.has_project_layer(),
             compiled,

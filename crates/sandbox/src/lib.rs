@@ -5,7 +5,7 @@ mod workspace;
 
 pub use backend::{
     BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, News, Running,
-    Streams, SystemEntry, held_limits, launch, look_around, lower,
+    Streams, SystemEntry, copy_directory, held_limits, launch, look_around, lower, overlay_directory,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,

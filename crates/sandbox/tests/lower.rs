@@ -1,5 +1,7 @@
 //! A plan, lowered to bubblewrap's arguments: read by a person, kept by this test.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use belljar_contract::{
     AbsPath, Access, AgentName, BackendKind, Egress, EgressRule, EnvEntry, EnvGiver, EnvName, EnvSource,
     Errand, FileContent, HomeMode, HostPattern, Instance, InstanceKey, LaunchArgument, Limits, Mount,
@@ -89,7 +91,10 @@ fn machine() -> Machine {
         ],
         etc: vec![abs("/etc/ssl/certs")],
         limits: Vec::new(),
-        guarded: vec![abs("/srv/pro ject/.git/hooks")],
+        guarded: vec![
+            (abs("/srv/pro ject/.git"), Access::ReadWrite),
+            (abs("/srv/pro ject/.git/hooks"), Access::ReadOnly),
+        ],
     }
 }
 

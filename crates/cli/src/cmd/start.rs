@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{Envelope, Errand, ExitCode, OsText, Purpose};
 use belljar_runner::report::{PlanPage, changes, render_changes, render_diagnostics, render_plan};
 use belljar_runner::{
-    Agreements, Ending, Model, Outcome, Planned, Planner, Report, RunRequest, Standing, ask_hidden,
+    Agreements, Ending, Model, Outcome, Planned, Planner, Planted, Report, RunRequest, Standing, ask_hidden,
     run as carry_out,
 };
 use serde_json::json;
@@ -55,7 +55,7 @@ pub fn start(
     }
     audit(&planned, output);
     let mut ask = |message: &str| ask_hidden(message);
-    let Report { outcome, folder, trouble } = carry_out(RunRequest {
+    let Report { outcome, folder, trouble, planted } = carry_out(RunRequest {
         planned: &planned,
         surroundings: planner.surroundings(),
         errand,
@@ -78,6 +78,7 @@ pub fn start(
         Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
         Outcome::Ended(Ending::Own(_) | Ending::Stopped(_)) => {}
     }
+    report_planted(&planted, planner, output);
     if let Some(trouble) = trouble {
         output.say(&format!(
             "belljar: the run's record is not complete: {}",
@@ -150,6 +151,27 @@ pub fn confirmed(question: &str) -> Result<bool, CliError> {
     let mut line = String::new();
     input.lock().read_line(&mut line).map_err(|cause| CliError::io("cannot read the answer", cause))?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+/// What this machine would execute later is not to be found out later.
+fn report_planted(planted: &[Planted], planner: &Planner, output: &Output) {
+    const SHOWN: usize = 30;
+    if planted.is_empty() {
+        return;
+    }
+    let style = output.err_style();
+    let head = format!(
+        "! {} left in the project that your machine may execute, or that lead out of it:",
+        planted.len()
+    );
+    let mut text = format!("{}\n", style.warn(&head));
+    for Planted { path, why } in planted.iter().take(SHOWN) {
+        text.push_str(&format!("  {}  {why}\n", planner.surroundings().shown(path)));
+    }
+    if planted.len() > SHOWN {
+        text.push_str(&format!("  and {} more\n", planted.len() - SHOWN));
+    }
+    output.say(&text);
 }
 
 /// Secrets that would enter the sandbox are named before they do.

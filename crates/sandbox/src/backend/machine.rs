@@ -1,6 +1,6 @@
 //! What lowering has to know about this machine, asked once.
 
-use belljar_contract::{AbsPath, Errand, OsText, Plan};
+use belljar_contract::{AbsPath, Access, Errand, OsText, Plan};
 use std::path::Path;
 
 /// A part of the system's root that is shown inside.
@@ -32,8 +32,9 @@ pub struct Machine {
     pub etc: Vec<AbsPath>,
     /// Which limits can be set: the control groups there are.
     pub limits: Vec<belljar_contract::Need>,
-    /// Paths in the project that the host would execute later.
-    pub guarded: Vec<AbsPath>,
+    /// Paths in the project that are mounted over themselves, in order: what the host would execute later
+    /// read-only, and the directories that must not be renamed away from above it.
+    pub guarded: Vec<(AbsPath, Access)>,
 }
 
 /// Everything that lowering is a function of.

@@ -9,7 +9,8 @@ pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
 pub use running::{Beginning, LaunchError, LaunchRequest, News, Running, Streams};
 
-use belljar_contract::{BackendKind, Launch, Need, Unmet};
+use crate::workspace::Overlay;
+use belljar_contract::{AbsPath, BackendKind, Launch, Need, Plan, Unmet};
 
 /// Why a plan cannot be honoured here: every need that cannot be enforced, by name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +20,22 @@ pub struct BackendError {
     pub backend: BackendKind,
     /// What it cannot enforce.
     pub unmet: Vec<Unmet>,
+}
+
+/// Where the changes that are kept aside lie.
+#[must_use]
+pub fn overlay_directory(plan: &Plan) -> AbsPath {
+    plan.instance.directory.child("overlay")
+}
+
+/// Where the copy of the project lies.
+#[must_use]
+pub fn copy_directory(plan: &Plan) -> AbsPath {
+    plan.instance.directory.child("copy")
+}
+
+fn overlay(plan: &Plan) -> Overlay {
+    Overlay::new(plan.workspace.source.as_path(), overlay_directory(plan).as_path())
 }
 
 /// Lowers a plan: what exactly would be started. Nothing happens.

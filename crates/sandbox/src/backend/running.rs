@@ -1,12 +1,14 @@
 //! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
 
 use super::limits;
+use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, FileContent, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable,
     Launch, LaunchArgument,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
+use belljar_sys::overlay::OverlayError;
 use belljar_sys::process::Prepare;
 use belljar_sys::{fds, mounts};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -63,6 +65,21 @@ pub enum LaunchError {
         #[source]
         cause: std::io::Error,
     },
+    /// The layers of the overlay cannot be used.
+    #[error("the changes that are kept aside cannot be used")]
+    Layers(#[from] LayersError),
+    /// The overlay could not be prepared.
+    #[error("the overlay cannot be prepared")]
+    Overlay(#[from] OverlayError),
+    /// The kernel refused the overlay.
+    #[error("the overlay cannot be mounted: the step {step:?} failed")]
+    OverlayStep {
+        /// Which.
+        step: belljar_sys::overlay::Step,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
     /// bubblewrap gave up, in its own words.
     #[error("bubblewrap could not build the sandbox: {words}")]
     Bubblewrap {
@@ -107,6 +124,8 @@ pub struct LaunchRequest<'a> {
     pub streams: Streams,
     /// The name of the run; names what belongs to it on the host.
     pub name: &'a str,
+    /// Layers to mount where only the sandbox sees them, when the plan keeps changes aside.
+    pub overlay: Option<&'a Overlay>,
     /// What the sources were when the plan was made.
     pub identities: &'a BTreeMap<AbsPath, mounts::Identity>,
 }
@@ -149,7 +168,7 @@ pub struct Running {
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    let LaunchRequest { launch, variables, streams, name, identities } = request;
+    let LaunchRequest { launch, variables, streams, name, overlay, identities } = request;
     let (control, theirs) =
         fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
     let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
@@ -169,10 +188,18 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     kept.extend([by_descriptor, theirs]);
     // A session of its own: the user's Ctrl-C reaches the command through belljar, and not bubblewrap.
     command.own_session().keeps(kept);
+    let preparation = match overlay {
+        Some(overlay) => Some(belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?),
+        None => None,
+    };
     let spawned = command.spawn();
     // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
     drop(command);
-    let bwrap = spawned.map_err(|cause| LaunchError::Spawn { program: launch.program.clone(), cause })?;
+    let bwrap =
+        spawned.map_err(|cause| match preparation.and_then(|preparation| preparation.failed_step()) {
+            Some(step) => LaunchError::OverlayStep { step, cause },
+            None => LaunchError::Spawn { program: launch.program.clone(), cause },
+        })?;
     let nothing = GuestLandlock {
         abi: 0,
         files: belljar_contract::GuestWall::Missing,

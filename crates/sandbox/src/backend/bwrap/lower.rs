@@ -4,7 +4,7 @@
 //! own order, guards over the project, files, and at last the root itself read-only.
 
 use super::etc;
-use crate::backend::{Lowering, SystemEntry};
+use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
     AbsPath, Access, BackendKind, Control, EnvSource, Errand, FileContent, GUEST_PROTOCOL, GuestAddress,
     GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream, GuestTerminal,
@@ -97,9 +97,9 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     for mount in &plan.mounts {
         lower_mount(mount, lowering, &mut arguments);
     }
-    for path in &machine.guarded {
+    for (path, access) in &machine.guarded {
         if let Some(target) = inside(plan, path) {
-            arguments.bind(path, &target, Access::ReadOnly);
+            arguments.bind(path, &target, *access);
         }
     }
     for file in &plan.files {
@@ -175,7 +175,16 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments
                 arguments.bind(agent, target, Access::ReadOnly);
             }
         }
-        MountSource::Workspace => arguments.bind(&plan.workspace.source, target, *access),
+        MountSource::Workspace => match plan.workspace.mode {
+            WorkspaceMode::Direct => arguments.bind(&plan.workspace.source, target, *access),
+            WorkspaceMode::Copy => arguments.bind(&copy_directory(plan), target, *access),
+            // Mounted in a namespace that only bubblewrap sees, so it has no descriptor out here.
+            WorkspaceMode::Overlay => {
+                if let Ok(merged) = AbsPath::new(overlay(plan).target()) {
+                    arguments.text("--bind").path(&merged).path(target);
+                }
+            }
+        },
         MountSource::Host(path) => arguments.bind(path, target, *access),
         // The runner makes them before a launch.
         MountSource::InstanceDirectory(path) | MountSource::InstanceFile(path) => {
@@ -307,10 +316,8 @@ fn control(need: Need, lowering: &Lowering<'_>) -> Result<&'static str, (&'stati
         Need::HostExecuted => {
             Ok("read-only mounts over those that exist; those made during the run are reported")
         }
-        Need::Overlay | Need::Copy => match lowering.plan.workspace.mode {
-            WorkspaceMode::Direct => Ok("not wanted"),
-            WorkspaceMode::Overlay | WorkspaceMode::Copy => Err((LATER, "use `workspace = \"direct\"`")),
-        },
+        Need::Overlay => Ok("overlay mount; the project is its read-only lower layer"),
+        Need::Copy => Ok("a copy is mounted in the project's place"),
         Need::Memory => limit("control group: memory"),
         Need::Pids => limit("control group: pids"),
         Need::Cpu => limit("control group: cpu"),

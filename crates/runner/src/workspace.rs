@@ -1,0 +1,140 @@
+//! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
+
+use crate::instances::HeldInstance;
+use crate::locks::{Holder, SessionLock, SessionLockError};
+use belljar_contract::{AbsPath, Access, Event, Plan, RunName, WorkspaceMode};
+use belljar_sandbox::{
+    Class, CopyError, Created, Overlay, Scan, ScanError, Since, copy_directory, copy_tree, created_since,
+    overlay_directory, scan,
+};
+use std::os::unix::ffi::OsStrExt;
+
+/// Why the project cannot be kept as the plan wants it.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// The project cannot be looked at.
+    #[error("cannot look for files that this machine would execute")]
+    Scan(#[from] ScanError),
+    /// Another run has the overlay or the copy.
+    #[error("the changes that are kept aside are in use")]
+    InUse(#[source] SessionLockError),
+    /// The project could not be copied.
+    #[error("cannot copy the project")]
+    Copy(#[from] CopyError),
+    /// An earlier copy could not be taken away.
+    #[error("cannot remove the earlier copy `{path}`")]
+    Remove {
+        /// Where it is.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// What of the project, and of its repository elsewhere, must not change unnoticed.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    roots: Vec<(AbsPath, Scan)>,
+}
+
+impl Watch {
+    /// Looks for files that this machine would execute later. Only a project that is changed in place needs it.
+    pub fn begin(plan: &Plan, repository: Option<&AbsPath>) -> Result<Self, WorkspaceError> {
+        let mut roots = Vec::new();
+        let project = (plan.workspace.mode == WorkspaceMode::Direct).then_some(&plan.workspace.source);
+        for root in project.into_iter().chain(repository) {
+            roots.push((root.clone(), scan(root.as_path())?));
+        }
+        Ok(Self { roots })
+    }
+
+    /// What is mounted over itself, in order: first directories that must stay in place, because renaming one
+    /// would take a guard away with it, then what must stay as it is.
+    pub fn guarded(&self) -> Vec<(AbsPath, Access)> {
+        let mut out = Vec::new();
+        for (root, scan) in &self.roots {
+            let below = |path: &std::path::Path| root.join(path).ok();
+            // Only hidden directories are pinned: a pin on every directory above would forbid ordinary renames.
+            let hidden = scan
+                .anchors()
+                .into_iter()
+                .filter(|path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".")));
+            out.extend(hidden.filter_map(|path| Some((below(&path)?, Access::ReadWrite))));
+            let guarded = scan.protected.iter().filter_map(|protected| below(&protected.path));
+            out.extend(guarded.map(|path| (path, Access::ReadOnly)));
+        }
+        out
+    }
+
+    /// What appeared or changed since, of the kind that this machine would execute, or that leads out.
+    pub fn end(&self) -> Result<Vec<Planted>, WorkspaceError> {
+        let mut out = Vec::new();
+        for (root, before) in &self.roots {
+            // A project that was deleted during the run holds nothing that could be executed.
+            if !root.as_path().exists() {
+                continue;
+            }
+            let created = created_since(before, root.as_path())?.created;
+            out.extend(created.into_iter().filter_map(|created| Planted::of(root, created)));
+        }
+        Ok(out)
+    }
+}
+
+/// Something that a run left in the project and that a person should look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planted {
+    /// Where.
+    pub path: AbsPath,
+    /// What it is, and whether it is new.
+    pub why: String,
+}
+
+impl Planted {
+    fn of(root: &AbsPath, created: Created) -> Option<Self> {
+        let what = match created.class {
+            Class::Ordinary => return None,
+            Class::HostExecuted { why, .. } => why.to_owned(),
+            Class::EscapingSymlink { target } => {
+                format!("a link that leads out of the project, to {}", target.display())
+            }
+            Class::Special { .. } => "neither a file nor a directory".to_owned(),
+        };
+        let since = match created.since {
+            Since::Appeared => "new",
+            Since::Changed => "changed",
+        };
+        Some(Self { path: root.join(&created.path).ok()?, why: format!("{since}; {what}") })
+    }
+
+    pub(crate) fn event(&self) -> Event {
+        Event::HostExecutedCreated { path: self.path.clone(), why: self.why.clone() }
+    }
+}
+
+/// The layers of the plan's project.
+#[must_use]
+pub fn overlay_of(plan: &Plan) -> Overlay {
+    Overlay::new(plan.workspace.source.as_path(), overlay_directory(plan).as_path())
+}
+
+/// Takes the changes that are kept aside: one run, or one look at them, at a time.
+///
+/// # Errors
+/// When someone else has them; the error says who.
+pub fn take_aside(plan: &Plan, instance: &HeldInstance) -> Result<SessionLock, WorkspaceError> {
+    let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
+    SessionLock::take(instance, "changes kept aside", &holder).map_err(WorkspaceError::InUse)
+}
+
+/// Makes a fresh copy of the project.
+pub(crate) fn copy(plan: &Plan) -> Result<(), WorkspaceError> {
+    let path = copy_directory(plan);
+    if path.as_path().symlink_metadata().is_ok() {
+        let removed = belljar_record::remove_tree(path.as_path());
+        removed.map_err(|cause| WorkspaceError::Remove { path: path.clone(), cause })?;
+    }
+    copy_tree(plan.workspace.source.as_path(), path.as_path())?;
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
+use belljar_runner::aside::AsideError;
 use belljar_runner::report::render_diagnostics;
 use belljar_runner::{
     AgreementError, BackendError, ImportFailure, InstanceError, PlanningError, RunError, StartingError,
@@ -195,6 +196,18 @@ impl From<RunError> for CliError {
             | RunError::Terminal(_)
             | RunError::Launch(_)
             | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),
+        }
+    }
+}
+
+impl From<AsideError> for CliError {
+    fn from(error: AsideError) -> Self {
+        let out = Self::from_chain(ExitCode::Invalid, &error);
+        match error {
+            AsideError::NotKept { .. } => {
+                out.hint("`workspace = \"overlay\"` keeps an agent's changes aside")
+            }
+            AsideError::Instance(_) | AsideError::Workspace(_) | AsideError::Layers(_) => out,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line of belljar: arguments, environment, terminal and exit code. Nothing is decided here.
 
 mod cmd;
+mod confirm;
 mod env;
 mod error;
 mod output;

@@ -25,6 +25,9 @@ fn fixture(verb: &str) -> Stage {
     if ["init", "import", "run", "exec", "shell"].contains(&verb) {
         fs::remove_file(stage.path("project/belljar.toml")).unwrap();
     }
+    if ["diff", "apply", "discard"].contains(&verb) {
+        stage.write("project/belljar.toml", "[agents.a]\nworkspace = \"overlay\"\n");
+    }
     let old =
         r#"{"agents": {"reviewer": {"env": {"LOG_LEVEL": "debug"}, "skills": [], "prompt": "Review."}}}"#;
     stage.write("project/claude-bottle.json", old);

@@ -5,9 +5,11 @@ mod difference;
 mod plan_page;
 mod style;
 mod table;
+mod unified;
 
 pub use diagnostics::render_diagnostics;
 pub use difference::{Change, changes, render_changes};
 pub use plan_page::{PlanPage, render_plan};
 pub use style::Style;
 pub use table::{human_size, render_table};
+pub use unified::render_difference;

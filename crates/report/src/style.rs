@@ -29,6 +29,18 @@ impl Style {
         self.wrap("2", text)
     }
 
+    /// Something that came.
+    #[must_use]
+    pub fn added(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    /// Something that went.
+    #[must_use]
+    pub fn removed(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
     /// Something to look at twice.
     #[must_use]
     pub fn warn(self, text: &str) -> String {

@@ -3,6 +3,7 @@
 //! The environment, the home and the terminal belong to the caller; they come in as [`Surroundings`].
 
 mod agreements;
+pub mod aside;
 mod facts;
 mod instances;
 mod journal;
@@ -37,4 +38,4 @@ pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;
 pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 pub use terminal::ask_hidden;
-pub use workspace::{Planted, WorkspaceError, overlay_of, take_aside};
+pub use workspace::{Planted, WorkspaceError};

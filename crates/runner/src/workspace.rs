@@ -115,7 +115,7 @@ impl Planted {
 
 /// The layers of the plan's project.
 #[must_use]
-pub fn overlay_of(plan: &Plan) -> Overlay {
+pub(crate) fn overlay_of(plan: &Plan) -> Overlay {
     Overlay::new(plan.workspace.source.as_path(), overlay_directory(plan).as_path())
 }
 
@@ -123,7 +123,7 @@ pub fn overlay_of(plan: &Plan) -> Overlay {
 ///
 /// # Errors
 /// When someone else has them; the error says who.
-pub fn take_aside(plan: &Plan, instance: &HeldInstance) -> Result<SessionLock, WorkspaceError> {
+pub(crate) fn take_aside(plan: &Plan, instance: &HeldInstance) -> Result<SessionLock, WorkspaceError> {
     let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
     SessionLock::take(instance, "changes kept aside", &holder).map_err(WorkspaceError::InUse)
 }

@@ -1,7 +1,11 @@
 //! The verbs, one file each.
 
+mod apply;
+mod aside;
 mod check;
 mod completions;
+mod diff;
+mod discard;
 mod exec;
 mod gc;
 mod import;
@@ -50,6 +54,9 @@ pub enum Verb {
     Init(init::Args),
     Import(import::Args),
     Trust(trust::Args),
+    Diff(diff::Args),
+    Apply(apply::Args),
+    Discard(discard::Args),
     Instances(instances::Args),
     Gc(gc::Args),
     Completions(completions::Args),
@@ -66,6 +73,9 @@ impl Verb {
             Verb::Init(_) => "init",
             Verb::Import(_) => "import",
             Verb::Trust(_) => "trust",
+            Verb::Diff(_) => "diff",
+            Verb::Apply(_) => "apply",
+            Verb::Discard(_) => "discard",
             Verb::Instances(_) => "instances",
             Verb::Gc(_) => "gc",
             Verb::Completions(_) => "completions",
@@ -82,6 +92,9 @@ impl Verb {
             Verb::Init(args) => args.json,
             Verb::Import(args) => args.json,
             Verb::Trust(args) => args.json,
+            Verb::Diff(args) => args.json,
+            Verb::Apply(args) => args.json,
+            Verb::Discard(args) => args.json,
             Verb::Instances(args) => args.json,
             Verb::Gc(args) => args.json,
             Verb::Completions(_) => false,
@@ -101,6 +114,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
+        Verb::Diff(args) => diff::run(args, &planner()?, output),
+        Verb::Apply(args) => apply::run(args, &planner()?, output),
+        Verb::Discard(args) => discard::run(args, &planner()?, output),
         Verb::Instances(args) => instances::run(args, &surroundings()?, output),
         Verb::Gc(args) => gc::run(args, &surroundings()?, output),
         Verb::Completions(args) => completions::run(args, output),

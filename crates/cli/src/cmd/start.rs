@@ -1,5 +1,6 @@
 //! What `run`, `exec` and `shell` share: the plan is shown, agreed to, and carried out.
 
+use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, Errand, ExitCode, OsText, Purpose};
@@ -10,7 +11,6 @@ use belljar_runner::{
 };
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
 
 /// Options of every verb that starts something.
@@ -128,29 +128,13 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
             output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
         }
     }
-    if !confirmed("Start this?")? {
+    if !confirmed("Start this?", "`belljar trust` agrees once; `--yes` agrees for this run")
+        .map_err(CliError::into_launch)?
+    {
         return Err(CliError::new(ExitCode::LaunchFailed, "not agreed to; nothing was started"));
     }
     agreements.agree(plan).map_err(|error| CliError::from(error).into_launch())?;
     Ok(())
-}
-
-/// One yes or no at the terminal.
-pub fn confirmed(question: &str) -> Result<bool, CliError> {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        return Err(CliError::new(
-            ExitCode::LaunchFailed,
-            "this needs your agreement, and there is no terminal to ask at",
-        )
-        .hint("`belljar trust` agrees once; `--yes` agrees for this run"));
-    }
-    let mut err = std::io::stderr().lock();
-    // A terminal that cannot be written to cannot be read from either; the next line tells.
-    write!(err, "{question} [y/N] ").and_then(|()| err.flush()).ok();
-    let mut line = String::new();
-    input.lock().read_line(&mut line).map_err(|cause| CliError::io("cannot read the answer", cause))?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 /// What this machine would execute later is not to be found out later.

@@ -1,10 +1,10 @@
+use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
 use belljar_runner::{Agreements, Planned, Planner, Standing};
 use serde_json::json;
-use std::io::{BufRead, IsTerminal};
 
 /// Agree to what a project's manifest asks for
 ///
@@ -46,7 +46,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     if !output.json {
         show(output, &planned, &planner.surroundings().home, standing, &differences);
     }
-    if !args.yes && !confirmed(output)? {
+    if !args.yes && !confirmed("Agree to this?", "agree with --yes")? {
         output.say("Nothing was changed.");
         return Ok(ExitCode::Failed);
     }
@@ -67,19 +67,6 @@ fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, diff
     } else {
         output.say(&format!("Since you agreed:\n{}", render_changes(differences, style)));
     }
-}
-
-fn confirmed(output: &Output) -> Result<bool, CliError> {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        return Err(
-            CliError::new(ExitCode::Invalid, "there is no terminal to ask at").hint("agree with --yes")
-        );
-    }
-    output.say("Agree to this? [y/N] ");
-    let mut line = String::new();
-    input.lock().read_line(&mut line).map_err(|cause| CliError::io("cannot read the answer", cause))?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 fn done(output: &Output, planned: &Planned, standing: &str, differences: &[Change]) -> ExitCode {

@@ -483,3 +483,74 @@ fn an_ordinary_user_gets_the_same() {
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(stage.path("project/mine")).unwrap());
     assert_eq!(owner, 4243);
 }
+
+#[test]
+fn what_the_host_would_execute_is_guarded_wherever_it_lies() {
+    require!(Bwrap, Git);
+    let stage = Stage::new();
+    let git = |directory: &Path, words: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(words);
+        let command = command.current_dir(directory).env("HOME", stage.path("home"));
+        assert!(run_within(command, Duration::from_secs(20)).unwrap().status.success(), "git {words:?}");
+    };
+    let project = stage.path("project");
+    let nested = project.join("vendor/deep/er");
+    fs::create_dir_all(&nested).unwrap();
+    for directory in [&project, &nested] {
+        git(directory, &["init", "-q"]);
+        git(directory, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    }
+    stage.write("project/.envrc", "export A=1\n");
+    stage.write("project/.claude/settings.json", "{}\n");
+    let tree = stage.path("elsewhere/tree");
+    fs::create_dir_all(stage.path("elsewhere")).unwrap();
+    git(&project, &["worktree", "add", "-q", tree.to_str().unwrap()]);
+    let watched = [
+        project.join(".git/config"),
+        nested.join(".git/config"),
+        project.join(".envrc"),
+        project.join(".claude/settings.json"),
+    ];
+    let before: Vec<Vec<u8>> = watched.iter().map(|path| fs::read(path).unwrap()).collect();
+    let attack = "for d in .git vendor/deep/er/.git; do echo evil > $d/hooks/pre-commit; echo evil >> $d/config; git config -f $d/config core.fsmonitor ./x; \
+        mv $d gone; rm -rf $d/hooks; umount $d/hooks; done; echo evil > .envrc; rm -f .envrc; echo evil > .claude/settings.json; mv .claude c; true";
+    let found = sh(&stage, attack);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    // From a worktree, the repository that it belongs to.
+    let line = format!(
+        "echo evil > {0}/hooks/pre-commit; echo evil >> {0}/config; true",
+        project.join(".git").display()
+    );
+    let from_tree = stage.finish(stage.command(&["exec", "--", "sh", "-c", &line]).current_dir(&tree));
+    assert_eq!(from_tree.status.code(), Some(0), "{}", from_tree.stderr);
+    for (path, before) in watched.iter().zip(before) {
+        assert_eq!(fs::read(path).unwrap(), before, "{}", path.display());
+    }
+    for hooks in [project.join(".git/hooks"), nested.join(".git/hooks")] {
+        assert!(hooks.is_dir() && !hooks.join("pre-commit").exists());
+    }
+    // What was not there before is reported, loudly.
+    let planted = sh(
+        &stage,
+        "mkdir -p .vscode new && git init -q new && echo evil > new/.git/hooks/pre-commit; echo 1 > .vscode/tasks.json; echo x > .mcp.json; ln -s $HOME/.bashrc out; echo ordinary > file",
+    );
+    for part in
+        [".vscode/tasks.json  new", ".mcp.json  new", "new/.git/hooks", "out  new; a link that leads out"]
+    {
+        assert!(planted.stderr.contains(part), "{part}: {}", planted.stderr);
+    }
+    assert!(!planted.stderr.contains("  file  "), "{}", planted.stderr);
+}
+
+#[test]
+fn a_copy_leaves_the_project_as_it_is() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nworkspace = \"copy\"\n");
+    stage.write("project/a.txt", "one\n");
+    let found = sh(&stage, "cat a.txt; echo two > a.txt; touch b; pwd");
+    assert_prints(&found, &format!("one\n{}\n", stage.path("project").display()));
+    assert_eq!(fs::read_to_string(stage.path("project/a.txt")).unwrap(), "one\n");
+    assert!(!stage.path("project/b").exists());
+    assert_prints(&sh(&stage, "cat a.txt; ls"), "one\na.txt\nbelljar.toml\n");
+}

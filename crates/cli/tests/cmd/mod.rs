@@ -1,7 +1,10 @@
 //! The verbs, one file each.
 
+mod apply;
 mod check;
 mod completions;
+mod diff;
+mod discard;
 mod exec;
 mod gc;
 mod import;

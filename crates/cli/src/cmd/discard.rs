@@ -1,0 +1,65 @@
+use super::aside::{reason, selection, shown};
+use crate::confirm::confirmed;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_runner::Planner;
+use belljar_runner::aside::{Aside, Discarded};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Drop the changes that an agent's overlay keeps aside
+///
+/// The project is not touched. Without paths everything that is kept aside goes, after one question.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar discard --yes\n")]
+pub struct Args {
+    /// The agent; the only one that is declared need not be named
+    agent: Option<String>,
+    /// Drop everything without being asked
+    #[arg(long)]
+    yes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Only these, and what lies below them
+    #[arg(last = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
+    let aside = Aside::open(&planned)?;
+    let count = aside.changes()?.0.len();
+    let all = args.paths.is_empty();
+    if all
+        && count > 0
+        && !args.yes
+        && !confirmed(&format!("Drop all {count} changes?"), "drop everything with --yes")?
+    {
+        output.say("Nothing was dropped.");
+        return Ok(ExitCode::Failed);
+    }
+    let done = if count == 0 && !all {
+        Discarded { discarded: Vec::new(), refused: Vec::new() }
+    } else {
+        aside.discard(&selection(&args.paths))?
+    };
+    let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
+    if output.json {
+        let gone: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();
+        output.envelope(&Envelope::new(
+            "discard",
+            exit,
+            json!({"discarded": gone, "left": done.refused.len()}),
+        ));
+        return Ok(exit);
+    }
+    for path in &done.discarded {
+        output.result(&format!("dropped {}\n", shown(path)));
+    }
+    for refused in &done.refused {
+        output.say(&format!("still there: {}: {}", shown(&refused.path), reason(refused)));
+    }
+    Ok(exit)
+}

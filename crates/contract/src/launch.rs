@@ -167,6 +167,8 @@ pub enum LaunchArgument {
     Text(OsText),
     /// The number of a descriptor, opened at launch, of a path of the host.
     Source(AbsPath),
+    /// The number of a descriptor from which the content of a file of the host can be read.
+    Readable(AbsPath),
     /// The number of a descriptor that holds this content.
     Content {
         /// What it is, for people.
@@ -185,6 +187,7 @@ impl LaunchArgument {
         match self {
             LaunchArgument::Text(text) => format!("{text:?}").trim_matches('"').to_owned(),
             LaunchArgument::Source(path) => format!("<descriptor of {path}>"),
+            LaunchArgument::Readable(path) => format!("<descriptor of the content of {path}>"),
             LaunchArgument::Content { name, .. } => format!("<descriptor of the content of {name}>"),
             LaunchArgument::Control => "<descriptor of the control socket>".to_owned(),
         }

@@ -90,6 +90,7 @@ fn machine() -> Machine {
             SystemEntry::Link { at: abs("/bin"), to: OsText::new("usr/bin").unwrap() },
         ],
         etc: vec![abs("/etc/ssl/certs")],
+        etc_files: vec![abs("/etc/ld.so.cache")],
         limits: Vec::new(),
         guarded: vec![
             (abs("/srv/pro ject/.git"), Access::ReadWrite),

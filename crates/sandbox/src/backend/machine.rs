@@ -28,8 +28,10 @@ pub struct Machine {
     pub agent: Option<AbsPath>,
     /// The system's directories.
     pub system: Vec<SystemEntry>,
-    /// Parts of `/etc` that hold no secret and that programs need.
+    /// Directories of `/etc` that hold no secret and that programs need.
     pub etc: Vec<AbsPath>,
+    /// Files of `/etc` of the same kind; each is copied.
+    pub etc_files: Vec<AbsPath>,
     /// Which limits can be set: the control groups there are.
     pub limits: Vec<belljar_contract::Need>,
     /// Paths in the project that are mounted over themselves, in order: what the host would execute later
@@ -55,22 +57,20 @@ pub struct Lowering<'a> {
 /// Programs and libraries; each is a directory or, on merged systems, a link into `/usr`.
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix"];
 
-/// Parts of `/etc` without secrets: trust roots, alternatives, the linker's cache, formats.
-const ETC: [&str; 14] = [
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
+/// Parts of `/etc` without secrets that are directories: alternatives and trust roots.
+const ETC_DIRECTORIES: [&str; 3] = ["/etc/alternatives", "/etc/pki", "/etc/ssl/certs"];
+
+/// Small files of `/etc` without secrets: the linker's cache, the time zone, names of ports and formats. They are
+/// copied, because a file costs a fraction of a mount.
+const ETC_FILES: [&str; 8] = [
     "/etc/debian_version",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
     "/etc/localtime",
     "/etc/mime.types",
     "/etc/os-release",
-    "/etc/pki",
     "/etc/protocols",
     "/etc/services",
-    "/etc/ssl/certs",
 ];
 
 /// Looks at the system: a handful of calls, because every start pays for them.
@@ -89,13 +89,16 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         }
         found.is_dir().then_some(SystemEntry::Directory(at))
     });
-    let etc = ETC.iter().filter(|path| Path::new(path).exists()).filter_map(|path| abs(path));
+    let here = |path: &&&str| Path::new(path).exists();
+    let etc = ETC_DIRECTORIES.iter().filter(here).filter_map(|path| abs(path));
+    let etc_files = ETC_FILES.iter().filter(here).filter_map(|path| abs(path));
     Machine {
         bwrap,
         guest,
         agent,
         system: system.collect(),
         etc: etc.collect(),
+        etc_files: etc_files.collect(),
         limits: Vec::new(),
         guarded: Vec::new(),
     }

@@ -231,6 +231,7 @@ impl Opener<'_> {
             LaunchArgument::Text(text) => return Ok(text.as_bytes().to_vec()),
             LaunchArgument::Control => return Ok(self.control.to_string().into_bytes()),
             LaunchArgument::Source(path) => open_source(path, self.identities)?,
+            LaunchArgument::Readable(path) => open_readable(path)?,
             LaunchArgument::Content { name, content } => hold(name, content)?,
         };
         let word = descriptor.as_raw_fd().to_string().into_bytes();
@@ -259,6 +260,13 @@ fn open_source(
         }
     }
     Ok(opened)
+}
+
+/// A file of the system; symbolic links of the system are its own affair.
+fn open_readable(path: &AbsPath) -> Result<OwnedFd, LaunchError> {
+    let file =
+        std::fs::File::open(path).map_err(|cause| LaunchError::Source { path: path.clone(), cause })?;
+    Ok(file.into())
 }
 
 fn hold(name: &str, content: &FileContent) -> Result<OwnedFd, LaunchError> {

@@ -152,6 +152,11 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments
                     arguments.file(&path, FileContent::Text(text));
                 }
             }
+            for path in &machine.etc_files {
+                arguments.texts(&["--perms", "0644", "--file"]);
+                arguments.0.push(LaunchArgument::Readable(path.clone()));
+                arguments.path(path);
+            }
             for path in &machine.etc {
                 arguments.text("--ro-bind").path(path).path(path);
             }

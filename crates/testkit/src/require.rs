@@ -60,6 +60,8 @@ pub enum Prerequisite {
     Podman,
     /// The test runs as the superuser.
     Root,
+    /// python3 is installed.
+    Python,
     /// zsh is installed.
     Zsh,
     /// fish is installed.
@@ -78,7 +80,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -86,6 +88,7 @@ impl Prerequisite {
         Self::Git,
         Self::Podman,
         Self::Root,
+        Self::Python,
         Self::Zsh,
         Self::Fish,
     ];
@@ -100,6 +103,7 @@ impl Prerequisite {
             Self::Git => "Git",
             Self::Podman => "Podman",
             Self::Root => "Root",
+            Self::Python => "Python",
             Self::Zsh => "Zsh",
             Self::Fish => "Fish",
         }
@@ -118,6 +122,7 @@ impl Prerequisite {
             Self::Git => succeeds("git", &["--version"]),
             Self::Podman => succeeds("podman", &["info"]),
             Self::Root => root(),
+            Self::Python => succeeds("python3", &["--version"]),
             Self::Zsh => succeeds("zsh", &["--version"]),
             Self::Fish => succeeds("fish", &["--version"]),
         }

@@ -15,42 +15,7 @@ use belljar_contract::{
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::process::Prepare;
 
-/// Ends the test, visibly, where a prerequisite is missing; fails where `BELLJAR_REQUIRE` lists it.
-macro_rules! require {
-    ($($need:ident),+) => {
-        $(if let Some(why) = $crate::support::missing(stringify!($need)) {
-            eprintln!("skipped: needs {}: {why}", stringify!($need));
-            return;
-        })+
-    };
-}
-pub(crate) use require;
-
-pub fn missing(need: &str) -> Option<String> {
-    let why = match need {
-        "Bwrap" => bwrap_fault(),
-        "Python" => program_fault("python3"),
-        "Root" => (!rustix::process::geteuid().is_root()).then(|| "not root".to_owned()),
-        other => Some(format!("`{other}` is unknown")),
-    }?;
-    let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|listed| listed.trim() == need), "BELLJAR_REQUIRE lists {need}: {why}");
-    Some(why)
-}
-
-fn bwrap_fault() -> Option<String> {
-    let tried = Command::new("bwrap").args(["--unshare-all", "--ro-bind", "/", "/", "true"]).output();
-    match tried {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
-fn program_fault(name: &str) -> Option<String> {
-    let tried = Command::new(name).arg("--version").output();
-    (!tried.is_ok_and(|output| output.status.success())).then(|| format!("no {name}"))
-}
+pub use belljar_testkit::require;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {

@@ -4,5 +4,5 @@ mod backend;
 
 pub use backend::{
     BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, Running, Streams,
-    SystemEntry, held_limits, launch, look_around, lower,
+    SystemEntry, guest_path, held_limits, launch, look_around, lower,
 };

@@ -85,11 +85,14 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
     let planner = || -> Result<Planner, CliError> {
         Ok(Planner::new(env::surroundings(arguments.directory.as_deref())?)?)
     };
+    let with = |backend: Option<start::Backend>| -> Result<Planner, CliError> {
+        Ok(planner()?.with_backend(backend.map(start::Backend::kind)))
+    };
     let status = match &arguments.verb {
-        Verb::Run(args) => return run::run(args, &planner()?, output),
-        Verb::Exec(args) => return exec::run(args, &planner()?, output),
-        Verb::Shell(args) => return shell::run(args, &planner()?, output),
-        Verb::Plan(args) => plan::run(args, &planner()?, output),
+        Verb::Run(args) => return run::run(args, &with(args.options.backend)?, output),
+        Verb::Exec(args) => return exec::run(args, &with(args.options.backend)?, output),
+        Verb::Shell(args) => return shell::run(args, &with(args.options.backend)?, output),
+        Verb::Plan(args) => plan::run(args, &with(args.backend)?, output),
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),

@@ -1,9 +1,9 @@
 //! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
 
-use super::limits;
+use super::{limits, making};
 use belljar_contract::{
-    AbsPath, FileContent, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable,
-    Launch, LaunchArgument, Made,
+    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable, Launch,
+    LaunchArgument, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -17,7 +17,6 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,6 @@ use std::time::{Duration, Instant};
 const SETUP_TIME: Duration = Duration::from_secs(20);
 /// More of bubblewrap's own words than anyone reads.
 const COMPLAINT_LIMIT: u64 = 16 << 10;
-/// Larger than any state file of an agent.
-const JSON_LIMIT: u64 = 64 << 20;
 
 /// Why a sandbox could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +65,7 @@ pub enum LaunchError {
     #[error("cannot start `{program}`")]
     Spawn {
         /// Which.
-        program: AbsPath,
+        program: OsText,
         /// Why.
         #[source]
         cause: std::io::Error,
@@ -150,7 +147,7 @@ pub struct Running {
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
     let LaunchRequest { launch, variables, streams, name, identities } = request;
     for made in &launch.made {
-        make(made)?;
+        making::make(made)?;
     }
     let (control, theirs) =
         fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
@@ -161,7 +158,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         words.push(0);
     }
     let by_descriptor = hold_bytes("arguments", &words)?;
-    let mut command = Command::new(launch.program.as_path());
+    let mut command = Command::new(OsStr::from_bytes(launch.program.as_bytes()));
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.args(["--args", &by_descriptor.as_raw_fd().to_string()]);
     for argument in &launch.command {
@@ -206,28 +203,14 @@ impl Opener<'_> {
             LaunchArgument::Text(text) => return Ok(text.as_bytes().to_vec()),
             LaunchArgument::Control => return Ok(self.control.to_string().into_bytes()),
             LaunchArgument::Source(path) => open_source(path, self.identities)?,
-            LaunchArgument::Content { name, content } => hold(name, content)?,
+            LaunchArgument::Content { name, content } => {
+                hold_bytes(name, &making::content_bytes(name, content)?)?
+            }
         };
         let word = descriptor.as_raw_fd().to_string().into_bytes();
         self.kept.push(descriptor);
         Ok(word)
     }
-}
-
-fn make(made: &Made) -> Result<(), LaunchError> {
-    let result = match made {
-        Made::Directory(path) => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path),
-        Made::File(path) => {
-            let parent = path.parent().map_or(Ok(()), |parent| {
-                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
-            });
-            parent.and_then(|()| {
-                std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
-            })
-        }
-    };
-    let (Made::Directory(path) | Made::File(path)) = made;
-    result.map_err(|cause| LaunchError::Make { path: path.clone(), cause })
 }
 
 /// Opens exactly this path: no component of it may be a symbolic link, so that nothing can be slipped in
@@ -250,27 +233,6 @@ fn open_source(
         }
     }
     Ok(opened)
-}
-
-fn hold(name: &str, content: &FileContent) -> Result<OwnedFd, LaunchError> {
-    match content {
-        FileContent::Text(text) => hold_bytes(name, text.as_bytes()),
-        FileContent::JsonFrom { source, members, base } => {
-            let failed = |cause| LaunchError::Content { name: name.to_owned(), cause };
-            let mut text = String::new();
-            let file = std::fs::File::open(source).map_err(failed)?;
-            file.take(JSON_LIMIT).read_to_string(&mut text).map_err(failed)?;
-            let theirs: serde_json::Value = serde_json::from_str(&text)
-                .map_err(|error| failed(std::io::Error::other(format!("`{source}` is not JSON: {error}"))))?;
-            let mut object = base.clone();
-            for member in members {
-                if let Some(value) = theirs.get(member) {
-                    object[member] = value.clone();
-                }
-            }
-            hold_bytes(name, object.to_string().as_bytes())
-        }
-    }
 }
 
 fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {

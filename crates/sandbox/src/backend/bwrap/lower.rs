@@ -13,7 +13,7 @@ use belljar_contract::{
 };
 
 /// Where the guest lies inside.
-const GUEST: &str = "/opt/belljar/bin/belljar-guest";
+pub(in crate::backend) const GUEST: &str = "/opt/belljar/bin/belljar-guest";
 /// Where sockets to the supervisor appear.
 const RUN: &str = "/run/belljar";
 /// How long processes have to end.
@@ -110,13 +110,14 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     finish(&mut arguments, lowering);
     Ok(Launch {
         backend: BackendKind::Bwrap,
-        program,
+        program: OsText::new(program.as_bytes()).unwrap_or_default(),
         arguments: arguments.0,
         command: command(),
         guest: guest(lowering, terminal),
         made,
         limits: plan.limits.clone(),
         controls,
+        open: Vec::new(),
     })
 }
 
@@ -223,7 +224,8 @@ fn command() -> Vec<LaunchArgument> {
     words.0
 }
 
-fn guest(lowering: &Lowering<'_>, terminal: bool) -> GuestSpec {
+/// What is started, with its environment and streams; the same for every backend.
+pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> GuestSpec {
     let Lowering { plan, errand, .. } = lowering;
     let text = |bytes: &[u8]| OsText::new(bytes).ok();
     let argv: Vec<OsText> = match errand {

@@ -48,6 +48,11 @@ impl CliError {
         self
     }
 
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.0.causes.push(cause.into());
+        self
+    }
+
     pub fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
         let mut out = Self::new(exit, error.to_string());
         let mut cause = error.source();

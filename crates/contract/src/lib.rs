@@ -3,6 +3,7 @@
 //! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
 //! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
+mod attempt;
 mod diagnostic;
 mod digest;
 mod envelope;
@@ -14,8 +15,10 @@ mod launch;
 mod name;
 mod path;
 mod plan;
+mod proof;
 mod quantity;
 
+pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
 pub use envelope::Envelope;
@@ -39,6 +42,7 @@ pub use plan::{
     FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
     Prompt, Purpose, Refusal, RuleEffect, Skill, SshEntry, Workspace, WorkspaceMode,
 };
+pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.

@@ -2,10 +2,12 @@
 
 mod check;
 mod completions;
+mod doctor;
 mod exec;
 mod import;
 mod init;
 mod plan;
+mod prove;
 mod run;
 mod shell;
 mod start;
@@ -48,6 +50,8 @@ pub enum Verb {
     Init(init::Args),
     Import(import::Args),
     Trust(trust::Args),
+    Doctor(doctor::Args),
+    Prove(prove::Args),
     Completions(completions::Args),
 }
 
@@ -62,6 +66,8 @@ impl Verb {
             Verb::Init(_) => "init",
             Verb::Import(_) => "import",
             Verb::Trust(_) => "trust",
+            Verb::Doctor(_) => "doctor",
+            Verb::Prove(_) => "prove",
             Verb::Completions(_) => "completions",
         }
     }
@@ -76,6 +82,8 @@ impl Verb {
             Verb::Init(args) => args.json,
             Verb::Import(args) => args.json,
             Verb::Trust(args) => args.json,
+            Verb::Doctor(args) => args.json,
+            Verb::Prove(args) => args.json,
             Verb::Completions(_) => false,
         }
     }
@@ -97,6 +105,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
+        Verb::Doctor(args) => doctor::run(args, &planner()?, output),
+        Verb::Prove(args) => prove::run(args, &planner()?, output),
         Verb::Completions(args) => completions::run(args, output),
     };
     status.map(ExitCode::code)

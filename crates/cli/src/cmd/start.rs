@@ -7,8 +7,8 @@ use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Ending, Model, Outcome, Planned, Planner, RunRequest, Standing, ask_hidden, lowered,
-    run as carry_out,
+    Agreements, Ending, Model, Outcome, Planned, Planner, RunRequest, Standing, ask_hidden, launch_hints,
+    lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -85,6 +85,10 @@ pub fn start(
         errand,
         model,
         ask: &mut ask,
+    })
+    .map_err(|error| {
+        let hints = launch_hints(&error, planner.surroundings());
+        hints.into_iter().fold(CliError::from(error), CliError::hint)
     })?;
     match &outcome {
         Outcome::NotExecuted { what, exit } => {

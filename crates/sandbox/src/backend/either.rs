@@ -12,7 +12,7 @@ pub enum Running {
     /// Behind walls, with the guest inside.
     Sealed(Sealed),
     /// A process like any other.
-    Host(Unwalled),
+    Host(Box<Unwalled>),
 }
 
 impl Running {

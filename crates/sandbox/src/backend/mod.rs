@@ -50,7 +50,7 @@ pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
 /// Names the step that failed; nothing is left behind.
 pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
     match request.launch.backend {
-        BackendKind::Host => host::launch(request).map(Running::Host),
+        BackendKind::Host => host::launch(request).map(|unwalled| Running::Host(Box::new(unwalled))),
         BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
             running::launch(request).map(Running::Sealed)
         }

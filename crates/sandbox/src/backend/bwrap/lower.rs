@@ -96,6 +96,12 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
             }
         }
     }
+    // Before what the plan mounts: a project may lie below one of them.
+    for (mode, path) in [("0755", "/run"), ("1777", "/var/tmp")] {
+        if let Ok(path) = AbsPath::new(path) {
+            arguments.tmpfs(mode, &path);
+        }
+    }
     for mount in &plan.mounts {
         lower_mount(mount, lowering, &mut arguments, &mut made);
     }
@@ -202,14 +208,8 @@ fn inside(plan: &Plan, path: &AbsPath) -> Option<AbsPath> {
 }
 
 fn finish(arguments: &mut Arguments, lowering: &Lowering<'_>) {
-    let fixed = |text: &str| AbsPath::new(text).ok();
-    for (mode, path) in [("0755", "/run"), ("1777", "/var/tmp")] {
-        if let Some(path) = fixed(path) {
-            arguments.tmpfs(mode, &path);
-        }
-    }
     arguments.texts(&["--perms", "0700", "--dir", RUN]);
-    if let Some(path) = fixed(GUEST) {
+    if let Ok(path) = AbsPath::new(GUEST) {
         arguments.bind(&lowering.machine.guest, &path, Access::ReadOnly);
     }
     // Files made above lie in the root's own memory: from here on they, and the empty directories around the

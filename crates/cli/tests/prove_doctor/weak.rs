@@ -15,8 +15,9 @@ pub struct Weakening {
     pub red: &'static [&'static str],
 }
 
-/// Takes out an option without values.
-const DROP: &str = "def drop(*names):\n    args[:] = [a for a in args if a not in names]\n";
+/// Takes out options without values, and an option with its values.
+const DROP: &str = "def drop(*names):\n    args[:] = [a for a in args if a not in names]\n\
+                    def take(name, count):\n    del args[args.index(name):args.index(name) + count]\n";
 
 pub const WEAKENINGS: &[Weakening] = &[
     Weakening {
@@ -56,7 +57,9 @@ pub const WEAKENINGS: &[Weakening] = &[
     },
     Weakening {
         name: "devices and /sys of the host",
-        edit: "before_end('--dev-bind', '/dev', '/dev', '--bind', '/sys', '/sys')",
+        // The kernel's log also asks for a privilege over the machine, which only root can leave in.
+        edit: "before_end('--dev-bind', '/dev', '/dev', '--bind', '/sys', '/sys')\n\
+               if os.getuid() == 0:\n    drop('--unshare-user')\n    take('--uid', 2), take('--gid', 2), take('--cap-drop', 2)",
         unsealed: true,
         red: &["kernel.devices", "kernel.log", "privileges.control-group"],
     },
@@ -75,7 +78,8 @@ pub const WEAKENINGS: &[Weakening] = &[
     Weakening {
         name: "the host's processes, and nothing that ends with the supervisor",
         edit: "drop('--unshare-pid', '--as-pid-1', '--die-with-parent')\n\
-               args[args.index('--proc'):args.index('--proc') + 2] = ['--bind', '/proc', '/proc']",
+               args[args.index('--proc'):args.index('--proc') + 2] = ['--bind', '/proc', '/proc']\n\
+               if os.getuid() == 0:\n    drop('--unshare-user')\n    take('--uid', 2), take('--gid', 2), take('--cap-drop', 2)",
         unsealed: true,
         red: &[
             "processes.signal",
@@ -95,15 +99,12 @@ pub const WEAKENINGS: &[Weakening] = &[
             "files.descriptors",
             "persist.new-namespace",
             "processes.trace",
-            "privileges.new-privileges",
             "privileges.capabilities",
             "privileges.bounding-set",
             "privileges.nested-user-namespace",
             "privileges.cloned-user-namespace",
-            "privileges.host-name",
             "kernel.filter",
             "kernel.mount",
-            "kernel.new-mount-calls",
             "kernel.enter-namespace",
             "kernel.io-uring",
             "kernel.bpf",
@@ -114,8 +115,6 @@ pub const WEAKENINGS: &[Weakening] = &[
             "keyring.session-key",
             "keyring.calls",
             "sockets.vsock",
-            "sockets.packet",
-            "sockets.raw",
             "sockets.kernel-crypto",
             "sockets.netlink",
             "environment.secrets",
@@ -127,6 +126,19 @@ pub const WEAKENINGS: &[Weakening] = &[
             "terminal.type-on-tty",
         ],
     },
+    // Bubblewrap itself forbids new privileges, and owns the namespaces that these ask for.
+    Weakening {
+        name: "no bubblewrap at all",
+        edit: "bare = True",
+        unsealed: true,
+        red: &[
+            "privileges.new-privileges",
+            "privileges.host-name",
+            "kernel.new-mount-calls",
+            "sockets.packet",
+            "sockets.raw",
+        ],
+    },
 ];
 
 /// The program that stands before bubblewrap.
@@ -136,6 +148,7 @@ pub fn wrapper(weakening: &Weakening) -> String {
         .replace("@EDIT@", weakening.edit)
         .replace("@UNSEALED@", if weakening.unsealed { "True" } else { "False" })
         .replace("@GUEST@", GUEST)
+        .replace("@REAL@", &format!("{}-guest", env!("CARGO_BIN_EXE_belljar")))
 }
 
 const WRAPPER: &str = r##"#!/usr/bin/python3
@@ -156,6 +169,7 @@ def before_project(*words):
 def before_end(*words):
     at = args.index('--remount-ro')
     args[at:at] = words
+bare = False
 @DROP@
 @EDIT@
 if @UNSEALED@:
@@ -169,6 +183,11 @@ if @UNSEALED@:
     before_end('--file', str(r), inside)
     before_end('--setenv', 'LEAKED', secret, '--setenv', 'SSH_AUTH_SOCK', home + '/agent.sock', '--setenv', 'ENTERING', entering)
     control = command[-1]
+    if bare:
+        open(home + '/weak.py', 'w').write(GUEST)
+        environment = {'PATH': '/usr/bin:/bin', 'LEAKED': secret, 'ENTERING': entering}
+        guest = '@REAL@'
+        os.execve('/usr/bin/python3', ['python3', home + '/weak.py', control, entering, guest], environment)
     command = ['--', '/usr/bin/python3', inside, control, entering]
 m = os.memfd_create('args', 0)
 os.write(m, b''.join(a.encode() + b'\0' for a in args)); os.lseek(m, 0, 0)
@@ -203,9 +222,12 @@ if pid == 0:
         import fcntl, termios
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.set_inheritable(int(sys.argv[1]), True)
+    for fd in fds: os.close(fd)
     env = dict(os.environ)
     env.update({v['name']: v['value'] for v in spec['environment']})
     os.chdir(spec['directory'])
+    # Without walls the prober lies where it was installed.
+    if len(sys.argv) > 3 and spec['program'].startswith('/opt/belljar/'): spec['program'] = sys.argv[3]
     os.execvpe(spec['program'], spec['argv'], env)
 for fd in fds: os.close(fd)
 send({'started': {'pid': pid}})

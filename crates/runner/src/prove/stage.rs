@@ -12,6 +12,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Longer than all attempts of a stage take.
@@ -19,7 +20,7 @@ const STAGE_TIME: Duration = Duration::from_secs(240);
 /// How many descriptors the caller leaves open.
 const OPEN_FILES: u64 = 10_000;
 /// How long something that must end may take.
-pub(super) const END_TIME: Duration = Duration::from_millis(2000);
+pub(super) const END_TIME: Duration = Duration::from_millis(1500);
 const OUTPUT_LIMIT: u64 = 16 << 20;
 
 /// What became of a stage.
@@ -65,7 +66,8 @@ pub(super) fn run(
     drop(pair);
     let findings = stdout
         .lines()
-        .filter_map(|line| serde_json::from_str::<ProbeFinding>(line).ok())
+        // What is typed into a terminal is echoed, and may stand before the finding that tells of it.
+        .filter_map(|line| serde_json::from_str::<ProbeFinding>(line.get(line.find('{')?..)?).ok())
         .map(|finding| (finding.probe.clone(), finding))
         .collect();
     Ok(StageRun { findings, status, stderr })
@@ -102,18 +104,8 @@ fn open_files(scene: &Scene) -> Vec<OwnedFd> {
 
 /// Both outputs and the status; a child that does not end in time is killed and has none.
 fn collect(mut child: Child) -> (String, String, Option<i32>) {
-    let read = |stream: Option<Box<dyn Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(stream) = stream {
-                // What was read before an error counts.
-                stream.take(OUTPUT_LIMIT).read_to_end(&mut bytes).ok();
-            }
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-    };
-    let stdout = read(child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
-    let stderr = read(child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+    let stdout = child.stdout.take().map(follow);
+    let stderr = child.stderr.take().map(follow);
     let until = Instant::now() + STAGE_TIME;
     let status = loop {
         match child.try_wait() {
@@ -126,7 +118,33 @@ fn collect(mut child: Child) -> (String, String, Option<i32>) {
             }
         }
     };
-    (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default(), status)
+    // Where a wall is missing, a process that lives on may hold the outputs open for ever.
+    let until = Instant::now() + END_TIME;
+    let text = |chunks: Option<Receiver<Vec<u8>>>| {
+        let mut bytes = Vec::new();
+        while let Some(Ok(chunk)) =
+            chunks.as_ref().map(|chunks| chunks.recv_timeout(until.saturating_duration_since(Instant::now())))
+        {
+            bytes.extend(chunk);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    (text(stdout), text(stderr), status)
+}
+
+/// The chunks of an output as they come, up to a limit.
+fn follow(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut buffer, mut left) = (vec![0; 64 << 10], OUTPUT_LIMIT);
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            left = left.saturating_sub(count as u64);
+            if left == 0 || send.send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receive
 }
 
 /// Starts a process with the mark, waits until it is there, and kills what started it. Whether it was there.

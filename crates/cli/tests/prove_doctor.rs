@@ -246,6 +246,33 @@ fn a_machine_without_user_namespaces_is_diagnosed() {
     assert_eq!(state("bubblewrap"), "good");
 }
 
+/// The filter of a sandbox refuses namespaces to whatever runs in it, as a container's does.
+#[test]
+fn a_start_inside_a_sandbox_explains_why_it_cannot() {
+    require!(Bwrap);
+    let user = User::new();
+    let programs = user.folder.path().join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
+    for name in ["belljar", "belljar-guest"] {
+        std::fs::copy(own.with_file_name(name), programs.join(name)).unwrap();
+    }
+    let manifest = format!(
+        "[agents.a]\nharness = \"claude-code\"\nmounts = [{{ source = \"{}\" }}]\n",
+        programs.display()
+    );
+    std::fs::create_dir_all(user.home().join(".config/belljar")).unwrap();
+    std::fs::write(user.home().join(".config/belljar/belljar.toml"), manifest).unwrap();
+    let inner = programs.join("belljar");
+    let output = user.belljar(SYSTEM_PATH, &["exec", "--", inner.to_str().unwrap(), "exec", "--", "true"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains("this is a container or a sandbox already"), "{stderr}");
+    let output = user.belljar(SYSTEM_PATH, &["exec", "--", inner.to_str().unwrap(), "doctor"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("NO   a sandbox"), "{}", text(&output.stdout));
+}
+
 #[test]
 fn a_sound_machine_with_the_agent_is_found_sound() {
     require!(Bwrap);

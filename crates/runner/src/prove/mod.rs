@@ -78,8 +78,9 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let rows = table::rows().map_err(ProveError::File)?;
     let place = Place::make(surroundings)?;
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-    let inside_scene = Scene::build(&place.side("i")?, backend.name())?;
-    let host_scene = Scene::build(&place.side("h")?, backend.name())?;
+    let rust = scene::toolchain(&surroundings.variables);
+    let inside_scene = Scene::build(&place.side("i")?, backend.name(), &rust)?;
+    let host_scene = Scene::build(&place.side("h")?, backend.name(), &rust)?;
     plant_keys(&[&host_scene, &inside_scene]);
     let inside = Side::Inside {
         own,
@@ -134,9 +135,9 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
     let mut seen = Seen { sights: BTreeMap::new(), refused: None };
     for stage in [Stage::Idle, Stage::Plain, Stage::Terminal, Stage::Killed] {
         let (able, unable): (Vec<&Row>, Vec<&Row>) =
-            rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row).is_none());
+            rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
         for row in unable {
-            let why = missing(row).unwrap_or_default();
+            let why = missing(row, scene).unwrap_or_default();
             seen.sights.insert(row.id.clone(), Sight::Unseen { why });
         }
         // Controls first: what the others break is not for them to suffer from.
@@ -180,10 +181,14 @@ fn killed(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, Pro
 }
 
 /// Why a row cannot be tried on this machine.
-fn missing(row: &Row) -> Option<String> {
-    let program = row.needs.as_deref()?;
-    let found = belljar_sys::spawn::find(program.as_bytes(), SYSTEM_PATH.as_bytes());
-    found.is_err().then(|| format!("`{program}` is not on the system's path"))
+fn missing(row: &Row, scene: &Scene) -> Option<String> {
+    let program = scene.text(row.needs.as_deref()?, row);
+    let here = if program.contains('/') {
+        Path::new(&program).is_file()
+    } else {
+        belljar_sys::spawn::find(program.as_bytes(), SYSTEM_PATH.as_bytes()).is_ok()
+    };
+    (!here).then(|| format!("`{program}` is not here, or not on the system's path"))
 }
 
 /// Removes what a probe planted outside the made-up home.

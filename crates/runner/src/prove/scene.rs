@@ -52,8 +52,8 @@ pub(super) fn random() -> u64 {
 }
 
 impl Scene {
-    /// Builds everything below `root`, which is there and empty.
-    pub fn build(root: &Path, backend: &str) -> Result<Self, ProveError> {
+    /// Builds everything below `root`, which is there and empty. `rust` is where a toolchain lies.
+    pub fn build(root: &Path, backend: &str, rust: &Path) -> Result<Self, ProveError> {
         let failed = |cause| ProveError::Scene { path: root.to_owned(), cause };
         let number = random();
         let secret = format!("belljar-secret-{number:016x}");
@@ -62,7 +62,8 @@ impl Scene {
         let unique = format!("{number:016x}");
         let home = root.join("user");
         let project = home.join("demo");
-        lay_out(&home, &project, &secret, &entering, backend).map_err(failed)?;
+        lay_out(&home, &project, &secret).map_err(failed)?;
+        manifest(&home, &entering, backend, rust).map_err(failed)?;
         let temporary = tempfile::Builder::new().prefix("belljar-prove-").tempdir().map_err(failed)?;
         let abstract_name = format!("belljar-prove-{unique}");
         let listeners = Listeners::open(&home, temporary.path(), &abstract_name);
@@ -97,6 +98,7 @@ impl Scene {
                     .map_or("1".into(), |s| s.local_addr().map_or("1".into(), |a| a.port().to_string())),
             ),
             ("cgroup", text(&control_group())),
+            ("rust", text(rust)),
         ]);
         Ok(Scene {
             key: abstract_name.clone(),
@@ -205,7 +207,7 @@ fn control_group() -> PathBuf {
     candidates.iter().map(PathBuf::from).find(|path| path.is_dir()).unwrap_or_else(|| "/sys/fs/cgroup".into())
 }
 
-fn lay_out(home: &Path, project: &Path, secret: &str, entering: &str, backend: &str) -> std::io::Result<()> {
+fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
     let file = |path: PathBuf, text: &str| -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -228,16 +230,40 @@ fn lay_out(home: &Path, project: &Path, secret: &str, entering: &str, backend: &
     file(home.join(".profile"), "# a login\n")?;
     fs::create_dir_all(home.join(".local/bin"))?;
     file(project.join("readme.txt"), "a project\n")?;
-    file(
-        home.join(".config/belljar/belljar.toml"),
-        &format!(
-            "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n\n\
-             [agents.prove.env]\nBELLJAR_PROVE_TOKEN = \"{entering}\"\n"
-        ),
-    )?;
     repository(project, home);
     repository(&project.join("vendor/sub"), home);
     Ok(())
+}
+
+/// The made-up user's own manifest: a secret that is declared to enter, and a toolchain that lies in a home.
+fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io::Result<()> {
+    let mounts = if rust.starts_with("/usr") {
+        String::new()
+    } else {
+        format!("mounts = [{{ source = \"{}\", mode = \"ro\" }}]\n", rust.display())
+    };
+    let folder = home.join(".config/belljar");
+    fs::create_dir_all(&folder)?;
+    fs::write(
+        folder.join("belljar.toml"),
+        format!(
+            "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
+             [agents.prove.env]\nBELLJAR_PROVE_TOKEN = \"{entering}\"\n"
+        ),
+    )
+}
+
+/// Where a Rust toolchain lies: the system's, or the one that the caller's `rustc` names.
+pub(super) fn toolchain(variables: &BTreeMap<std::ffi::OsString, std::ffi::OsString>) -> PathBuf {
+    let system = PathBuf::from("/usr");
+    if system.join("bin/cargo").is_file() {
+        return system;
+    }
+    let asked = Command::new("rustc").args(["--print", "sysroot"]).env_clear().envs(variables).output();
+    let named = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let named = named.and_then(|line| PathBuf::from(line.trim()).canonicalize().ok());
+    let fit = |path: &PathBuf| AbsPath::new(path).is_ok_and(|path| is_plain(&path));
+    named.filter(fit).unwrap_or(system)
 }
 
 /// A repository with a commit and a hook. Without git there is none, and the rows that need it say so.

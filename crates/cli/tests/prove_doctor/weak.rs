@@ -97,6 +97,7 @@ pub const WEAKENINGS: &[Weakening] = &[
         unsealed: true,
         red: &[
             "files.descriptors",
+            "files.directory-as-input",
             "persist.new-namespace",
             "processes.trace",
             "privileges.capabilities",

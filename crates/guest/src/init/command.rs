@@ -43,7 +43,9 @@ impl Streams {
             GuestStream::Attached(index) => {
                 let taken = attached.get_mut(usize::from(index)).and_then(Option::take);
                 let missing = "a stream names a descriptor that was not attached, or names it twice";
-                taken.map(Some).ok_or_else(|| Refusal::because(GuestStep::Spec, missing))
+                let taken = taken.ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
+                leads_nowhere(&taken)?;
+                Ok(Some(taken))
             }
         }
     }
@@ -52,6 +54,28 @@ impl Streams {
         self.0
             .each_ref()
             .map(|stream| stream.as_ref().map_or(Stream::Inherited, |open| Stream::From(open.as_fd())))
+    }
+}
+
+/// A directory of the host leads, by `..`, to every other one: mounts bind names, not descriptors. What is neither a
+/// file, a pipe, a socket nor a device (a process, a namespace) has no place as a stream either.
+fn leads_nowhere(stream: &OwnedFd) -> Result<(), Refusal> {
+    use rustix::fs::FileType;
+    let stat = rustix::fs::fstat(stream).map_err(|errno| Refusal::new(GuestStep::Spec, &errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice => Ok(()),
+        FileType::Directory => Err(Refusal::because(
+            GuestStep::Spec,
+            "a standard stream is a directory, which would lead out of the sandbox",
+        )),
+        FileType::Symlink | FileType::Unknown => Err(Refusal::because(
+            GuestStep::Spec,
+            "a standard stream is neither a file, a pipe, a socket nor a device",
+        )),
     }
 }
 

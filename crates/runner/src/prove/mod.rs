@@ -133,7 +133,7 @@ struct Seen {
 
 fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, ProveError> {
     let mut seen = Seen { sights: BTreeMap::new(), refused: None };
-    for stage in [Stage::Idle, Stage::Plain, Stage::Terminal, Stage::Killed] {
+    for stage in [Stage::Idle, Stage::Plain, Stage::Directory, Stage::Terminal, Stage::Killed] {
         let (able, unable): (Vec<&Row>, Vec<&Row>) =
             rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
         for row in unable {
@@ -148,7 +148,9 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
             watched.iter().map(|path| sight::snapshot(path.as_deref().unwrap_or(Path::new("")))).collect();
         let run = match stage {
             Stage::Killed => killed(side, scene, &able)?,
-            Stage::Idle | Stage::Plain | Stage::Terminal => stage::run(side, scene, &able, stage)?,
+            Stage::Idle | Stage::Plain | Stage::Directory | Stage::Terminal => {
+                stage::run(side, scene, &able, stage)?
+            }
         };
         if stage == Stage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {
             seen.refused = Some(run.stderr.lines().map(str::to_owned).collect());

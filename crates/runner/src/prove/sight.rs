@@ -2,8 +2,8 @@
 
 use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
-use super::table::{Evidence, Kind, Row};
-use belljar_contract::{ProbeFinding, ProbeOutcome, Sight, Verdict};
+use super::table::{Evidence, Kind, Row, Stage};
+use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +53,10 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
     let Some(finding) = run.findings.get(&row.id) else {
         let status = run.status.map_or("no status".to_owned(), |status| format!("status {status}"));
         let words = run.stderr.lines().last().unwrap_or_default();
+        // Refusing to start at all is an answer, of the side that enforces.
+        if row.stage == Stage::Directory && run.status == Some(ExitCode::LaunchFailed.code().into()) {
+            return closed(format!("the launch was refused: {words}"));
+        }
         return Sight::Unseen { why: format!("the prober said nothing ({status}) {words}") };
     };
     let said = &finding.detail;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ pub(super) fn run(
         command.stdin(pair.terminal.try_clone().map_err(failed)?).own_session().stdin_is_terminal();
         Some(pair)
     } else {
-        command.stdin(Stdio::null());
+        let input = if stage == Stage::Directory { scene.home.as_path() } else { Path::new("/dev/null") };
+        command.stdin(fs::File::open(input).map_err(failed)?);
         None
     };
     if stage == Stage::Plain {

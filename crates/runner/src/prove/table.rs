@@ -47,6 +47,8 @@ pub(super) enum Stage {
     /// The run of most.
     #[default]
     Plain,
+    /// With a directory of the host as standard input.
+    Directory,
     /// With a terminal.
     Terminal,
     /// The supervisor is killed.

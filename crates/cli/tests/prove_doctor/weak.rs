@@ -99,6 +99,7 @@ pub const WEAKENINGS: &[Weakening] = &[
             "files.descriptors",
             "files.directory-as-input",
             "persist.new-namespace",
+            "persist.setuid-file",
             "processes.trace",
             "privileges.capabilities",
             "privileges.bounding-set",

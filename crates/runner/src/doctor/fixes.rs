@@ -33,8 +33,15 @@ pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
 /// What is wrong and what to do, a line each, when a launch failed for want of namespaces; else nothing.
 #[must_use]
 pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String> {
-    let RunError::Launch(LaunchError::Bubblewrap { words }) = error else { return Vec::new() };
-    let Some(reason) = namespace_reason(words, &Switches::read()) else { return Vec::new() };
+    let reason = match error {
+        RunError::Launch(LaunchError::Bubblewrap { words }) => namespace_reason(words, &Switches::read()),
+        // Every kernel that belljar runs on has the call; a filter that takes it away takes namespaces as well.
+        RunError::Launch(LaunchError::Source { cause, .. }) => {
+            (cause.raw_os_error() == Some(Errno::NOSYS.raw_os_error())).then_some(Reason::Filtered)
+        }
+        _ => None,
+    };
+    let Some(reason) = reason else { return Vec::new() };
     let bwrap = surroundings.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
     let mut out = vec![describe(reason).to_owned()];
     out.extend(fix(reason, &bwrap));

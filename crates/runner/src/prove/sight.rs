@@ -5,6 +5,7 @@ use super::stage::{StageRun, none_left};
 use super::table::{Evidence, Kind, Row, Stage};
 use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A file of the host as it was.
@@ -28,7 +29,11 @@ pub(super) fn watched(row: &Row, scene: &Scene) -> Option<PathBuf> {
         Evidence::Unchanged(path) | Evidence::Changed(path) | Evidence::Reported(path) => {
             Some(PathBuf::from(scene.text(path, row)))
         }
-        Evidence::Answer | Evidence::Quiet(_) | Evidence::NoProcess | Evidence::CleanProject => None,
+        Evidence::Answer
+        | Evidence::NotSetuid(_)
+        | Evidence::Quiet(_)
+        | Evidence::NoProcess
+        | Evidence::CleanProject => None,
     }
 }
 
@@ -73,6 +78,15 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
             let name = path.as_deref().and_then(|path| path.strip_prefix(&scene.project).ok());
             let named = name.is_some_and(|name| run.stderr.contains(&*name.to_string_lossy()));
             if named { closed("the supervisor reported it") } else { open("it is on the host, unreported") }
+        }
+        Evidence::NotSetuid(path) => {
+            let file = PathBuf::from(scene.text(path, row));
+            let set = file.symlink_metadata().is_ok_and(|found| found.permissions().mode() & 0o4000 != 0);
+            if set {
+                open("the bit is set on the host")
+            } else {
+                closed(format!("not set on the host; {said}"))
+            }
         }
         Evidence::Quiet(listener) if scene.heard(*listener) => open("the host's listener heard it"),
         Evidence::Quiet(_) => closed(format!("the host's listener heard nothing; {said}")),

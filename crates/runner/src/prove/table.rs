@@ -68,6 +68,8 @@ pub(super) enum Evidence {
     Changed(String),
     /// A file of the host stays as it is, or the supervisor names it at the end.
     Reported(String),
+    /// A file of the host has no set-user-ID bit.
+    NotSetuid(String),
     /// A listener of the host hears nothing.
     Quiet(Listener),
     /// No process of the host has the mark.
@@ -98,6 +100,7 @@ impl Row {
             (None, Kind::Wall) => match &self.seen {
                 Evidence::Answer => "refused or absent",
                 Evidence::Unchanged(_) | Evidence::Changed(_) => "nothing changes on the host",
+                Evidence::NotSetuid(_) => "no such file on the host",
                 Evidence::Reported(_) => "held back, or reported at the end",
                 Evidence::Quiet(_) => "the host hears nothing",
                 Evidence::NoProcess => "nothing is left",

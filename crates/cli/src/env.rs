@@ -62,10 +62,15 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
     })
 }
 
+/// belljar's own program.
+pub fn own() -> Result<AbsPath, CliError> {
+    let own = env::current_exe().map_err(|cause| CliError::io("cannot find belljar's own program", cause))?;
+    canonical(&own)
+}
+
 /// The guest is installed beside belljar.
 fn guest() -> Result<AbsPath, CliError> {
-    let own = env::current_exe().map_err(|cause| CliError::io("cannot find belljar's own program", cause))?;
-    let own = canonical(&own)?;
+    let own = own()?;
     Ok(own.parent().unwrap_or(own).child("belljar-guest"))
 }
 

@@ -51,6 +51,11 @@ impl CliError {
         self
     }
 
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.0.causes.push(cause.into());
+        self
+    }
+
     pub fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
         let mut texts = chain(error);
         let mut out = Self::new(exit, texts.remove(0));

@@ -199,16 +199,65 @@ impl LaunchArgument {
 pub struct Launch {
     /// The backend.
     pub backend: BackendKind,
-    /// The program that builds the sandbox, and its arguments.
-    pub program: AbsPath,
+    /// The program that builds the sandbox; without walls the command itself, a name of which is looked up in
+    /// the `PATH` that it gets.
+    pub program: OsText,
     /// Its arguments, handed over by descriptor.
     pub arguments: Vec<LaunchArgument>,
     /// What it starts inside, as its own command line: it takes that from nowhere else.
     pub command: Vec<LaunchArgument>,
     /// What the guest is told; variables whose values are secret are added at launch.
     pub guest: GuestSpec,
+    /// What is made on the host before, in order.
+    pub made: Vec<Made>,
     /// What may be used up.
     pub limits: Limits,
     /// Which mechanism enforces which need.
     pub controls: Vec<Control>,
+    /// What nothing enforces. Empty for every backend that has walls; choosing one without is the acceptance.
+    pub open: Vec<Unmet>,
+}
+
+/// Something on the host that is made before the launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Made {
+    /// A directory.
+    Directory(AbsPath),
+    /// A directory that is empty at the start, unless another run is using it.
+    Fresh(AbsPath),
+    /// An empty file.
+    File(AbsPath),
+    /// A file with this content.
+    Written {
+        /// Where.
+        at: AbsPath,
+        /// What it holds.
+        content: FileContent,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where.
+        at: AbsPath,
+        /// Where it leads.
+        to: AbsPath,
+    },
+    /// A copy of a file or a whole directory: what is changed in it is not changed at its source.
+    Copy {
+        /// Where.
+        at: AbsPath,
+        /// Of what.
+        from: AbsPath,
+    },
+}
+
+impl Made {
+    /// What is made.
+    #[must_use]
+    pub fn path(&self) -> &AbsPath {
+        match self {
+            Made::Directory(path) | Made::Fresh(path) | Made::File(path) => path,
+            Made::Written { at, .. } | Made::Link { at, .. } | Made::Copy { at, .. } => at,
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
 //! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
+mod attempt;
 mod date;
 mod diagnostic;
 mod digest;
@@ -16,9 +17,11 @@ mod launch;
 mod name;
 mod path;
 mod plan;
+mod proof;
 mod quantity;
 mod run;
 
+pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
@@ -36,7 +39,7 @@ pub use harness::{
     SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
-pub use launch::{Control, Errand, Launch, LaunchArgument, Need, Unmet};
+pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use path::{AbsPath, PathError};
 pub use plan::{
@@ -44,6 +47,7 @@ pub use plan::{
     FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
     Prompt, Purpose, Refusal, RuleEffect, Skill, SshEntry, Workspace, WorkspaceMode,
 };
+pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
 pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 

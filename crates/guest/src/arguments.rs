@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use crate::connect::ConnectRequest;
-use crate::probe::ProbeContext;
+use crate::probe::{ProbeContext, Which};
 
 /// Shown after a usage error.
 pub(crate) const USAGE: &str = "usage: belljar-guest init --control FD
        belljar-guest connect HOST PORT [--proxy ADDRESS:PORT]
-       belljar-guest probe NAME...|--all [--json] [--key NAME] [--segment KEY] [--pid PID] [--trace PID] [--abstract NAME]";
+       belljar-guest probe NAME...|--all|--attempts FILE [--json] [--key NAME] [--segment KEY] [--pid PID] [--trace PID] [--abstract NAME]
+       belljar-guest --version";
 
 /// A command line, parsed.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,11 +24,13 @@ pub enum Arguments {
     Connect(ConnectRequest),
     /// Try what should be closed.
     Probe {
-        /// Which; empty means all.
-        names: Vec<String>,
+        /// Which.
+        which: Which,
         /// What some probes look for.
         context: ProbeContext,
     },
+    /// Say which version of the protocol is spoken.
+    Version,
 }
 
 /// Why the command line was not understood.
@@ -67,6 +70,7 @@ impl Arguments {
             "init" => init(&mut words),
             "connect" => connect(&mut words),
             "probe" => probe(&mut words),
+            "--version" => Ok(Arguments::Version),
             _ => Err(UsageError::UnknownVerb(verb)),
         }
     }
@@ -107,11 +111,14 @@ fn connect(words: Words<'_>) -> Result<Arguments, UsageError> {
 }
 
 fn probe(words: Words<'_>) -> Result<Arguments, UsageError> {
-    let (mut names, mut all) = (Vec::new(), false);
+    let (mut names, mut all, mut attempts) = (Vec::new(), false, None);
     let mut context = ProbeContext::default();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--all" => all = true,
+            "--attempts" => {
+                attempts = Some(words.next().ok_or(UsageError::Missing("the value of --attempts"))?);
+            }
             // The only form there is; accepted so that the caller says what it parses.
             "--json" => {}
             "--key" => context.key = words.next().ok_or(UsageError::Missing("the value of --key"))?,
@@ -125,11 +132,13 @@ fn probe(words: Words<'_>) -> Result<Arguments, UsageError> {
             _ => names.push(word),
         }
     }
-    if all == names.is_empty() {
-        Ok(Arguments::Probe { names, context })
-    } else {
-        Err(UsageError::Missing("NAME or --all"))
-    }
+    let which = match (all, names.is_empty(), attempts) {
+        (true, true, None) => Which::All,
+        (false, false, None) => Which::Names(names),
+        (false, true, Some(file)) => Which::Attempts(file),
+        _ => return Err(UsageError::Missing("NAME, --all or --attempts")),
+    };
+    Ok(Arguments::Probe { which, context })
 }
 
 fn number(words: Words<'_>, expected: &'static str) -> Result<i32, UsageError> {
@@ -161,11 +170,9 @@ mod tests {
             Ok(Arguments::Connect(request))
         );
         assert!(
-            matches!(parse("probe bpf mount --json"), Ok(Arguments::Probe { names, .. }) if names.len() == 2)
+            matches!(parse("probe bpf mount --json"), Ok(Arguments::Probe { which: Which::Names(names), .. }) if names.len() == 2)
         );
-        assert!(
-            matches!(parse("probe --all --pid 4"), Ok(Arguments::Probe { names, .. }) if names.is_empty())
-        );
+        assert!(matches!(parse("probe --all --pid 4"), Ok(Arguments::Probe { which: Which::All, .. })));
     }
 
     #[test]
@@ -177,7 +184,7 @@ mod tests {
         assert_eq!(parse("connect a 22 b"), Err(UsageError::Unexpected("b".to_owned())));
         let fault = UsageError::Value { value: "99999".to_owned(), expected: "a port" };
         assert_eq!(parse("connect a 99999"), Err(fault));
-        assert_eq!(parse("probe"), Err(UsageError::Missing("NAME or --all")));
-        assert_eq!(parse("probe bpf --all"), Err(UsageError::Missing("NAME or --all")));
+        assert_eq!(parse("probe"), Err(UsageError::Missing("NAME, --all or --attempts")));
+        assert_eq!(parse("probe bpf --all"), Err(UsageError::Missing("NAME, --all or --attempts")));
     }
 }

@@ -12,11 +12,11 @@ mod probe;
 use std::ffi::OsString;
 use std::io::Write;
 
-use belljar_contract::ExitCode;
+use belljar_contract::{ExitCode, GUEST_PROTOCOL};
 
 pub use arguments::{Arguments, UsageError};
 pub use connect::{ConnectError, ConnectRequest, ProxyAnswer, parse_proxy_answer};
-pub use probe::{Finding, Outcome, ProbeContext, probe_all, probe_names, probe_one};
+pub use probe::{Outcome, ProbeContext, Which, probe_all, probe_names, probe_one};
 
 /// Runs one command line, without the name of the program, and gives the status to exit with.
 #[must_use]
@@ -24,8 +24,12 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
     let outcome = match Arguments::parse(arguments) {
         Ok(Arguments::Init { control }) => return init::run(control),
         Ok(Arguments::Connect(request)) => connect::run(&request).map_err(|error| chain(&error)),
-        Ok(Arguments::Probe { names, context }) => {
-            probe::run(&names, &context).map_err(|error| chain(&error))
+        Ok(Arguments::Probe { which, context }) => {
+            probe::run(&which, &context).map_err(|error| chain(&error))
+        }
+        Ok(Arguments::Version) => {
+            let line = format!("belljar-guest {} protocol {GUEST_PROTOCOL}", env!("CARGO_PKG_VERSION"));
+            writeln!(std::io::stdout(), "{line}").map_err(|error| error.to_string())
         }
         Err(error) => {
             complain(&format!("{}\n{}", chain(&error), arguments::USAGE));

@@ -15,6 +15,8 @@ pub enum Origin {
     Harness(String),
     /// It follows from the host, and how.
     Host(String),
+    /// Asked for on the command line, with this option.
+    Option(&'static str),
 }
 
 /// One value of a plan and where it comes from.
@@ -41,6 +43,7 @@ impl Origin {
             Origin::Default(why) => format!("default: {why}"),
             Origin::Harness(why) => format!("harness: {why}"),
             Origin::Host(why) => format!("host: {why}"),
+            Origin::Option(option) => format!("command line: {option}, for this run"),
         }
     }
 }

@@ -2,14 +2,18 @@
 
 mod diagnostics;
 mod difference;
+mod open;
 mod plan_page;
+mod proof_page;
 mod style;
 mod table;
 mod unified;
 
 pub use diagnostics::render_diagnostics;
 pub use difference::{Change, changes, render_changes};
+pub use open::render_open;
 pub use plan_page::{PlanPage, render_plan};
+pub use proof_page::{render_checkups, render_proof};
 pub use style::Style;
 pub use table::{human_size, render_table};
 pub use unified::render_difference;

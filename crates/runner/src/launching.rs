@@ -302,7 +302,9 @@ fn carry_out(
     }
     let request = LaunchRequest { launch, variables, streams, name: &name, overlay, identities };
     let mut running = belljar_sandbox::launch(request)?;
-    emit(&Event::Sealed { landlock: running.landlock });
+    if let Some(landlock) = running.landlock() {
+        emit(&Event::Sealed { landlock });
+    }
     journal::limit_events(launch).iter().for_each(&mut emit);
     // Serves until the end of this function; the agent's sandbox ends before it.
     let served = match (model, running.take_listener("model")) {

@@ -4,6 +4,7 @@
 
 mod agreements;
 pub mod aside;
+mod doctor;
 mod facts;
 mod instances;
 mod journal;
@@ -13,6 +14,7 @@ mod manifests;
 mod names;
 mod planning;
 mod project;
+mod prove;
 mod runtime;
 mod starting;
 mod supervise;
@@ -25,6 +27,7 @@ pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, js
 pub use belljar_record as record;
 pub use belljar_report as report;
 pub use belljar_sandbox::BackendError;
+pub use doctor::{examine, launch_hints, versions};
 pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
 pub use journal::JournalError;
 pub use launching::{Ask, Model, Outcome, Report, RunError, RunRequest, lowered, run};
@@ -33,6 +36,7 @@ pub use manifests::MANIFEST_NAME;
 pub use names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;
+pub use prove::{ProveError, ProveRequest, Proved, prove};
 pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;

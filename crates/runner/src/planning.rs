@@ -1,7 +1,7 @@
 //! From a directory to a plan.
 
 use crate::{facts, manifests, project};
-use belljar_contract::{AbsPath, AgentName, Diagnostic, PathError, Purpose, Sources};
+use belljar_contract::{AbsPath, AgentName, BackendKind, Diagnostic, PathError, Purpose, Sources};
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, LayerText, Manifest, ManifestError, ProjectFacts, Request, Rigour,
     Selection, SelectionError, UserFacts, built_in_manifest, questions, select,
@@ -166,6 +166,7 @@ pub struct Planner {
     surroundings: Surroundings,
     harnesses: Harnesses,
     project: ProjectFacts,
+    backend: Option<BackendKind>,
 }
 
 impl Planner {
@@ -175,7 +176,14 @@ impl Planner {
     /// When belljar itself is broken.
     pub fn new(surroundings: Surroundings) -> Result<Self, PlanningError> {
         let project = project::find(&surroundings.directory)?;
-        Ok(Self { harnesses: Harnesses::load()?, project, surroundings })
+        Ok(Self { harnesses: Harnesses::load()?, project, surroundings, backend: None })
+    }
+
+    /// The same, with the backend that the command line asks for, whatever the manifest says.
+    #[must_use]
+    pub fn with_backend(mut self, backend: Option<BackendKind>) -> Self {
+        self.backend = backend;
+        self
     }
 
     /// The project.
@@ -259,6 +267,7 @@ impl Planner {
             facts: &facts,
             purpose,
             rigour: Rigour::Launch,
+            backend: self.backend,
         });
         let compiled = compiler.agent(name);
         let (sources, diagnostics) = compiler.finish();
@@ -301,6 +310,7 @@ impl Planner {
             facts: &facts,
             purpose: Purpose::Session,
             rigour: Rigour::Check,
+            backend: None,
         });
         compiler.library();
         for name in manifest.agents.keys() {

@@ -21,6 +21,7 @@ pub mod process;
 pub mod pty;
 pub mod raw;
 pub mod seccomp;
+pub mod segment;
 pub mod signal;
 pub mod spawn;
 pub mod userns;

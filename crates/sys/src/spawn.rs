@@ -6,6 +6,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Resource, Rlimit};
@@ -180,6 +181,36 @@ fn come_to_foreground(stdin: &Stream<'_>) -> Result<(), Errno> {
         Stream::From(source) => *source,
     };
     rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())
+}
+
+/// The file that a name stands for: the name itself if it has a `/`, else the first executable of that name in
+/// `path`. Only absolute entries are searched: an empty or relative one means the working directory, where the
+/// name could be anyone's.
+///
+/// # Errors
+/// `ENOENT` where there is none, `EACCES` where one was found that cannot be executed.
+pub fn find(name: &[u8], path: &[u8]) -> Result<Vec<u8>, Errno> {
+    if name.contains(&b'/') {
+        return Ok(name.to_vec());
+    }
+    let mut answer = Errno::NOENT;
+    for directory in path.split(|byte| *byte == b':').filter(|directory| directory.starts_with(b"/")) {
+        let file = [directory, b"/", name].concat();
+        match executable(&file) {
+            Ok(()) => return Ok(file),
+            Err(Errno::ACCESS) => answer = Errno::ACCESS,
+            Err(_not_here) => {}
+        }
+    }
+    Err(answer)
+}
+
+fn executable(file: &[u8]) -> Result<(), Errno> {
+    let kind = rustix::fs::stat(file).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode))?;
+    if !kind.is_file() {
+        return Err(Errno::ACCESS);
+    }
+    rustix::fs::accessat(rustix::fs::CWD, file, Access::EXEC_OK, AtFlags::empty())
 }
 
 struct Pointers(Vec<*const libc::c_char>);

@@ -6,12 +6,14 @@ mod check;
 mod completions;
 mod diff;
 mod discard;
+mod doctor;
 mod exec;
 mod gc;
 mod import;
 mod init;
 mod instances;
 mod plan;
+mod prove;
 mod run;
 mod shell;
 mod start;
@@ -59,6 +61,8 @@ pub enum Verb {
     Discard(discard::Args),
     Instances(instances::Args),
     Gc(gc::Args),
+    Doctor(doctor::Args),
+    Prove(prove::Args),
     Completions(completions::Args),
 }
 
@@ -78,6 +82,8 @@ impl Verb {
             Verb::Discard(_) => "discard",
             Verb::Instances(_) => "instances",
             Verb::Gc(_) => "gc",
+            Verb::Doctor(_) => "doctor",
+            Verb::Prove(_) => "prove",
             Verb::Completions(_) => "completions",
         }
     }
@@ -97,6 +103,8 @@ impl Verb {
             Verb::Discard(args) => args.json,
             Verb::Instances(args) => args.json,
             Verb::Gc(args) => args.json,
+            Verb::Doctor(args) => args.json,
+            Verb::Prove(args) => args.json,
             Verb::Completions(_) => false,
         }
     }
@@ -105,11 +113,14 @@ impl Verb {
 pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
     let surroundings = || env::surroundings(arguments.directory.as_deref());
     let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
+    let with = |backend: Option<start::Backend>| -> Result<Planner, CliError> {
+        Ok(planner()?.with_backend(backend.map(start::Backend::kind)))
+    };
     let status = match &arguments.verb {
-        Verb::Run(args) => return run::run(args, &planner()?, output),
-        Verb::Exec(args) => return exec::run(args, &planner()?, output),
-        Verb::Shell(args) => return shell::run(args, &planner()?, output),
-        Verb::Plan(args) => plan::run(args, &planner()?, output),
+        Verb::Run(args) => return run::run(args, &with(args.options.backend)?, output),
+        Verb::Exec(args) => return exec::run(args, &with(args.options.backend)?, output),
+        Verb::Shell(args) => return shell::run(args, &with(args.options.backend)?, output),
+        Verb::Plan(args) => plan::run(args, &with(args.backend)?, output),
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
@@ -119,6 +130,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Verb::Discard(args) => discard::run(args, &planner()?, output),
         Verb::Instances(args) => instances::run(args, &surroundings()?, output),
         Verb::Gc(args) => gc::run(args, &surroundings()?, output),
+        Verb::Doctor(args) => doctor::run(args, &planner()?, output),
+        Verb::Prove(args) => prove::run(args, &planner()?, output),
         Verb::Completions(args) => completions::run(args, output),
     };
     status.map(ExitCode::code)

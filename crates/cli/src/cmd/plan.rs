@@ -1,7 +1,7 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose};
-use belljar_runner::report::{PlanPage, render_diagnostics, render_plan};
+use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Model, Planned, Planner, Standing, lowered, why};
 use serde_json::json;
 
@@ -17,6 +17,9 @@ pub struct Args {
     /// Print what exactly would be started, and which mechanism enforces which need
     #[arg(long, conflicts_with = "why")]
     lowered: bool,
+    /// What builds the walls, for this plan, whatever the manifest says
+    #[arg(long, value_name = "BACKEND")]
+    pub backend: Option<super::start::Backend>,
     /// Say where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,
@@ -73,13 +76,18 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
         let data = json!({
             "program": launch.program,
             "arguments": words,
+            "backend": launch.backend,
             "controls": launch.controls,
+            "open": launch.open,
+            "made": launch.made,
         });
         output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
     let style = output.out_style();
-    let mut text = format!("{}\n", style.bold(&launch.program.to_string()));
+    // Without walls the command is the program, and a plan alone has no command.
+    let program = if launch.program.is_empty() { "<the command>".into() } else { launch.program.to_string() };
+    let mut text = format!("{}\n", style.bold(&program));
     for word in words {
         // An option begins a line; what belongs to it follows on the same one.
         let join = if word.starts_with("--") { "\n  " } else { " " };
@@ -88,6 +96,9 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
     text.push_str(&format!("\n\n{}\n", style.bold("Controls")));
     for control in &launch.controls {
         text.push_str(&format!("  {:<42} {}\n", control.need.describe(), control.mechanism));
+    }
+    if !launch.open.is_empty() {
+        text.push_str(&format!("\n{}", render_open(&launch.open, style)));
     }
     output.result(&text);
     Ok(ExitCode::Passed)

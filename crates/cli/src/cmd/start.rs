@@ -3,11 +3,13 @@
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, Errand, ExitCode, OsText, Purpose};
-use belljar_runner::report::{PlanPage, changes, render_changes, render_diagnostics, render_plan};
+use belljar_contract::{BackendKind, Envelope, Errand, ExitCode, OsText, Purpose};
+use belljar_runner::report::{
+    PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
+};
 use belljar_runner::{
     Agreements, Ending, Model, Outcome, Planned, Planner, Planted, Report, RunRequest, Standing, ask_hidden,
-    run as carry_out,
+    launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -16,6 +18,9 @@ use std::os::unix::ffi::OsStringExt;
 /// Options of every verb that starts something.
 #[derive(Debug, clap::Args)]
 pub struct StartOptions {
+    /// What builds the walls, for this run, whatever the manifest says; `host` builds none
+    #[arg(long, value_name = "BACKEND")]
+    pub backend: Option<Backend>,
     /// Agree to the project's manifest for this run without being asked
     #[arg(long)]
     pub yes: bool,
@@ -25,6 +30,24 @@ pub struct StartOptions {
     /// With --dry-run: print one JSON object
     #[arg(long, requires = "dry_run")]
     pub json: bool,
+}
+
+/// A backend that the command line can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backend {
+    /// No walls: home and configuration are redirected, nothing is isolated
+    Host,
+    /// bubblewrap
+    Bwrap,
+}
+
+impl Backend {
+    pub fn kind(self) -> BackendKind {
+        match self {
+            Backend::Host => BackendKind::Host,
+            Backend::Bwrap => BackendKind::Bwrap,
+        }
+    }
 }
 
 /// A word of the command line, whatever its bytes.
@@ -54,6 +77,7 @@ pub fn start(
         agree(planner, &planned, output)?;
     }
     audit(&planned, output);
+    warn_of_open(planner, &planned, errand, &model, output)?;
     let mut ask = |message: &str| ask_hidden(message);
     let Report { outcome, folder, trouble, planted } = carry_out(RunRequest {
         planned: &planned,
@@ -61,6 +85,10 @@ pub fn start(
         errand,
         model,
         ask: &mut ask,
+    })
+    .map_err(|error| {
+        let hints = launch_hints(&error, planner.surroundings());
+        hints.into_iter().fold(CliError::from(error), CliError::hint)
     })?;
     match &outcome {
         Outcome::NotExecuted { what, exit } => {
@@ -156,6 +184,23 @@ fn report_planted(planted: &[Planted], planner: &Planner, output: &Output) {
         text.push_str(&format!("  and {} more\n", planted.len() - SHOWN));
     }
     output.say(&text);
+}
+
+/// Says, every time, what nothing isolates: a backend without walls is never used unseen.
+fn warn_of_open(
+    planner: &Planner,
+    planned: &Planned,
+    errand: &Errand,
+    model: &Model,
+    output: &Output,
+) -> Result<(), CliError> {
+    if planned.compiled.plan.backend != BackendKind::Host {
+        return Ok(());
+    }
+    let launch = lowered(planned, planner.surroundings(), errand, model)
+        .map_err(|error| CliError::from(error).into_launch())?;
+    output.say(&render_open(&launch.open, output.err_style()));
+    Ok(())
 }
 
 /// Secrets that would enter the sandbox are named before they do.

@@ -1,10 +1,8 @@
 //! The command: found, given its streams, started.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use belljar_contract::{
     ExitCode, GuestLimit, GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal,
@@ -12,7 +10,6 @@ use belljar_contract::{
 };
 use belljar_sys::Errno;
 use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
-use rustix::fs::{Access, AtFlags};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::Refusal;
@@ -46,7 +43,9 @@ impl Streams {
             GuestStream::Attached(index) => {
                 let taken = attached.get_mut(usize::from(index)).and_then(Option::take);
                 let missing = "a stream names a descriptor that was not attached, or names it twice";
-                taken.map(Some).ok_or_else(|| Refusal::because(GuestStep::Spec, missing))
+                let taken = taken.ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
+                leads_nowhere(&taken)?;
+                Ok(Some(taken))
             }
         }
     }
@@ -55,6 +54,28 @@ impl Streams {
         self.0
             .each_ref()
             .map(|stream| stream.as_ref().map_or(Stream::Inherited, |open| Stream::From(open.as_fd())))
+    }
+}
+
+/// A directory of the host leads, by `..`, to every other one: mounts bind names, not descriptors. What is neither a
+/// file, a pipe, a socket nor a device (a process, a namespace) has no place as a stream either.
+fn leads_nowhere(stream: &OwnedFd) -> Result<(), Refusal> {
+    use rustix::fs::FileType;
+    let stat = rustix::fs::fstat(stream).map_err(|errno| Refusal::new(GuestStep::Spec, &errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice => Ok(()),
+        FileType::Directory => Err(Refusal::because(
+            GuestStep::Spec,
+            "a standard stream is a directory, which would lead out of the sandbox",
+        )),
+        FileType::Symlink | FileType::Unknown => Err(Refusal::because(
+            GuestStep::Spec,
+            "a standard stream is neither a file, a pipe, a socket nor a device",
+        )),
     }
 }
 
@@ -128,34 +149,12 @@ pub(super) fn refuse(control: &Control, failure: StartFailure) -> u8 {
     }
 }
 
-/// The file to execute. Only absolute entries of the `PATH` are searched: an empty or relative one means the
-/// working directory, where the name could be anyone's.
+/// The file to execute.
 fn find(spec: &GuestSpec) -> Result<OsText, Errno> {
-    let name = spec.program.as_bytes();
-    if name.contains(&b'/') {
-        return Ok(spec.program.clone());
-    }
     let path = spec.environment.iter().rfind(|variable| variable.name.as_bytes() == b"PATH");
     let path = path.map_or(DEFAULT_PATH, |variable| variable.value.as_bytes());
-    let mut answer = Errno::NOENT;
-    for directory in path.split(|byte| *byte == b':').filter(|directory| directory.starts_with(b"/")) {
-        let file = [directory, b"/", name].concat();
-        match executable(&file) {
-            Ok(()) => return OsText::new(file).map_err(|_nul| Errno::INVAL),
-            Err(Errno::ACCESS) => answer = Errno::ACCESS,
-            Err(_not_here) => {}
-        }
-    }
-    Err(answer)
-}
-
-fn executable(file: &[u8]) -> Result<(), Errno> {
-    let path = Path::new(OsStr::from_bytes(file));
-    let kind = rustix::fs::stat(path).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode))?;
-    if !kind.is_file() {
-        return Err(Errno::ACCESS);
-    }
-    rustix::fs::accessat(rustix::fs::CWD, path, Access::EXEC_OK, AtFlags::empty())
+    let file = belljar_sys::spawn::find(spec.program.as_bytes(), path)?;
+    OsText::new(file).map_err(|_nul| Errno::INVAL)
 }
 
 fn limit(limit: &GuestLimit) -> (Resource, Rlimit) {

@@ -4,41 +4,18 @@
 //! the host and closed inside proves a wall. "Open" means that the kernel did what was asked or that the call got
 //! as far as the kernel's own reading of its (deliberately wrong) arguments.
 
+mod attempts;
 mod table;
 
 use std::io::Write;
 
-use serde::Serialize;
+use belljar_contract::ProbeFinding as Finding;
+pub use belljar_contract::ProbeOutcome as Outcome;
 
 use crate::chain;
 
 pub use table::ProbeContext;
 use table::{PROBES, Probe};
-
-/// What a probe found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The name of the probe.
-    pub probe: &'static str,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// What was seen, in words.
-    pub detail: String,
-}
-
-/// What became of a probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Outcome {
-    /// It went through.
-    Open,
-    /// It was refused.
-    Closed {
-        /// With this answer; `None` where there was none to be had.
-        errno: Option<i32>,
-    },
-    /// It could not be tried here; it says nothing.
-    Unsupported,
-}
 
 /// Why the probes were not run.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +23,15 @@ pub enum ProbeError {
     /// There is no such probe.
     #[error("there is no probe `{0}`")]
     Unknown(String),
+    /// The list of attempts is not there, or is none.
+    #[error("cannot read the attempts in {path}")]
+    Attempts {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
     /// Nobody reads.
     #[error("cannot write the findings")]
     Write(#[source] std::io::Error),
@@ -69,24 +55,44 @@ pub fn probe_one(name: &str, context: &ProbeContext) -> Option<Finding> {
 }
 
 /// Runs the named probes, or all, and prints one JSON object a line.
-pub(crate) fn run(names: &[String], context: &ProbeContext) -> Result<(), ProbeError> {
-    let findings = if names.is_empty() {
-        probe_all(context)
-    } else {
-        let find = |name: &String| probe_one(name, context).ok_or_else(|| ProbeError::Unknown(name.clone()));
-        names.iter().map(find).collect::<Result<_, _>>()?
-    };
-    let mut output = std::io::stdout().lock();
-    for finding in findings {
-        let line = serde_json::to_string(&finding).map_err(|error| ProbeError::Write(error.into()))?;
-        writeln!(output, "{line}").map_err(ProbeError::Write)?;
+pub(crate) fn run(which: &Which, context: &ProbeContext) -> Result<(), ProbeError> {
+    match which {
+        Which::All => PROBES.iter().try_for_each(|probe| tell(&run_one(probe, context))),
+        Which::Names(names) => names.iter().try_for_each(|name| {
+            tell(&probe_one(name, context).ok_or_else(|| ProbeError::Unknown(name.clone()))?)
+        }),
+        Which::Attempts(file) => {
+            let requests =
+                attempts::read(file).map_err(|cause| ProbeError::Attempts { path: file.clone(), cause })?;
+            requests.into_iter().try_for_each(|request| {
+                let (outcome, detail) = attempts::attempt(&request.attempt, context);
+                tell(&Finding { probe: request.id, outcome, detail })
+            })
+        }
     }
-    Ok(())
+}
+
+/// Which probes to run.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All of the table.
+    All,
+    /// These of the table.
+    Names(Vec<String>),
+    /// Those of a file.
+    Attempts(String),
+}
+
+/// One line, at once: a probe that ends this process must not take the findings before it along.
+fn tell(finding: &Finding) -> Result<(), ProbeError> {
+    let line = serde_json::to_string(finding).map_err(|error| ProbeError::Write(error.into()))?;
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}").and_then(|()| output.flush()).map_err(ProbeError::Write)
 }
 
 fn run_one(probe: &Probe, context: &ProbeContext) -> Finding {
     let (outcome, detail) = (probe.attempt)(context);
-    Finding { probe: probe.name, outcome, detail }
+    Finding { probe: probe.name.to_owned(), outcome, detail }
 }
 
 /// What an attempt brings.

@@ -57,7 +57,13 @@ pub(super) fn compile(
     let profile = harness.profile();
     let model = word("model", model.as_ref(), &mut reasons);
     let effort = compiler.effort(effort.as_ref(), profile, &mut reasons);
-    let backend = reasons.choose("backend", backend.as_ref(), defaults::BACKEND, shown);
+    let backend = match request.backend {
+        Some(asked) => {
+            reasons.add("backend", asked.name(), Origin::Option("--backend"));
+            asked
+        }
+        None => reasons.choose("backend", backend.as_ref(), defaults::BACKEND, shown),
+    };
     let home = reasons.choose("home", home.as_ref(), defaults::HOME, shown);
     let mode = reasons.choose("workspace", workspace.as_ref(), defaults::WORKSPACE, shown);
 

@@ -17,7 +17,7 @@ use crate::explain::{Origin, Reason};
 use crate::facts::{HostFacts, PathFact};
 use crate::manifest::{Manifest, PathText};
 use belljar_contract::{
-    AbsPath, AgentName, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
+    AbsPath, AgentName, BackendKind, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
 };
 use std::collections::BTreeMap;
 
@@ -43,6 +43,8 @@ pub struct Request<'a> {
     pub purpose: Purpose,
     /// How much must be true of this very machine.
     pub rigour: Rigour,
+    /// The backend that the command line asks for, whatever is written.
+    pub backend: Option<BackendKind>,
 }
 
 /// A plan and where each of its values comes from.

@@ -36,6 +36,7 @@ fn check(texts: &[(Layer, &[u8])]) {
     let world = World::full();
     for facts in [nothing, world.answer(asked)] {
         let request = Request {
+            backend: None,
             manifest: &manifest,
             harnesses: &harnesses,
             facts: &facts,

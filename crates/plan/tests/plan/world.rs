@@ -192,6 +192,7 @@ impl World {
             questions(manifest, Some(std::slice::from_ref(&name)), &harnesses, &user().home, &self.project);
         let facts = self.answer(asked);
         let mut compiler = Compiler::new(Request {
+            backend: None,
             manifest,
             harnesses: &harnesses,
             facts: &facts,

@@ -1,13 +1,17 @@
 //! The backends, equal before the plan: each enforces a need by a named control or refuses.
 
 mod bwrap;
+mod either;
+mod host;
 mod limits;
 mod machine;
+mod making;
 mod running;
 
+pub use either::Running;
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
-pub use running::{Beginning, LaunchError, LaunchRequest, News, Running, Streams};
+pub use running::{Beginning, LaunchError, LaunchRequest, News, Streams};
 
 use crate::workspace::Overlay;
 use belljar_contract::{AbsPath, BackendKind, Launch, Need, Plan, Unmet};
@@ -50,9 +54,7 @@ pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
     };
     match backend {
         BackendKind::Bwrap => bwrap::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
-        BackendKind::Host => {
-            Err(missing("the host backend has no walls and is not offered yet", "use `backend = \"bwrap\"`"))
-        }
+        BackendKind::Host => host::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
         BackendKind::Container | BackendKind::Microvm => {
             Err(missing("this version has no such backend", "use `backend = \"bwrap\"`"))
         }
@@ -64,5 +66,25 @@ pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
 /// # Errors
 /// Names the step that failed; nothing is left behind.
 pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    running::launch(request)
+    match request.launch.backend {
+        BackendKind::Host => host::launch(request).map(|unwalled| Running::Host(Box::new(unwalled))),
+        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
+            running::launch(request).map(Running::Sealed)
+        }
+    }
 }
+
+/// Where the guest's program is when a backend has started something: inside, or, without walls, where it lies.
+#[must_use]
+pub fn guest_path(backend: BackendKind, outside: &AbsPath) -> AbsPath {
+    match backend {
+        BackendKind::Host => outside.clone(),
+        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
+            AbsPath::new(bwrap::GUEST).unwrap_or_else(|_| outside.clone())
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "totality_tests.rs"]
+mod tests;

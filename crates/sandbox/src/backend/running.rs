@@ -1,10 +1,10 @@
 //! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
 
-use super::limits;
+use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
-    AbsPath, FileContent, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable,
-    Launch, LaunchArgument,
+    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable, Launch,
+    LaunchArgument, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -26,12 +26,19 @@ use std::time::{Duration, Instant};
 const SETUP_TIME: Duration = Duration::from_secs(20);
 /// More of bubblewrap's own words than anyone reads.
 const COMPLAINT_LIMIT: u64 = 16 << 10;
-/// Larger than any state file of an agent.
-const JSON_LIMIT: u64 = 64 << 20;
 
 /// Why a sandbox could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
+    /// Something that is to be kept could not be made.
+    #[error("cannot make `{path}`")]
+    Make {
+        /// What.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
     /// A source of a mount is gone, or is not what was planned with.
     #[error("cannot open `{path}` for the sandbox")]
     Source {
@@ -60,7 +67,7 @@ pub enum LaunchError {
     #[error("cannot start `{program}`")]
     Spawn {
         /// Which.
-        program: AbsPath,
+        program: OsText,
         /// Why.
         #[source]
         cause: std::io::Error,
@@ -169,6 +176,9 @@ pub struct Running {
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
     let LaunchRequest { launch, variables, streams, name, overlay, identities } = request;
+    for made in &launch.made {
+        making::make(made)?;
+    }
     let (control, theirs) =
         fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
     let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
@@ -178,7 +188,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         words.push(0);
     }
     let by_descriptor = hold_bytes("arguments", &words)?;
-    let mut command = Command::new(launch.program.as_path());
+    let mut command = Command::new(OsStr::from_bytes(launch.program.as_bytes()));
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.args(["--args", &by_descriptor.as_raw_fd().to_string()]);
     for argument in &launch.command {
@@ -232,7 +242,9 @@ impl Opener<'_> {
             LaunchArgument::Control => return Ok(self.control.to_string().into_bytes()),
             LaunchArgument::Source(path) => open_source(path, self.identities)?,
             LaunchArgument::Readable(path) => open_readable(path)?,
-            LaunchArgument::Content { name, content } => hold(name, content)?,
+            LaunchArgument::Content { name, content } => {
+                hold_bytes(name, &making::content_bytes(name, content)?)?
+            }
         };
         let word = descriptor.as_raw_fd().to_string().into_bytes();
         self.kept.push(descriptor);
@@ -267,27 +279,6 @@ fn open_readable(path: &AbsPath) -> Result<OwnedFd, LaunchError> {
     let file =
         std::fs::File::open(path).map_err(|cause| LaunchError::Source { path: path.clone(), cause })?;
     Ok(file.into())
-}
-
-fn hold(name: &str, content: &FileContent) -> Result<OwnedFd, LaunchError> {
-    match content {
-        FileContent::Text(text) => hold_bytes(name, text.as_bytes()),
-        FileContent::JsonFrom { source, members, base } => {
-            let failed = |cause| LaunchError::Content { name: name.to_owned(), cause };
-            let mut text = String::new();
-            let file = std::fs::File::open(source).map_err(failed)?;
-            file.take(JSON_LIMIT).read_to_string(&mut text).map_err(failed)?;
-            let theirs: serde_json::Value = serde_json::from_str(&text)
-                .map_err(|error| failed(std::io::Error::other(format!("`{source}` is not JSON: {error}"))))?;
-            let mut object = base.clone();
-            for member in members {
-                if let Some(value) = theirs.get(member) {
-                    object[member] = value.clone();
-                }
-            }
-            hold_bytes(name, object.to_string().as_bytes())
-        }
-    }
 }
 
 fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {

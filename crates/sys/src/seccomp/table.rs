@@ -106,7 +106,7 @@ const fn bit(argument: u8, flag: i32) -> Check {
 }
 
 const TABLES: &[&[Entry]] =
-    &[SOCKETS, NAMESPACES, MOUNTS, KEYS, KERNEL_SURFACE, MACHINE, TERMINAL, PERSONALITY, PROCESSOR];
+    &[SOCKETS, NAMESPACES, MOUNTS, SETUID, KEYS, KERNEL_SURFACE, MACHINE, TERMINAL, PERSONALITY, PROCESSOR];
 
 const UNIX: u32 = libc::AF_UNIX as u32;
 const INET: u32 = libc::AF_INET as u32;
@@ -237,6 +237,31 @@ const HANDLE_WHY: &str = "file handles open files by number, past every mount";
 /// Since Linux 6.15; the same number on all processors.
 const OPEN_TREE_ATTR: i64 = 467;
 
+/// Inside, set-user-ID bits have no effect; on the host the file is the user's, and the bit counts.
+const SETUID_WHY: &str = "a file left in the project would run on the host as its owner, whoever starts it";
+const S_ISUID: i32 = libc::S_ISUID as i32;
+/// Without `O_DIRECTORY`, which is part of the flag as programs know it.
+const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+/// Since Linux 6.6; the same number on all processors.
+const FCHMODAT2: i64 = 452;
+
+const SETUID: &[Entry] = &[
+    refuse_if("fchmod", libc::SYS_fchmod, &[bit(1, S_ISUID)], SETUID_WHY),
+    refuse_if("fchmodat", libc::SYS_fchmodat, &[bit(2, S_ISUID)], SETUID_WHY),
+    refuse_if("fchmodat2", FCHMODAT2, &[bit(2, S_ISUID)], SETUID_WHY),
+    refuse_if("mknodat", libc::SYS_mknodat, &[bit(2, S_ISUID)], SETUID_WHY),
+    // The mode counts only where a file is made; elsewhere the register may hold anything.
+    refuse_if("openat", libc::SYS_openat, &[bit(2, libc::O_CREAT), bit(3, S_ISUID)], SETUID_WHY),
+    refuse_if("openat", libc::SYS_openat, &[bit(2, TMPFILE), bit(3, S_ISUID)], SETUID_WHY),
+    Entry {
+        call: "openat2",
+        number: libc::SYS_openat2,
+        when: When::Always,
+        answer: Answer::NotImplemented,
+        why: "its mode is in memory, where a filter cannot look; programs fall back to openat",
+    },
+];
+
 const KEYS_WHY: &str = "keys cross namespaces, and the key service has been a door before";
 
 const KEYS: &[Entry] = &[
@@ -309,6 +334,11 @@ const PERSONALITY: &[Entry] = &[refuse_if(
 
 #[cfg(target_arch = "x86_64")]
 const PROCESSOR: &[Entry] = &[
+    refuse_if("chmod", libc::SYS_chmod, &[bit(1, S_ISUID)], SETUID_WHY),
+    refuse_if("creat", libc::SYS_creat, &[bit(1, S_ISUID)], SETUID_WHY),
+    refuse_if("mknod", libc::SYS_mknod, &[bit(1, S_ISUID)], SETUID_WHY),
+    refuse_if("open", libc::SYS_open, &[bit(1, libc::O_CREAT), bit(2, S_ISUID)], SETUID_WHY),
+    refuse_if("open", libc::SYS_open, &[bit(1, TMPFILE), bit(2, S_ISUID)], SETUID_WHY),
     refuse("iopl", libc::SYS_iopl, "ports of the machine"),
     refuse("ioperm", libc::SYS_ioperm, "ports of the machine"),
     refuse(

@@ -12,7 +12,7 @@ use belljar_contract::{
 };
 
 /// Where the guest lies inside.
-const GUEST: &str = "/opt/belljar/bin/belljar-guest";
+pub(in crate::backend) const GUEST: &str = "/opt/belljar/bin/belljar-guest";
 /// Where sockets to the supervisor appear.
 const RUN: &str = "/run/belljar";
 /// How long processes have to end.
@@ -94,6 +94,12 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
             }
         }
     }
+    // Before what the plan mounts: a project may lie below one of them.
+    for (mode, path) in [("0755", "/run"), ("1777", "/var/tmp")] {
+        if let Ok(path) = AbsPath::new(path) {
+            arguments.tmpfs(mode, &path);
+        }
+    }
     for mount in &plan.mounts {
         lower_mount(mount, lowering, &mut arguments);
     }
@@ -108,12 +114,14 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     finish(&mut arguments, lowering);
     Ok(Launch {
         backend: BackendKind::Bwrap,
-        program,
+        program: OsText::new(program.as_bytes()).unwrap_or_default(),
         arguments: arguments.0,
         command: command(),
         guest: guest(lowering, terminal),
+        made: Vec::new(),
         limits: plan.limits.clone(),
         controls,
+        open: Vec::new(),
     })
 }
 
@@ -208,14 +216,8 @@ fn inside(plan: &Plan, path: &AbsPath) -> Option<AbsPath> {
 }
 
 fn finish(arguments: &mut Arguments, lowering: &Lowering<'_>) {
-    let fixed = |text: &str| AbsPath::new(text).ok();
-    for (mode, path) in [("0755", "/run"), ("1777", "/var/tmp")] {
-        if let Some(path) = fixed(path) {
-            arguments.tmpfs(mode, &path);
-        }
-    }
     arguments.texts(&["--perms", "0700", "--dir", RUN]);
-    if let Some(path) = fixed(GUEST) {
+    if let Ok(path) = AbsPath::new(GUEST) {
         arguments.bind(&lowering.machine.guest, &path, Access::ReadOnly);
     }
     // Files made above lie in the root's own memory: from here on they, and the empty directories around the
@@ -230,7 +232,8 @@ fn command() -> Vec<LaunchArgument> {
     words.0
 }
 
-fn guest(lowering: &Lowering<'_>, terminal: bool) -> GuestSpec {
+/// What is started, with its environment and streams; the same for every backend.
+pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> GuestSpec {
     let Lowering { plan, errand, .. } = lowering;
     let text = |bytes: &[u8]| OsText::new(bytes).ok();
     let argv: Vec<OsText> = match errand {

@@ -3,4 +3,4 @@
 mod etc;
 mod lower;
 
-pub(super) use lower::lower;
+pub(super) use lower::{GUEST, guest, lower};

@@ -1,0 +1,39 @@
+use crate::env;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{CheckupState, Envelope, ExitCode};
+use belljar_runner::report::render_checkups;
+use belljar_runner::{Planner, examine, versions};
+use serde_json::json;
+
+/// Say what this machine can enforce, what it cannot, and how to change that
+///
+/// Found out by doing: a sandbox is built, a namespace made, a limit set, and all of it removed again. The status is
+/// 0 when `run` with the default plan can be honoured here, 4 otherwise.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar doctor\n  $ belljar doctor --json\n")]
+pub struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    let surroundings = planner.surroundings();
+    let checkups = examine(surroundings, &env::own()?);
+    let bad = checkups.iter().any(|checkup| checkup.state == CheckupState::Bad);
+    let exit = if bad { ExitCode::Unsupported } else { ExitCode::Passed };
+    if output.json {
+        let versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+        let data = json!({"honoured": !bad, "versions": versions, "checks": checkups});
+        output.envelope(&Envelope::new("doctor", exit, data));
+        return Ok(exit);
+    }
+    let last = if bad {
+        "The default plan cannot be honoured here; what is marked NO is why.\n"
+    } else {
+        "The default plan can be honoured here.\n"
+    };
+    output.result(&format!("{}\n{last}", render_checkups(&checkups, output.out_style())));
+    Ok(exit)
+}

@@ -1,0 +1,240 @@
+//! Sandboxes with a wall taken out, so that every probe is seen to fail.
+//!
+//! A program called `bwrap` stands before the real one on PATH: it reads the lowered arguments from the descriptor
+//! that they come by, edits them, and hands them on. Walls that the guest puts up from inside are taken out by a
+//! guest that puts up none.
+
+/// One wall, or a few that stand behind each other.
+pub struct Weakening {
+    pub name: &'static str,
+    /// Python that edits the list `args`; `home` is the made-up user's.
+    pub edit: &'static str,
+    /// Whether the guest that seals nothing takes the place of the real one.
+    pub unsealed: bool,
+    /// What must be seen to be open.
+    pub red: &'static [&'static str],
+}
+
+/// Takes out options without values, and an option with its values.
+const DROP: &str = "def drop(*names):\n    args[:] = [a for a in args if a not in names]\n\
+                    def take(name, count):\n    del args[args.index(name):args.index(name) + count]\n";
+
+pub const WEAKENINGS: &[Weakening] = &[
+    Weakening {
+        name: "the user's home is bound, read-only",
+        edit: "before_project('--ro-bind', home, home)",
+        unsealed: false,
+        red: &[
+            "files.ssh-key",
+            "files.cloud-credentials",
+            "files.agent-login",
+            "files.user-instructions",
+            "files.instructions-above",
+            "files.sibling-project",
+            "files.through-planted-link",
+            "files.through-process-root",
+            "sockets.in-home",
+        ],
+    },
+    Weakening {
+        name: "the user's home and the places for temporary files are bound, to be written",
+        edit: "before_project('--bind', home, home)\nat = args.index('--remount-ro')\n\
+               args[at:at] = ['--bind', '/tmp', '/tmp', '--bind', '/var/tmp', '/var/tmp', '--bind', '/dev/shm', '/dev/shm']\n\
+               before_end('--bind', home, home)",
+        unsealed: false,
+        red: &[
+            "persist.shell-start",
+            "persist.new-shell-start",
+            "persist.path-shim",
+            "persist.sandbox-settings",
+            "persist.agreements",
+            "persist.other-instances",
+            "persist.temporary",
+            "persist.var-temporary",
+            "persist.shared-memory-files",
+            "sockets.in-temporary",
+        ],
+    },
+    Weakening {
+        name: "devices and /sys of the host",
+        // The kernel's log also asks for a privilege over the machine, which only root can leave in.
+        edit: "before_end('--dev-bind', '/dev', '/dev', '--bind', '/sys', '/sys')\n\
+               if os.getuid() == 0:\n    drop('--unshare-user')\n    take('--uid', 2), take('--gid', 2), take('--cap-drop', 2)",
+        unsealed: true,
+        red: &["kernel.devices", "kernel.log", "privileges.control-group"],
+    },
+    Weakening {
+        name: "the host's network",
+        edit: "drop('--unshare-net')",
+        unsealed: true,
+        red: &["sockets.loopback", "sockets.loopback6", "sockets.datagram", "sockets.abstract"],
+    },
+    Weakening {
+        name: "the host's shared memory",
+        edit: "drop('--unshare-ipc')",
+        unsealed: false,
+        red: &["memory.segment"],
+    },
+    Weakening {
+        name: "the host's processes, and nothing that ends with the supervisor",
+        edit: "drop('--unshare-pid', '--as-pid-1', '--die-with-parent')\n\
+               args[args.index('--proc'):args.index('--proc') + 2] = ['--bind', '/proc', '/proc']\n\
+               if os.getuid() == 0:\n    drop('--unshare-user')\n    take('--uid', 2), take('--gid', 2), take('--cap-drop', 2)",
+        unsealed: true,
+        red: &[
+            "processes.signal",
+            "processes.command-line",
+            "processes.environment",
+            "processes.every-environment",
+            "processes.every-command-line",
+            "processes.outlive-session",
+            "processes.outlive-supervisor",
+        ],
+    },
+    Weakening {
+        name: "a guest that seals nothing and hands on what it holds",
+        edit: "at = args.index('--cap-drop')\nargs[at:at + 2] = ['--cap-add', 'ALL']\nbefore_end('--bind', home, home)",
+        unsealed: true,
+        red: &[
+            "files.descriptors",
+            "files.directory-as-input",
+            "persist.new-namespace",
+            "persist.setuid-file",
+            "processes.trace",
+            "privileges.capabilities",
+            "privileges.bounding-set",
+            "privileges.nested-user-namespace",
+            "privileges.cloned-user-namespace",
+            "kernel.filter",
+            "kernel.mount",
+            "kernel.enter-namespace",
+            "kernel.io-uring",
+            "kernel.bpf",
+            "kernel.perf",
+            "kernel.userfaultfd",
+            "kernel.personality",
+            "kernel.i386",
+            "keyring.session-key",
+            "keyring.calls",
+            "sockets.vsock",
+            "sockets.kernel-crypto",
+            "sockets.netlink",
+            "environment.secrets",
+            "environment.ssh-agent",
+            "environment.supervisor",
+            "environment.supervisor-command-line",
+            "terminal.type-on-stdin",
+            "terminal.type-with-high-bits",
+            "terminal.type-on-tty",
+        ],
+    },
+    // Bubblewrap itself forbids new privileges, and owns the namespaces that these ask for.
+    Weakening {
+        name: "no bubblewrap at all",
+        edit: "bare = True",
+        unsealed: true,
+        red: &[
+            "privileges.new-privileges",
+            "privileges.host-name",
+            "kernel.new-mount-calls",
+            "sockets.packet",
+            "sockets.raw",
+        ],
+    },
+];
+
+/// The program that stands before bubblewrap.
+pub fn wrapper(weakening: &Weakening) -> String {
+    WRAPPER
+        .replace("@DROP@", DROP)
+        .replace("@EDIT@", weakening.edit)
+        .replace("@UNSEALED@", if weakening.unsealed { "True" } else { "False" })
+        .replace("@GUEST@", GUEST)
+        .replace("@REAL@", &format!("{}-guest", env!("CARGO_BIN_EXE_belljar")))
+}
+
+const WRAPPER: &str = r##"#!/usr/bin/python3
+import os, re, sys
+GUEST = r'''@GUEST@'''
+if '--version' in sys.argv:
+    os.execv('/usr/bin/bwrap', ['bwrap', '--version'])
+fd = int(sys.argv[2])
+os.lseek(fd, 0, 0)
+args = [w.decode() for w in open(fd, 'rb', closefd=False).read().split(b'\0')[:-1]]
+command = sys.argv[3:]
+project = next((a for a in args if a.endswith('/user/demo')), None)
+home = os.path.dirname(project) if project else '/nonexistent'
+def before_project(*words):
+    # `--bind-fd N PROJECT`
+    at = args.index(project) - 2
+    args[at:at] = words
+def before_end(*words):
+    at = args.index('--remount-ro')
+    args[at:at] = words
+bare = False
+@DROP@
+@EDIT@
+if @UNSEALED@:
+    text = open(home + '/.config/belljar/belljar.toml').read()
+    entering = re.search(r'TOKEN = "(.*)"', text).group(1)
+    secret = open(home + '/.ssh/id_ed25519').read().strip()
+    inside = '/opt/belljar/bin/weak.py'
+    r, w = os.pipe()
+    os.write(w, GUEST.encode()); os.close(w)
+    os.set_inheritable(r, True)
+    before_end('--file', str(r), inside)
+    before_end('--setenv', 'LEAKED', secret, '--setenv', 'SSH_AUTH_SOCK', home + '/agent.sock', '--setenv', 'ENTERING', entering)
+    control = command[-1]
+    if bare:
+        open(home + '/weak.py', 'w').write(GUEST)
+        environment = {'PATH': '/usr/bin:/bin', 'LEAKED': secret, 'ENTERING': entering}
+        guest = '@REAL@'
+        os.execve('/usr/bin/python3', ['python3', home + '/weak.py', control, entering, guest], environment)
+    command = ['--', '/usr/bin/python3', inside, control, entering]
+m = os.memfd_create('args', 0)
+os.write(m, b''.join(a.encode() + b'\0' for a in args)); os.lseek(m, 0, 0)
+os.execv('/usr/bin/bwrap', ['bwrap', '--args', str(m)] + command)
+"##;
+
+/// Speaks the protocol of the guest and puts up no wall.
+const GUEST: &str = r##"
+import array, ctypes, json, os, signal, socket, struct, sys
+s = socket.socket(fileno=int(sys.argv[1]))
+def receive():
+    data, fds = b'', []
+    while len(data) < 4 or len(data) < 4 + struct.unpack('>I', data[:4])[0]:
+        more, ancillary, _, _ = s.recvmsg(1 << 20, socket.CMSG_SPACE(64))
+        if not more: return None, fds
+        data += more
+        for _, _, raw in ancillary:
+            a = array.array('i'); a.frombytes(raw[:len(raw) - len(raw) % 4]); fds += list(a)
+    return json.loads(data[4:]), fds
+def send(value):
+    body = json.dumps(value).encode()
+    s.sendall(struct.pack('>I', len(body)) + body)
+spec, fds = receive()
+send({'listening': {'names': []}})
+send({'sealed': {'landlock': {'abi': 0, 'files': 'missing', 'signals': 'missing', 'abstract_sockets': 'missing'}}})
+receive()
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    for at, fd in enumerate(fds): os.dup2(fd, at)
+    if spec['terminal'] == 'stdin':
+        import fcntl, termios
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.set_inheritable(int(sys.argv[1]), True)
+    for fd in fds: os.close(fd)
+    env = dict(os.environ)
+    env.update({v['name']: v['value'] for v in spec['environment']})
+    os.chdir(spec['directory'])
+    # Without walls the prober lies where it was installed.
+    if len(sys.argv) > 3 and spec['program'].startswith('/opt/belljar/'): spec['program'] = sys.argv[3]
+    os.execvpe(spec['program'], spec['argv'], env)
+for fd in fds: os.close(fd)
+send({'started': {'pid': pid}})
+_, status = os.waitpid(pid, 0)
+code = os.waitstatus_to_exitcode(status)
+try: send({'exited': {'end': {'code': code} if code >= 0 else {'signal': -code}}})
+except OSError: pass
+"##;

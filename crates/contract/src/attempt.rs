@@ -1,0 +1,149 @@
+//! What a probe tries from inside, and what became of it.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing to try, with the name that its finding carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptRequest {
+    /// The name.
+    pub id: String,
+    /// What to try.
+    pub attempt: Attempt,
+}
+
+/// Something to try.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Attempt {
+    /// Read a file; open if it holds the text.
+    Read {
+        /// The file.
+        path: String,
+        /// What it holds if it is the right one.
+        holds: String,
+    },
+    /// The same through a symbolic link that is planted first.
+    ReadThroughLink {
+        /// Where the link is planted.
+        link: String,
+        /// Where it leads.
+        path: String,
+        /// What the file holds.
+        holds: String,
+    },
+    /// Append to a file, which may not be there yet.
+    Write {
+        /// The file.
+        path: String,
+    },
+    /// Plant a symbolic link.
+    Link {
+        /// Where.
+        at: String,
+        /// Where it leads.
+        to: String,
+    },
+    /// Make a directory.
+    MakeDirectory {
+        /// Where.
+        path: String,
+    },
+    /// Open one of these for reading; open if one lets itself be opened.
+    OpenAny {
+        /// The files.
+        paths: Vec<String>,
+    },
+    /// Connect to one of these sockets.
+    ConnectUnix {
+        /// Their paths.
+        paths: Vec<String>,
+    },
+    /// Connect to an address.
+    ConnectTcp {
+        /// Address and port.
+        address: String,
+    },
+    /// Send a packet to an address.
+    SendUdp {
+        /// Address and port.
+        address: String,
+    },
+    /// Look for a text in one's own environment.
+    Environment {
+        /// The text.
+        holds: String,
+    },
+    /// Look for a text in what the kernel shows of every process but the prober.
+    Processes {
+        /// Where.
+        file: ProcessFile,
+        /// The text.
+        holds: String,
+    },
+    /// Look for a text in what the kernel shows of the prober's parent: inside, the first process.
+    Parent {
+        /// Where.
+        file: ProcessFile,
+        /// The text.
+        holds: String,
+    },
+    /// Set the name of the machine to what it is.
+    Hostname,
+    /// A probe of the guest's own table, by name.
+    Named {
+        /// The name.
+        probe: String,
+    },
+    /// Run a script by `sh`; open if it ends with 0.
+    Shell {
+        /// The script.
+        script: String,
+    },
+}
+
+/// A file of `/proc/PID`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessFile {
+    /// The variables.
+    Environ,
+    /// The command line.
+    Cmdline,
+}
+
+impl ProcessFile {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ProcessFile::Environ => "environ",
+            ProcessFile::Cmdline => "cmdline",
+        }
+    }
+}
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeFinding {
+    /// The name of the probe.
+    pub probe: String,
+    /// What became of it.
+    pub outcome: ProbeOutcome,
+    /// What was seen, in words.
+    pub detail: String,
+}
+
+/// What became of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProbeOutcome {
+    /// It went through.
+    Open,
+    /// It was refused.
+    Closed {
+        /// With this answer; `None` where there was none to be had.
+        errno: Option<i32>,
+    },
+    /// It could not be tried here; it says nothing.
+    Unsupported,
+}

@@ -1,0 +1,22 @@
+//! What a launch without walls leaves open, in one compact block.
+
+use crate::Style;
+use belljar_contract::Unmet;
+
+/// The block; empty where nothing is open.
+#[must_use]
+pub fn render_open(open: &[Unmet], style: Style) -> String {
+    if open.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("{}\n", style.warn("belljar: no sandbox (backend host). NOT isolated:"));
+    let width = open.iter().map(|unmet| word(unmet).len()).max().unwrap_or(0);
+    for unmet in open {
+        out.push_str(&format!("  {:<width$}  {}\n", word(unmet), unmet.why));
+    }
+    out
+}
+
+fn word(unmet: &Unmet) -> String {
+    serde_json::json!(unmet.need).as_str().unwrap_or_default().replace('-', " ")
+}

@@ -1,0 +1,168 @@
+//! Why a sandbox cannot be built, and what to do about it, in words that can be pasted.
+
+use crate::launching::RunError;
+use crate::planning::Surroundings;
+use belljar_sandbox::LaunchError;
+use belljar_sys::Errno;
+use belljar_sys::userns::{Reason, Step, Switches};
+
+/// What bubblewrap says when the kernel keeps namespaces from it. Bubblewrap 0.4 to 0.12.
+const NAMESPACE_WORDS: [&str; 7] = [
+    "setting up uid map",
+    "setting up gid map",
+    "No permissions to create",
+    "Creating new namespace failed",
+    "Failed to make / slave",
+    // With AppArmor's restriction the namespace is there, but nothing may be done in it.
+    "loopback: Failed RTM_NEWADDR",
+    "Failed to unshare",
+];
+
+/// The reason, if what bubblewrap said is about namespaces at all.
+#[must_use]
+pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
+    if !NAMESPACE_WORDS.iter().any(|known| words.contains(known)) {
+        return None;
+    }
+    let step = if words.contains("map") || words.contains("RTM_NEWADDR") { Step::Map } else { Step::Unshare };
+    let errno =
+        if words.contains("No space left") || words.contains("ENOSPC") { Errno::NOSPC } else { Errno::PERM };
+    Some(switches.explain(step, errno))
+}
+
+/// What is wrong and what to do, a line each, when a launch failed for want of namespaces; else nothing.
+#[must_use]
+pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String> {
+    let reason = match error {
+        RunError::Launch(LaunchError::Bubblewrap { words }) => namespace_reason(words, &Switches::read()),
+        // Every kernel that belljar runs on has the call; a filter that takes it away takes namespaces as well.
+        RunError::Launch(LaunchError::Source { cause, .. }) => {
+            (cause.raw_os_error() == Some(Errno::NOSYS.raw_os_error())).then_some(Reason::Filtered)
+        }
+        _ => None,
+    };
+    let Some(reason) = reason else { return Vec::new() };
+    let bwrap = surroundings.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
+    let mut out = vec![describe(reason).to_owned()];
+    out.extend(fix(reason, &bwrap));
+    out.push("`belljar doctor` looks at the whole machine".to_owned());
+    out
+}
+
+/// In words.
+#[must_use]
+pub const fn describe(reason: Reason) -> &'static str {
+    match reason {
+        Reason::CloneSwitch => "user namespaces are switched off: kernel.unprivileged_userns_clone = 0",
+        Reason::MaxIsZero => "user namespaces are switched off: user.max_user_namespaces = 0",
+        Reason::AppArmor => {
+            "AppArmor keeps user namespaces from programs without a profile: \
+             kernel.apparmor_restrict_unprivileged_userns = 1 (Ubuntu 23.10 and later)"
+        }
+        Reason::Filtered => {
+            "a system-call filter refuses namespaces: this is a container or a sandbox already"
+        }
+        Reason::Exhausted => "no more user namespaces: nested too deep, or the limit of this user is reached",
+        Reason::Unknown => "the kernel or a policy refuses user namespaces, and no known switch says why",
+    }
+}
+
+/// Commands, a line each.
+#[must_use]
+pub fn fix(reason: Reason, bwrap: &str) -> Vec<String> {
+    let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+    match reason {
+        Reason::CloneSwitch => lines(&[
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+            "echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-belljar.conf",
+        ]),
+        Reason::MaxIsZero => lines(&[
+            "sudo sysctl -w user.max_user_namespaces=15000",
+            "echo user.max_user_namespaces=15000 | sudo tee /etc/sysctl.d/60-belljar.conf",
+        ]),
+        Reason::AppArmor => apparmor(bwrap),
+        Reason::Filtered => lines(&[
+            "docker or podman: start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined",
+            "kubernetes: securityContext.seccompProfile.type: Unconfined; or run belljar outside the container",
+        ]),
+        Reason::Exhausted => lines(&[
+            "cat /proc/sys/user/max_user_namespaces; sudo sysctl -w user.max_user_namespaces=15000",
+            "inside another sandbox that forbids nesting, run belljar outside of it",
+        ]),
+        Reason::Unknown => lines(&["unshare --user --map-root-user true; dmesg | tail"]),
+    }
+}
+
+/// The profile that lets bubblewrap, and nothing else, have namespaces; in one line, to be pasted.
+fn apparmor(bwrap: &str) -> Vec<String> {
+    let profile = format!(
+        "printf '%s\\n' 'abi <abi/4.0>,' 'include <tunables/global>' \
+         'profile belljar-bwrap {bwrap} flags=(unconfined) {{' '  userns,' \
+         '  include if exists <local/belljar-bwrap>' '}}' | sudo tee /etc/apparmor.d/belljar-bwrap"
+    );
+    vec![profile, "sudo apparmor_parser -r /etc/apparmor.d/belljar-bwrap".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_bubblewrap_says_is_understood_by_the_switches() {
+        let open = Switches::default();
+        let cases = [
+            (
+                "setting up uid map: Permission denied",
+                Switches { apparmor_restrict: Some(1), ..open },
+                Some(Reason::AppArmor),
+            ),
+            (
+                "loopback: Failed RTM_NEWADDR: Operation not permitted",
+                Switches { apparmor_restrict: Some(1), ..open },
+                Some(Reason::AppArmor),
+            ),
+            (
+                "No permissions to create a new namespace, likely because the kernel does not allow non-privileged user namespaces.",
+                Switches { unprivileged_userns_clone: Some(0), ..open },
+                Some(Reason::CloneSwitch),
+            ),
+            (
+                "Creating new namespace failed: No space left on device",
+                Switches { max_user_namespaces: Some(0), ..open },
+                Some(Reason::MaxIsZero),
+            ),
+            (
+                "Creating new namespace failed: No space left on device",
+                Switches { max_user_namespaces: Some(9000), ..open },
+                Some(Reason::Exhausted),
+            ),
+            (
+                "Creating new namespace failed: Operation not permitted",
+                Switches { seccomp: Some(2), ..open },
+                Some(Reason::Filtered),
+            ),
+            ("No permissions to create new namespace", open, Some(Reason::Unknown)),
+            (
+                "Can't find source path /x: No such file or directory",
+                Switches { apparmor_restrict: Some(1), ..open },
+                None,
+            ),
+        ];
+        for (words, switches, expected) in cases {
+            assert_eq!(namespace_reason(words, &switches), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn every_reason_has_a_fix_and_the_profile_names_the_program() {
+        use Reason::{AppArmor, CloneSwitch, Exhausted, Filtered, MaxIsZero, Unknown};
+        for reason in [CloneSwitch, MaxIsZero, AppArmor, Filtered, Exhausted, Unknown] {
+            assert!(!fix(reason, "/usr/bin/bwrap").is_empty() && !describe(reason).is_empty());
+        }
+        let profile = fix(AppArmor, "/opt/bin/bwrap").join("\n");
+        assert!(
+            profile.contains("'profile belljar-bwrap /opt/bin/bwrap flags=(unconfined) {' '  userns,'"),
+            "{profile}"
+        );
+    }
+}

@@ -1,0 +1,399 @@
+//! Looking at a machine: what it can enforce is found out by doing it.
+
+mod fixes;
+
+pub use fixes::launch_hints;
+
+use crate::planning::Surroundings;
+use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL};
+use belljar_sys::cgroup::{self, Controller, Mode};
+use belljar_sys::mounts::OverlaySupport;
+use belljar_sys::userns::{self, Userns};
+use belljar_sys::{landlock, mounts};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than a program takes to say its version, or a sandbox to be built.
+const PATIENCE: Duration = Duration::from_secs(30);
+const OUTPUT_LIMIT: u64 = 64 << 10;
+
+/// The versions of everything that a sandbox is made of.
+#[must_use]
+pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let bwrap = surroundings.program("bwrap").and_then(|program| version(&program, &["--version"]));
+    let guest = version(&surroundings.guest, &["--version"]);
+    json!({"belljar": own, "guest": guest, "bubblewrap": bwrap, "kernel": kernel})
+}
+
+/// Looks at everything.
+#[must_use]
+pub fn examine(surroundings: &Surroundings, own: &AbsPath) -> Vec<Checkup> {
+    let scratch = tempfile::Builder::new().prefix("belljar-doctor-").tempdir().ok();
+    let scratch_path = scratch.as_ref().map(tempfile::TempDir::path);
+    let mut out = vec![
+        bubblewrap(surroundings),
+        namespaces(surroundings),
+        guest(surroundings),
+        sandbox(surroundings, own, scratch_path),
+        seccomp(),
+        landlock_abi(),
+        limits(),
+        overlay(surroundings),
+        agent(surroundings),
+        program(surroundings, "git", "repositories inside the sandbox have no git", "apt install git"),
+        terminal(),
+    ];
+    out.extend(directories(surroundings));
+    out
+}
+
+fn good(id: &'static str, seen: impl Into<String>) -> Checkup {
+    Checkup { id, state: CheckupState::Good, seen: seen.into(), loses: String::new(), fix: Vec::new() }
+}
+
+fn missing(
+    id: &'static str,
+    state: CheckupState,
+    seen: impl Into<String>,
+    loses: &str,
+    fix: Vec<String>,
+) -> Checkup {
+    Checkup { id, state, seen: seen.into(), loses: loses.to_owned(), fix }
+}
+
+fn bubblewrap(surroundings: &Surroundings) -> Checkup {
+    let id = "bubblewrap";
+    let Some(found) = surroundings.program("bwrap") else {
+        let fix = vec![
+            "sudo apt install bubblewrap".to_owned(),
+            "or: sudo dnf install bubblewrap, sudo pacman -S bubblewrap".to_owned(),
+        ];
+        return missing(
+            id,
+            CheckupState::Bad,
+            "not on PATH",
+            "there are no walls but those of `--backend host`, which are none",
+            fix,
+        );
+    };
+    match version(&found, &["--version"]) {
+        Some(version) => good(id, format!("{version}, {found}")),
+        None => missing(
+            id,
+            CheckupState::Bad,
+            format!("{found} does not say its version"),
+            "it may not be bubblewrap",
+            vec![format!("{found} --version")],
+        ),
+    }
+}
+
+fn namespaces(surroundings: &Surroundings) -> Checkup {
+    let id = "user namespaces";
+    let bwrap = surroundings.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
+    match userns::probe() {
+        Ok(Userns::Works) => good(id, "made one with mount, pid, network, ipc and uts namespaces"),
+        // A profile for bubblewrap alone is enough: whether it is, the sandbox below shows.
+        Ok(Userns::Refused { step, errno, reason }) => missing(
+            id,
+            CheckupState::Absent,
+            format!("{} ({step:?}: {errno})", fixes::describe(reason)),
+            "belljar itself cannot make one; bubblewrap may still be allowed to",
+            fixes::fix(reason, &bwrap),
+        ),
+        Err(error) => {
+            missing(id, CheckupState::Absent, format!("could not be tried: {error}"), "", Vec::new())
+        }
+    }
+}
+
+fn guest(surroundings: &Surroundings) -> Checkup {
+    let id = "guest";
+    let path = &surroundings.guest;
+    let again = vec!["install belljar again: belljar-guest lies beside belljar".to_owned()];
+    match version(path, &["--version"]) {
+        Some(words) if words.ends_with(&format!("protocol {GUEST_PROTOCOL}")) => good(id, words),
+        Some(words) => missing(
+            id,
+            CheckupState::Bad,
+            format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"),
+            "no sandbox can be finished",
+            again,
+        ),
+        None => missing(
+            id,
+            CheckupState::Bad,
+            format!("`{path}` is not there or does not run"),
+            "no sandbox can be finished",
+            again,
+        ),
+    }
+}
+
+/// The whole way, with the flags of a real run, in an empty home and project.
+fn sandbox(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
+    let id = "a sandbox";
+    let place = scratch.map(|path| (path.join("home"), path.join("home/project")));
+    let made = place.as_ref().is_some_and(|(_, project)| std::fs::create_dir_all(project).is_ok());
+    let Some((home, project)) = place.filter(|_| made) else {
+        return missing(
+            id,
+            CheckupState::Bad,
+            "no temporary directory to build it in",
+            "",
+            vec!["df -h /tmp".to_owned()],
+        );
+    };
+    let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    let mut command = Command::new(own.as_path());
+    command.args(["exec", "--", "true"]).current_dir(project).env_clear().env("HOME", home).env("PATH", path);
+    match output(command) {
+        Some((true, _, _)) => good(id, "built and sealed one, with the flags of a real run"),
+        Some((false, _, stderr)) => {
+            let strip = |line: &str, word: &str| line.trim().strip_prefix(word).map(str::to_owned);
+            let causes: Vec<String> = stderr
+                .lines()
+                .filter_map(|line| strip(line, "error: ").or_else(|| strip(line, "caused by: ")))
+                .collect();
+            let fix = stderr.lines().filter_map(|line| strip(line, "hint: ")).collect();
+            missing(id, CheckupState::Bad, causes.join(": "), "nothing can be run behind walls", fix)
+        }
+        None => missing(
+            id,
+            CheckupState::Bad,
+            "it took too long, or could not be tried",
+            "nothing can be run behind walls",
+            Vec::new(),
+        ),
+    }
+}
+
+fn seccomp() -> Checkup {
+    let id = "seccomp";
+    let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    if actions.split_whitespace().any(|action| action == "errno") {
+        return good(id, "system calls can be filtered");
+    }
+    missing(
+        id,
+        CheckupState::Bad,
+        "the kernel has no filters (CONFIG_SECCOMP_FILTER)",
+        "no sandbox can be sealed",
+        vec!["use a kernel of your distribution".to_owned()],
+    )
+}
+
+fn landlock_abi() -> Checkup {
+    let id = "Landlock";
+    match landlock::kernel_abi() {
+        0 => missing(
+            id,
+            CheckupState::Absent,
+            "the kernel has none",
+            "one wall less behind the namespaces",
+            vec!["add landlock to the kernel's lsm= list, Linux 5.13 or later".to_owned()],
+        ),
+        abi if abi < 6 => missing(
+            id,
+            CheckupState::Absent,
+            format!("ABI {abi}"),
+            "signals and abstract sockets are kept in by the namespaces alone",
+            vec!["Linux 6.12 or later".to_owned()],
+        ),
+        abi => good(id, format!("ABI {abi}")),
+    }
+}
+
+fn limits() -> Checkup {
+    let id = "limits";
+    let loses = "a plan that asks for such a limit is refused";
+    match cgroup::probe() {
+        Ok(support) => {
+            let mode = match support.mode {
+                Mode::V1 => "control groups version 1",
+                Mode::Hybrid => "control groups version 1 and 2",
+                Mode::V2 => "control groups version 2",
+                Mode::Absent => "no control groups",
+            };
+            let all = [Controller::Memory, Controller::Pids, Controller::Cpu];
+            let names = |held: bool| {
+                let wanted = all.iter().filter(|controller| support.holds.contains(controller) == held);
+                wanted
+                    .map(|controller| format!("{controller:?}").to_lowercase())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
+            if names(false).is_empty() {
+                return good(id, format!("{mode}; held: {}", names(true)));
+            }
+            let held = if names(true).is_empty() { "none".to_owned() } else { names(true) };
+            let fix = vec![
+                "run belljar in a delegated group: systemd-run --user --scope -p Delegate=yes belljar …"
+                    .to_owned(),
+            ];
+            missing(
+                id,
+                CheckupState::Absent,
+                format!("{mode}; held: {held}; not held: {}", names(false)),
+                loses,
+                fix,
+            )
+        }
+        Err(error) => missing(id, CheckupState::Absent, error.to_string(), loses, Vec::new()),
+    }
+}
+
+fn overlay(surroundings: &Surroundings) -> Checkup {
+    let id = "overlay";
+    let loses = "`workspace = \"overlay\"` is refused";
+    // On the file system that instances lie on: not every one can be an upper layer.
+    let place = existing(surroundings.data.as_path());
+    let scratch = tempfile::Builder::new().prefix(".belljar-overlay-").tempdir_in(place);
+    let scratch = match scratch {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            return missing(id, CheckupState::Absent, format!("not tried: {error}"), loses, Vec::new());
+        }
+    };
+    let answer = mounts::probe_overlay(scratch.path());
+    // The kernel leaves a directory without permissions behind, which a plain removal stops at.
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(scratch.path().join("work/work"), std::fs::Permissions::from_mode(0o700)).ok();
+    match answer {
+        Ok(OverlaySupport::Works) => good(id, "an unprivileged overlay was mounted"),
+        Ok(OverlaySupport::Refused(errno)) => missing(
+            id,
+            CheckupState::Absent,
+            format!("refused: {errno}"),
+            loses,
+            vec![
+                "Linux 5.11 or later, and a file system that can be an upper layer (ext4, xfs, btrfs, tmpfs)"
+                    .to_owned(),
+            ],
+        ),
+        Ok(OverlaySupport::NoUserNamespace) => {
+            missing(id, CheckupState::Absent, "no user namespace to try it in", loses, Vec::new())
+        }
+        Err(error) => missing(id, CheckupState::Absent, error.to_string(), loses, Vec::new()),
+    }
+}
+
+fn agent(surroundings: &Surroundings) -> Checkup {
+    let id = "agent claude-code";
+    match surroundings.program("claude") {
+        Some(path) => {
+            let version =
+                version(&path, &["--version"]).unwrap_or_else(|| "does not say its version".to_owned());
+            good(id, format!("{version}, {path}"))
+        }
+        None => missing(
+            id,
+            CheckupState::Bad,
+            "`claude` is not on PATH",
+            "`run` has nothing to start; `exec` and `shell` work",
+            vec!["npm install -g @anthropic-ai/claude-code".to_owned()],
+        ),
+    }
+}
+
+fn program(surroundings: &Surroundings, name: &'static str, loses: &str, fix: &str) -> Checkup {
+    match surroundings.program(name) {
+        Some(path) => good(name, version(&path, &["--version"]).unwrap_or_else(|| path.to_string())),
+        None => missing(name, CheckupState::Absent, "not on PATH", loses, vec![format!("sudo {fix}")]),
+    }
+}
+
+fn terminal() -> Checkup {
+    let id = "terminal";
+    match belljar_sys::pty::Pair::open() {
+        Ok(_) => good(id, "a pseudo-terminal was opened"),
+        Err(error) => missing(
+            id,
+            CheckupState::Absent,
+            error.to_string(),
+            "interactive runs fail",
+            vec!["mount -t devpts devpts /dev/pts; sysctl kernel.pty.max".to_owned()],
+        ),
+    }
+}
+
+/// Whether belljar's directories can be written, and what they lie on.
+fn directories(surroundings: &Surroundings) -> Vec<Checkup> {
+    let pairs = [("configuration directory", &surroundings.config), ("data directory", &surroundings.data)];
+    let check = |(id, path): (&'static str, &AbsPath)| {
+        let tried = tempfile::tempfile_in(existing(path.as_path()));
+        match tried {
+            Ok(_) => good(id, format!("{}, {}", surroundings.shown(path), file_system(path.as_path()))),
+            Err(error) => {
+                let fix =
+                    vec![format!("make `{path}` writable, or set the XDG variable of it to a place that is")];
+                missing(
+                    id,
+                    CheckupState::Bad,
+                    format!("`{path}` cannot be written: {error}"),
+                    "nothing can be kept",
+                    fix,
+                )
+            }
+        }
+    };
+    pairs.into_iter().map(check).collect()
+}
+
+/// The path, or the nearest directory above it that is there: a checkup makes nothing that stays.
+fn existing(path: &Path) -> &Path {
+    path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"))
+}
+
+/// The kind of file system, by the longest mount point above the path.
+fn file_system(path: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let kinds = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?, words.next()?))
+    });
+    let above = kinds.filter(|(at, _)| path.starts_with(at)).max_by_key(|(at, _)| at.len());
+    above.map_or("an unknown file system".to_owned(), |(_, kind)| kind.to_owned())
+}
+
+/// The first line that a program says about itself.
+fn version(program: &AbsPath, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program.as_path());
+    command.args(arguments);
+    let (success, stdout, _) = output(command)?;
+    let line = stdout.lines().next()?.trim().to_owned();
+    (success && !line.is_empty()).then_some(line)
+}
+
+/// Success and both outputs; nothing if it cannot be started or does not end.
+fn output(mut command: Command) -> Option<(bool, String, String)> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+    let (stdout, stderr) = (child.stdout.take()?, child.stderr.take()?);
+    let read = |stream: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was read before an error counts.
+            stream.take(OUTPUT_LIMIT).read_to_end(&mut bytes).ok();
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    };
+    let (stdout, stderr) = (read(Box::new(stdout)), read(Box::new(stderr)));
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) | Err(_) => {
+                child.kill().ok();
+                child.wait().ok();
+                return None;
+            }
+        }
+    };
+    Some((status.success(), stdout.join().ok()?, stderr.join().ok()?))
+}

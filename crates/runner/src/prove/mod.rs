@@ -1,0 +1,243 @@
+//! Showing that the walls hold: every probe first on the bare host, then inside a sandbox that `belljar exec`
+//! builds for a made-up user in a made-up project.
+
+mod scene;
+mod sight;
+mod stage;
+mod table;
+
+use crate::planning::Surroundings;
+use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight};
+use scene::{SYSTEM_PATH, Scene};
+use stage::StageRun;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use table::{Kind, Row, Stage};
+
+/// Why nothing was proved.
+#[derive(Debug, thiserror::Error)]
+pub enum ProveError {
+    /// The made-up user could not be made.
+    #[error("cannot prepare the probes in `{}`", path.display())]
+    Scene {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The backend builds nothing here; in belljar's own words.
+    #[error("the backend {} builds no sandbox on this machine", .backend.name())]
+    Backend {
+        /// Which.
+        backend: BackendKind,
+        /// What `exec` said, a line each.
+        words: Vec<String>,
+    },
+    /// The table of probes is broken; a fault of belljar.
+    #[error("the table of probes is broken")]
+    Table(#[source] serde_json::Error),
+    /// The same, in its file.
+    #[error("the table of probes cannot be read")]
+    File(#[source] toml::de::Error),
+}
+
+/// What `prove` works with.
+#[derive(Debug, Clone, Copy)]
+pub struct ProveRequest<'a> {
+    /// The user's side of the world.
+    pub surroundings: &'a Surroundings,
+    /// belljar's own program.
+    pub own: &'a AbsPath,
+    /// The backend to prove.
+    pub backend: BackendKind,
+}
+
+/// What was proved, and on which flags.
+#[derive(Debug)]
+pub struct Proved {
+    /// The rows.
+    pub proof: Proof,
+    /// The lowered launch, as `plan --lowered --json` prints it.
+    pub lowered: serde_json::Value,
+}
+
+/// Where a probe runs.
+enum Side<'a> {
+    Host { guest: &'a AbsPath },
+    Inside { own: &'a AbsPath, guest: AbsPath, path: OsString, walls: bool },
+}
+
+/// Tries everything, twice.
+///
+/// # Errors
+/// When the probes cannot be prepared, or the backend builds nothing.
+pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
+    let ProveRequest { surroundings, own, backend } = request;
+    let rows = table::rows().map_err(ProveError::File)?;
+    let place = Place::make(surroundings)?;
+    let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    let rust = scene::toolchain(&surroundings.variables);
+    let inside_scene = Scene::build(&place.side("i")?, backend.name(), &rust)?;
+    let host_scene = Scene::build(&place.side("h")?, backend.name(), &rust)?;
+    plant_keys(&[&host_scene, &inside_scene]);
+    let inside = Side::Inside {
+        own,
+        guest: belljar_sandbox::guest_path(backend, &surroundings.guest),
+        path,
+        walls: backend != BackendKind::Host,
+    };
+    // The backend first: where it builds nothing, there is nothing to compare with.
+    let seen_inside = all_stages(&inside, &inside_scene, &rows)?;
+    if let Some(words) = seen_inside.refused {
+        return Err(ProveError::Backend { backend, words });
+    }
+    let seen_outside = all_stages(&Side::Host { guest: &surroundings.guest }, &host_scene, &rows)?;
+    let lowered = lowered(&inside, &inside_scene);
+    let row = |row: &Row| {
+        let absent = || Sight::Unseen { why: "it was not tried".to_owned() };
+        let host = seen_outside.sights.get(&row.id).cloned().unwrap_or_else(absent);
+        let inside = seen_inside.sights.get(&row.id).cloned().unwrap_or_else(absent);
+        ProofRow {
+            id: row.id.clone(),
+            what: row.what.clone(),
+            expected: row.expected(),
+            why: row.why.clone(),
+            verdict: sight::judge(row.kind, &host, &inside),
+            host,
+            inside,
+        }
+    };
+    Ok(Proved { proof: Proof { rows: rows.iter().map(row).collect() }, lowered })
+}
+
+/// A key in a fresh session keyring of this process, which all its children inherit.
+fn plant_keys(scenes: &[&Scene]) {
+    // A kernel without keys has none to find; the rows then prove nothing.
+    if belljar_sys::keyring::join_fresh().is_err() {
+        return;
+    }
+    for scene in scenes {
+        let Ok(name) = std::ffi::CString::new(scene.key.as_str()) else { continue };
+        let added = belljar_sys::raw::try_key_add(&name, b"secret");
+        added.and_then(belljar_sys::raw::try_key_possessors_only).ok();
+    }
+}
+
+struct Seen {
+    sights: BTreeMap<String, Sight>,
+    /// What belljar said, if it built nothing at all.
+    refused: Option<Vec<String>>,
+}
+
+fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, ProveError> {
+    let mut seen = Seen { sights: BTreeMap::new(), refused: None };
+    for stage in [Stage::Idle, Stage::Plain, Stage::Directory, Stage::Terminal, Stage::Killed] {
+        let (able, unable): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
+        for row in unable {
+            let why = missing(row, scene).unwrap_or_default();
+            seen.sights.insert(row.id.clone(), Sight::Unseen { why });
+        }
+        // Controls first: what the others break is not for them to suffer from.
+        let mut able = able;
+        able.sort_by_key(|row| row.kind != Kind::Control);
+        let watched: Vec<_> = able.iter().map(|row| sight::watched(row, scene)).collect();
+        let before: Vec<_> =
+            watched.iter().map(|path| sight::snapshot(path.as_deref().unwrap_or(Path::new("")))).collect();
+        let run = match stage {
+            Stage::Killed => killed(side, scene, &able)?,
+            Stage::Idle | Stage::Plain | Stage::Directory | Stage::Terminal => {
+                stage::run(side, scene, &able, stage)?
+            }
+        };
+        if stage == Stage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {
+            seen.refused = Some(run.stderr.lines().map(str::to_owned).collect());
+            return Ok(seen);
+        }
+        for ((row, before), path) in able.iter().zip(&before).zip(&watched) {
+            seen.sights.insert(row.id.clone(), sight::sight(row, scene, before, &run));
+            if let Some(path) = path.as_deref().filter(|path| !path.starts_with(&scene.home)) {
+                tidy(path, before);
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// The findings of the stage in which the supervisor is killed come from the host alone.
+fn killed(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, ProveError> {
+    let mut findings = BTreeMap::new();
+    for row in rows {
+        if stage::kill_supervisor(side, scene, row)? {
+            let finding = belljar_contract::ProbeFinding {
+                probe: row.id.clone(),
+                outcome: belljar_contract::ProbeOutcome::Open,
+                detail: "the process was there".to_owned(),
+            };
+            findings.insert(row.id.clone(), finding);
+        }
+    }
+    Ok(StageRun { findings, status: None, stderr: "the process was never there".to_owned() })
+}
+
+/// Why a row cannot be tried on this machine.
+fn missing(row: &Row, scene: &Scene) -> Option<String> {
+    let program = scene.text(row.needs.as_deref()?, row);
+    let here = if program.contains('/') {
+        Path::new(&program).is_file()
+    } else {
+        belljar_sys::spawn::find(program.as_bytes(), SYSTEM_PATH.as_bytes()).is_ok()
+    };
+    (!here).then(|| format!("`{program}` is not here, or not on the system's path"))
+}
+
+/// Removes what a probe planted outside the made-up home.
+fn tidy(path: &Path, before: &sight::Snapshot) {
+    if *before == sight::snapshot(Path::new("")) && path.symlink_metadata().is_ok() {
+        // Whichever of the two it is; what cannot be removed was not planted by us.
+        std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).ok();
+    }
+}
+
+fn lowered(side: &Side<'_>, scene: &Scene) -> serde_json::Value {
+    let Side::Inside { own, path, .. } = side else { return serde_json::Value::Null };
+    let mut command = std::process::Command::new(own.as_path());
+    command.args(["plan", "prove", "--lowered", "--json"]).current_dir(&scene.project);
+    let output = command.env_clear().envs(scene.environment(path)).output();
+    // Without it the proof stands all the same; the reader sees that the flags are missing.
+    let value =
+        output.ok().and_then(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).ok());
+    value.map_or(serde_json::Value::Null, |mut value| value["data"].take())
+}
+
+/// The folder of all scenes. Removed at the end, named so that a sweep finds it.
+struct Place(tempfile::TempDir);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Its parent goes with the last scene; one that is in use is not empty, and stays.
+        let parent = self.0.path().parent().map(Path::to_owned);
+        std::fs::remove_dir_all(self.0.path()).ok();
+        parent.map(std::fs::remove_dir);
+    }
+}
+
+impl Place {
+    fn make(surroundings: &Surroundings) -> Result<Self, ProveError> {
+        // Where the user's own data lies: what hides the made-up home there hides the real one.
+        let preferred = surroundings.data.child("prove");
+        let usable = scene::is_plain(&preferred) && std::fs::create_dir_all(&preferred).is_ok();
+        let parent = if usable { preferred.as_path().to_owned() } else { std::env::temp_dir() };
+        let failed = |cause| ProveError::Scene { path: parent.clone(), cause };
+        tempfile::Builder::new().prefix("scene-").tempdir_in(&parent).map(Place).map_err(failed)
+    }
+
+    fn side(&self, name: &str) -> Result<PathBuf, ProveError> {
+        let path = self.0.path().join(name);
+        std::fs::create_dir(&path).map_err(|cause| ProveError::Scene { path: path.clone(), cause })?;
+        // The prober compares with paths that it sees without links.
+        path.canonicalize().map_err(|cause| ProveError::Scene { path, cause })
+    }
+}

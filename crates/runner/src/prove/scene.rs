@@ -1,0 +1,302 @@
+//! A made-up user with a home, secrets, a project and services, so that nothing of the real user is touched.
+
+use super::ProveError;
+use super::table::{Listener, Row};
+use belljar_contract::{AbsPath, Attempt};
+use belljar_sys::segment::Segment;
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// Where programs are found, outside as inside.
+pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The file in the project that lists what to try.
+pub(super) const ATTEMPTS: &str = ".attempts.json";
+
+/// The scene of one side.
+pub(super) struct Scene {
+    pub home: PathBuf,
+    pub project: PathBuf,
+    pub secret: String,
+    pub entering: String,
+    pub key: String,
+    pub abstract_name: String,
+    pub pid: u32,
+    pub segment: Option<Segment>,
+    marks: u64,
+    words: BTreeMap<&'static str, String>,
+    listeners: Listeners,
+    _temporary: tempfile::TempDir,
+    sleeper: Child,
+    _sleeper_input: Option<ChildStdin>,
+}
+
+/// Services of the made-up user; one that could not be opened hears nothing, on both sides.
+struct Listeners {
+    temporary: Option<UnixListener>,
+    home: Option<UnixListener>,
+    named: Option<UnixListener>,
+    tcp: Option<TcpListener>,
+    tcp6: Option<TcpListener>,
+    udp: Option<UdpSocket>,
+}
+
+/// A number that nobody else on this machine uses.
+pub(super) fn random() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+impl Scene {
+    /// Builds everything below `root`, which is there and empty. `rust` is where a toolchain lies.
+    pub fn build(root: &Path, backend: &str, rust: &Path) -> Result<Self, ProveError> {
+        let failed = |cause| ProveError::Scene { path: root.to_owned(), cause };
+        let number = random();
+        let secret = format!("belljar-secret-{number:016x}");
+        let entering = format!("belljar-entering-{number:016x}");
+        let cmdsecret = format!("belljar-argument-{number:016x}");
+        let unique = format!("{number:016x}");
+        let home = root.join("user");
+        let project = home.join("demo");
+        lay_out(&home, &project, &secret).map_err(failed)?;
+        manifest(&home, &entering, backend, rust).map_err(failed)?;
+        let temporary = tempfile::Builder::new().prefix("belljar-prove-").tempdir().map_err(failed)?;
+        let abstract_name = format!("belljar-prove-{unique}");
+        let listeners = Listeners::open(&home, temporary.path(), &abstract_name);
+        // Waits for input that never comes, with a secret on its command line and others in its environment.
+        let mut sleeper = Command::new("cat")
+            .args(["-", &cmdsecret])
+            .env_clear()
+            .env("GITHUB_TOKEN", &secret)
+            .env("PATH", SYSTEM_PATH)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let words = BTreeMap::from([
+            ("home", text(&home)),
+            ("project", text(&project)),
+            ("tmp", text(temporary.path())),
+            ("secret", secret.clone()),
+            ("cmdsecret", cmdsecret),
+            ("entering", entering.clone()),
+            ("unique", unique.clone()),
+            ("pid", sleeper.id().to_string()),
+            ("tcp", port(listeners.tcp.as_ref())),
+            ("tcp6", port(listeners.tcp6.as_ref())),
+            (
+                "udp",
+                listeners
+                    .udp
+                    .as_ref()
+                    .map_or("1".into(), |s| s.local_addr().map_or("1".into(), |a| a.port().to_string())),
+            ),
+            ("cgroup", text(&control_group())),
+            ("rust", text(rust)),
+        ]);
+        Ok(Scene {
+            key: abstract_name.clone(),
+            pid: sleeper.id(),
+            // A kernel without them has none to find.
+            segment: Segment::create(i32::try_from(number & 0x3fff_ffff).unwrap_or(1) | 1).ok(),
+            marks: 1_000_000_000 + number % 900_000_000,
+            _sleeper_input: sleeper.stdin.take(),
+            sleeper,
+            home,
+            project,
+            secret,
+            entering,
+            abstract_name,
+            words,
+            listeners,
+            _temporary: temporary,
+        })
+    }
+
+    /// The seconds that the process of a row sleeps, by which it is found.
+    pub fn mark(&self, row: &Row) -> String {
+        let offset: u64 = row.id.bytes().map(u64::from).sum();
+        (self.marks + offset).to_string()
+    }
+
+    /// The text with names put in for the words in braces.
+    pub fn text(&self, text: &str, row: &Row) -> String {
+        let named = self
+            .words
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value));
+        named.replace("{mark}", &self.mark(row))
+    }
+
+    /// The attempt of a row, here.
+    pub fn attempt(&self, row: &Row) -> Result<Attempt, ProveError> {
+        // All values are paths and words without quotes or backslashes; `build` sees to that.
+        let json = serde_json::json!(row.attempt).to_string();
+        serde_json::from_str(&self.text(&json, row)).map_err(ProveError::Table)
+    }
+
+    /// Whether a listener has heard something since it was last asked.
+    pub fn heard(&self, listener: Listener) -> bool {
+        let unix = |socket: &Option<UnixListener>| socket.as_ref().is_some_and(|s| s.accept().is_ok());
+        match listener {
+            Listener::Temporary => unix(&self.listeners.temporary),
+            Listener::Home => unix(&self.listeners.home),
+            Listener::Abstract => unix(&self.listeners.named),
+            Listener::Tcp => self.listeners.tcp.as_ref().is_some_and(|s| s.accept().is_ok()),
+            Listener::Tcp6 => self.listeners.tcp6.as_ref().is_some_and(|s| s.accept().is_ok()),
+            Listener::Udp => {
+                self.listeners.udp.as_ref().is_some_and(|socket| socket.recv(&mut [0; 64]).is_ok())
+            }
+        }
+    }
+
+    /// The environment of the made-up user's shell.
+    pub fn environment(&self, path: &std::ffi::OsStr) -> Vec<(&'static str, std::ffi::OsString)> {
+        vec![
+            ("HOME", self.home.clone().into()),
+            ("PATH", path.to_owned()),
+            ("GITHUB_TOKEN", self.secret.clone().into()),
+            ("AWS_SECRET_ACCESS_KEY", self.secret.clone().into()),
+            ("ANTHROPIC_API_KEY", self.secret.clone().into()),
+            ("BELLJAR_PROVE_TOKEN", self.entering.clone().into()),
+            ("SSH_AUTH_SOCK", self.home.join("agent.sock").into()),
+        ]
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        self.sleeper.kill().ok();
+        self.sleeper.wait().ok();
+    }
+}
+
+impl Listeners {
+    fn open(home: &Path, temporary: &Path, name: &str) -> Self {
+        let unix =
+            |path: PathBuf| UnixListener::bind(path).and_then(|s| s.set_nonblocking(true).map(|()| s)).ok();
+        let tcp = |at: &str| TcpListener::bind(at).and_then(|s| s.set_nonblocking(true).map(|()| s)).ok();
+        Listeners {
+            temporary: unix(temporary.join("host.sock")),
+            home: unix(home.join("agent.sock")),
+            named: SocketAddr::from_abstract_name(name)
+                .and_then(|at| UnixListener::bind_addr(&at))
+                .and_then(|s| s.set_nonblocking(true).map(|()| s))
+                .ok(),
+            tcp: tcp("127.0.0.1:0"),
+            tcp6: tcp("[::1]:0"),
+            udp: UdpSocket::bind("127.0.0.1:0").and_then(|s| s.set_nonblocking(true).map(|()| s)).ok(),
+        }
+    }
+}
+
+fn port(listener: Option<&TcpListener>) -> String {
+    listener.and_then(|l| l.local_addr().ok()).map_or_else(|| "1".to_owned(), |at| at.port().to_string())
+}
+
+/// A place where this user may be able to make a control group.
+fn control_group() -> PathBuf {
+    let candidates = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    candidates.iter().map(PathBuf::from).find(|path| path.is_dir()).unwrap_or_else(|| "/sys/fs/cgroup".into())
+}
+
+fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
+    let file = |path: PathBuf, text: &str| -> std::io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, text)
+    };
+    let line = format!("{secret}\n");
+    for name in [
+        ".ssh/id_ed25519",
+        ".aws/credentials",
+        ".claude/.credentials.json",
+        ".claude/CLAUDE.md",
+        "CLAUDE.md",
+        "other/secret.txt",
+        "demo/.env",
+    ] {
+        file(home.join(name), &line)?;
+    }
+    file(home.join(".bashrc"), "# a shell\n")?;
+    file(home.join(".profile"), "# a login\n")?;
+    fs::create_dir_all(home.join(".local/bin"))?;
+    file(project.join("readme.txt"), "a project\n")?;
+    repository(project, home);
+    repository(&project.join("vendor/sub"), home);
+    Ok(())
+}
+
+/// The made-up user's own manifest: a secret that is declared to enter, and a toolchain that lies in a home.
+fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io::Result<()> {
+    let mounts = if rust.starts_with("/usr") {
+        String::new()
+    } else {
+        format!("mounts = [{{ source = \"{}\", mode = \"ro\" }}]\n", rust.display())
+    };
+    let folder = home.join(".config/belljar");
+    fs::create_dir_all(&folder)?;
+    fs::write(
+        folder.join("belljar.toml"),
+        format!(
+            "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
+             [agents.prove.env]\nBELLJAR_PROVE_TOKEN = \"{entering}\"\n"
+        ),
+    )
+}
+
+/// Where a Rust toolchain lies: the system's, or the one that the caller's `rustc` names.
+pub(super) fn toolchain(variables: &BTreeMap<std::ffi::OsString, std::ffi::OsString>) -> PathBuf {
+    let system = PathBuf::from("/usr");
+    if system.join("bin/cargo").is_file() {
+        return system;
+    }
+    let asked = Command::new("rustc").args(["--print", "sysroot"]).env_clear().envs(variables).output();
+    let named = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let named = named.and_then(|line| PathBuf::from(line.trim()).canonicalize().ok());
+    let fit = |path: &PathBuf| AbsPath::new(path).is_ok_and(|path| is_plain(&path));
+    named.filter(fit).unwrap_or(system)
+}
+
+/// A repository with a commit and a hook. Without git there is none, and the rows that need it say so.
+fn repository(at: &Path, home: &Path) {
+    let git = |arguments: &[&str]| {
+        let run = host_git(at, home).args(arguments).output();
+        run.is_ok_and(|output| output.status.success())
+    };
+    let made = fs::create_dir_all(at).is_ok()
+        && git(&["init", "-q", "."])
+        && fs::write(at.join("file.txt"), "tracked\n").is_ok();
+    if made {
+        let exclude = format!("{ATTEMPTS}\n.env\nvendor/\nreadme.txt\n");
+        // What cannot be set up shows as a row without evidence.
+        fs::create_dir_all(at.join(".git/info")).ok();
+        fs::write(at.join(".git/info/exclude"), exclude).ok();
+        git(&["add", "file.txt"]);
+        git(&["-c", "user.name=p", "-c", "user.email=p@example.org", "commit", "-qm", "first"]);
+        fs::create_dir_all(at.join(".git/hooks")).ok();
+        fs::write(at.join(".git/hooks/pre-commit"), "#!/bin/sh\nexit 0\n").ok();
+    }
+}
+
+/// git on the host, of the made-up user, with nothing of the repository executed.
+pub(super) fn host_git(at: &Path, home: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.env_clear().env("HOME", home).env("PATH", SYSTEM_PATH).env("GIT_CONFIG_NOSYSTEM", "1");
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").stdin(Stdio::null());
+    git.arg("-C").arg(at).args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);
+    git
+}
+
+/// Whether a path can stand in a script and in JSON as it is.
+pub(super) fn is_plain(path: &AbsPath) -> bool {
+    path.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(byte))
+}

@@ -1,0 +1,145 @@
+//! What was seen, from the side that enforces or from the host's own state, and what it comes to.
+
+use super::scene::{Scene, host_git};
+use super::stage::{StageRun, none_left};
+use super::table::{Evidence, Kind, Row, Stage};
+use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A file of the host as it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Snapshot(Option<Vec<u8>>);
+
+pub(super) fn snapshot(path: &Path) -> Snapshot {
+    let Ok(found) = path.symlink_metadata() else { return Snapshot(None) };
+    Snapshot(Some(if found.is_symlink() {
+        fs::read_link(path).map(|to| to.into_os_string().into_encoded_bytes()).unwrap_or_default()
+    } else if found.is_dir() {
+        Vec::new()
+    } else {
+        fs::read(path).unwrap_or_default()
+    }))
+}
+
+/// The file of the host that a row watches.
+pub(super) fn watched(row: &Row, scene: &Scene) -> Option<PathBuf> {
+    match &row.seen {
+        Evidence::Unchanged(path) | Evidence::Changed(path) | Evidence::Reported(path) => {
+            Some(PathBuf::from(scene.text(path, row)))
+        }
+        Evidence::Answer
+        | Evidence::NotSetuid(_)
+        | Evidence::Quiet(_)
+        | Evidence::NoProcess
+        | Evidence::CleanProject => None,
+    }
+}
+
+fn open(how: impl Into<String>) -> Sight {
+    Sight::Open { how: how.into() }
+}
+
+fn closed(how: impl Into<String>) -> Sight {
+    Sight::Closed { how: how.into() }
+}
+
+fn answer(finding: &ProbeFinding) -> Sight {
+    match finding.outcome {
+        ProbeOutcome::Open => open(&finding.detail),
+        ProbeOutcome::Closed { .. } => closed(&finding.detail),
+        ProbeOutcome::Unsupported => Sight::Unseen { why: finding.detail.clone() },
+    }
+}
+
+/// What a stage showed of a row.
+pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun) -> Sight {
+    let Some(finding) = run.findings.get(&row.id) else {
+        let status = run.status.map_or("no status".to_owned(), |status| format!("status {status}"));
+        let words = run.stderr.lines().last().unwrap_or_default();
+        // Refusing to start at all is an answer, of the side that enforces.
+        if row.stage == Stage::Directory && run.status == Some(ExitCode::LaunchFailed.code().into()) {
+            return closed(format!("the launch was refused: {words}"));
+        }
+        return Sight::Unseen { why: format!("the prober said nothing ({status}) {words}") };
+    };
+    let said = &finding.detail;
+    let path = watched(row, scene);
+    let changed = path.as_deref().is_some_and(|path| snapshot(path) != *before);
+    match &row.seen {
+        Evidence::Answer => answer(finding),
+        Evidence::Unchanged(_) if changed => open("the file on the host changed"),
+        Evidence::Unchanged(_) => closed(format!("unchanged on the host; {said}")),
+        Evidence::Changed(_) if changed => open("the file on the host changed"),
+        Evidence::Changed(_) => closed(format!("unchanged on the host; {said}")),
+        Evidence::Reported(_) if !changed => closed(format!("unchanged on the host; {said}")),
+        Evidence::Reported(_) => {
+            let name = path.as_deref().and_then(|path| path.strip_prefix(&scene.project).ok());
+            let named = name.is_some_and(|name| run.stderr.contains(&*name.to_string_lossy()));
+            if named { closed("the supervisor reported it") } else { open("it is on the host, unreported") }
+        }
+        Evidence::NotSetuid(path) => {
+            let file = PathBuf::from(scene.text(path, row));
+            let set = file.symlink_metadata().is_ok_and(|found| found.permissions().mode() & 0o4000 != 0);
+            if set {
+                open("the bit is set on the host")
+            } else {
+                closed(format!("not set on the host; {said}"))
+            }
+        }
+        Evidence::Quiet(listener) if scene.heard(*listener) => open("the host's listener heard it"),
+        Evidence::Quiet(_) => closed(format!("the host's listener heard nothing; {said}")),
+        Evidence::NoProcess if none_left(&scene.mark(row)) => closed("no such process on the host"),
+        Evidence::NoProcess => open("the process lives on"),
+        Evidence::CleanProject => clean(scene),
+    }
+}
+
+fn clean(scene: &Scene) -> Sight {
+    let status = host_git(&scene.project, &scene.home).args(["status", "--porcelain"]).output();
+    match status {
+        Ok(output) if output.status.success() && output.stdout.is_empty() => open("git finds nothing new"),
+        Ok(output) => closed(String::from_utf8_lossy(&output.stdout).trim().replace('\n', " | ")),
+        Err(error) => Sight::Unseen { why: error.to_string() },
+    }
+}
+
+/// What a row comes to.
+pub(super) fn judge(kind: Kind, host: &Sight, inside: &Sight) -> Verdict {
+    match (kind, host, inside) {
+        (Kind::Given, _, _) => Verdict::Given,
+        (Kind::Wall, _, Sight::Open { .. }) => Verdict::Open,
+        (Kind::Wall, Sight::Open { .. }, Sight::Closed { .. }) => Verdict::Closed,
+        (Kind::Wall, Sight::Open { .. }, Sight::Unseen { .. }) => Verdict::Unseen,
+        (Kind::Wall, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
+        (Kind::Control, _, Sight::Open { .. }) => Verdict::Works,
+        (Kind::Control, Sight::Open { .. }, Sight::Closed { .. } | Sight::Unseen { .. }) => Verdict::Broken,
+        (Kind::Control, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_counts_only_where_it_was_open_without_walls() {
+        let unseen = || Sight::Unseen { why: String::new() };
+        let cases = [
+            (Kind::Wall, open(""), closed(""), Verdict::Closed),
+            (Kind::Wall, open(""), open(""), Verdict::Open),
+            (Kind::Wall, open(""), unseen(), Verdict::Unseen),
+            (Kind::Wall, closed(""), closed(""), Verdict::ProvesNothing),
+            (Kind::Wall, unseen(), closed(""), Verdict::ProvesNothing),
+            (Kind::Wall, closed(""), open(""), Verdict::Open),
+            (Kind::Control, open(""), open(""), Verdict::Works),
+            (Kind::Control, open(""), closed(""), Verdict::Broken),
+            (Kind::Control, open(""), unseen(), Verdict::Broken),
+            (Kind::Control, unseen(), unseen(), Verdict::ProvesNothing),
+        ];
+        for (kind, host, inside, expected) in cases {
+            assert_eq!(judge(kind, &host, &inside), expected, "{kind:?} {host:?} {inside:?}");
+        }
+    }
+}

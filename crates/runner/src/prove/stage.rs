@@ -1,0 +1,239 @@
+//! Running one stage on one side: the same prober, started plainly or by belljar.
+
+use super::scene::{ATTEMPTS, SYSTEM_PATH, Scene};
+use super::table::{Row, Stage};
+use super::{ProveError, Side};
+use belljar_contract::{AttemptRequest, ProbeFinding};
+use belljar_sys::process::Prepare;
+use belljar_sys::pty::Pair;
+use rustix::process::{Resource, Rlimit};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// Longer than all attempts of a stage take.
+const STAGE_TIME: Duration = Duration::from_secs(240);
+/// How many descriptors the caller leaves open.
+const OPEN_FILES: u64 = 10_000;
+/// How long something that must end may take.
+pub(super) const END_TIME: Duration = Duration::from_millis(1500);
+const OUTPUT_LIMIT: u64 = 16 << 20;
+
+/// What became of a stage.
+pub(super) struct StageRun {
+    pub findings: BTreeMap<String, ProbeFinding>,
+    pub status: Option<i32>,
+    /// What the supervisor said.
+    pub stderr: String,
+}
+
+pub(super) fn run(
+    side: &Side<'_>,
+    scene: &Scene,
+    rows: &[&Row],
+    stage: Stage,
+) -> Result<StageRun, ProveError> {
+    let mut requests = Vec::new();
+    for row in rows {
+        requests.push(AttemptRequest { id: row.id.clone(), attempt: scene.attempt(row)? });
+    }
+    let file = scene.project.join(ATTEMPTS);
+    let failed = |cause| ProveError::Scene { path: file.clone(), cause };
+    fs::write(&file, serde_json::json!(requests).to_string()).map_err(failed)?;
+    let mut words = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
+    words.extend(context(side, scene));
+    let mut command = side.command(scene, &words);
+    let pair = if stage == Stage::Terminal {
+        let pair = Pair::open().map_err(|error| failed(std::io::Error::other(error)))?;
+        command.stdin(pair.terminal.try_clone().map_err(failed)?).own_session().stdin_is_terminal();
+        Some(pair)
+    } else {
+        let input = if stage == Stage::Directory { scene.home.as_path() } else { Path::new("/dev/null") };
+        command.stdin(fs::File::open(input).map_err(failed)?);
+        None
+    };
+    if stage == Stage::Plain {
+        command.keeps(open_files(scene));
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(failed)?;
+    // The closure of the command holds copies of descriptors.
+    drop(command);
+    let (stdout, stderr, status) = collect(child);
+    drop(pair);
+    let findings = stdout
+        .lines()
+        // What is typed into a terminal is echoed, and may stand before the finding that tells of it.
+        .filter_map(|line| serde_json::from_str::<ProbeFinding>(line.get(line.find('{')?..)?).ok())
+        .map(|finding| (finding.probe.clone(), finding))
+        .collect();
+    Ok(StageRun { findings, status, stderr })
+}
+
+/// What the guest's own probes look for.
+fn context(side: &Side<'_>, scene: &Scene) -> Vec<String> {
+    // Inside, the first process is the supervisor's.
+    let trace = if side.has_walls() { "1".to_owned() } else { scene.pid.to_string() };
+    let segment = scene.segment.as_ref().map_or(0, belljar_sys::segment::Segment::key).to_string();
+    let pairs = [
+        ("--key", scene.key.clone()),
+        ("--abstract", scene.abstract_name.clone()),
+        ("--pid", scene.pid.to_string()),
+        ("--trace", trace),
+        ("--segment", segment),
+    ];
+    pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+/// As many copies of a secret file as the limit lets be open.
+fn open_files(scene: &Scene) -> Vec<OwnedFd> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(OPEN_FILES + 1000).min(OPEN_FILES + 1000);
+    if limit.current.is_some_and(|current| current < most) {
+        // A limit that cannot be raised leaves fewer files; one is enough.
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum })
+            .ok();
+    }
+    let count = most.saturating_sub(1000).clamp(1, OPEN_FILES);
+    let file = scene.home.join(".ssh/id_ed25519");
+    (0..count).map_while(|_| fs::File::open(&file).ok().map(OwnedFd::from)).collect()
+}
+
+/// Both outputs and the status; a child that does not end in time is killed and has none.
+fn collect(mut child: Child) -> (String, String, Option<i32>) {
+    let stdout = child.stdout.take().map(follow);
+    let stderr = child.stderr.take().map(follow);
+    let until = Instant::now() + STAGE_TIME;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.code(),
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) | Err(_) => {
+                child.kill().ok();
+                child.wait().ok();
+                break None;
+            }
+        }
+    };
+    // Where a wall is missing, a process that lives on may hold the outputs open for ever.
+    let until = Instant::now() + END_TIME;
+    let text = |chunks: Option<Receiver<Vec<u8>>>| {
+        let mut bytes = Vec::new();
+        while let Some(Ok(chunk)) =
+            chunks.as_ref().map(|chunks| chunks.recv_timeout(until.saturating_duration_since(Instant::now())))
+        {
+            bytes.extend(chunk);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    (text(stdout), text(stderr), status)
+}
+
+/// The chunks of an output as they come, up to a limit.
+fn follow(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut buffer, mut left) = (vec![0; 64 << 10], OUTPUT_LIMIT);
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            left = left.saturating_sub(count as u64);
+            if left == 0 || send.send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// Starts a process with the mark, waits until it is there, and kills what started it. Whether it was there.
+pub(super) fn kill_supervisor(side: &Side<'_>, scene: &Scene, row: &Row) -> Result<bool, ProveError> {
+    let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
+    let mark = scene.mark(row);
+    let script = format!("sleep {mark}; true");
+    let mut command = side.shell(scene, &script);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut there = false;
+    while !there && Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
+        there = !sleepers(&mark).is_empty();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It has ended already, or ends now.
+    child.kill().ok();
+    child.wait().ok();
+    Ok(there)
+}
+
+/// The processes of this machine that sleep for so long, and no others: by their exact command line.
+pub(super) fn sleepers(mark: &str) -> Vec<i32> {
+    let wanted = format!("sleep\0{mark}\0");
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &i32| {
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(wanted.as_bytes()))
+        })
+        .collect()
+}
+
+/// Whether none of them is left in time; those that are, are ended.
+pub(super) fn none_left(mark: &str) -> bool {
+    let until = Instant::now() + END_TIME;
+    loop {
+        let left = sleepers(mark);
+        if left.is_empty() {
+            return true;
+        }
+        if Instant::now() >= until {
+            for pid in left.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+            }
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Side<'_> {
+    fn has_walls(&self) -> bool {
+        matches!(self, Side::Inside { walls: true, .. })
+    }
+
+    /// Starts the prober with these words.
+    fn command(&self, scene: &Scene, words: &[String]) -> Command {
+        match self {
+            Side::Host { guest } => {
+                // Its parent has the secret in its environment and on its command line, as a careless supervisor.
+                let mut command = Command::new("sh");
+                command.args(["-c", "\"$@\"; exit $?", &scene.entering]).arg(guest.as_path());
+                command.args(words).current_dir(&scene.project).env_clear();
+                command.envs(scene.environment(std::ffi::OsStr::new(SYSTEM_PATH)));
+                command
+            }
+            Side::Inside { own, guest, path, .. } => {
+                let mut command = Command::new(own.as_path());
+                command.args(["exec", "prove", "--"]).arg(guest.as_path());
+                command.args(words).current_dir(&scene.project).env_clear().envs(scene.environment(path));
+                command
+            }
+        }
+    }
+
+    fn shell(&self, scene: &Scene, script: &str) -> Command {
+        let (mut command, path) = match self {
+            Side::Host { .. } => (Command::new("sh"), std::ffi::OsStr::new(SYSTEM_PATH)),
+            Side::Inside { own, path, .. } => {
+                let mut command = Command::new(own.as_path());
+                command.args(["exec", "prove", "--", "sh"]);
+                (command, path.as_os_str())
+            }
+        };
+        command.args(["-c", script]).current_dir(&scene.project).env_clear().envs(scene.environment(path));
+        command
+    }
+}

@@ -1,0 +1,140 @@
+//! The probes, as data: `probes.toml`, each with its why.
+
+use belljar_contract::Attempt;
+use serde::Deserialize;
+
+/// One probe.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    pub id: String,
+    pub what: String,
+    pub why: String,
+    #[serde(default)]
+    pub expected: Option<String>,
+    #[serde(default)]
+    pub kind: Kind,
+    #[serde(default)]
+    pub stage: Stage,
+    /// A program of the system without which the attempt says nothing.
+    #[serde(default)]
+    pub needs: Option<String>,
+    #[serde(rename = "try")]
+    pub attempt: Attempt,
+    #[serde(default)]
+    pub seen: Evidence,
+}
+
+/// What a row is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// It must not go through.
+    #[default]
+    Wall,
+    /// It must work.
+    Control,
+    /// It goes through on purpose.
+    Given,
+}
+
+/// The run that a row is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Stage {
+    /// A run that does nothing.
+    Idle,
+    /// The run of most.
+    #[default]
+    Plain,
+    /// With a directory of the host as standard input.
+    Directory,
+    /// With a terminal.
+    Terminal,
+    /// The supervisor is killed.
+    Killed,
+}
+
+/// Which side the evidence comes from. Paths have names in braces.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Evidence {
+    /// The kernel's answer to the prober.
+    #[default]
+    Answer,
+    /// A file of the host stays as it is.
+    Unchanged(String),
+    /// A file of the host changes.
+    Changed(String),
+    /// A file of the host stays as it is, or the supervisor names it at the end.
+    Reported(String),
+    /// A file of the host has no set-user-ID bit.
+    NotSetuid(String),
+    /// A listener of the host hears nothing.
+    Quiet(Listener),
+    /// No process of the host has the mark.
+    NoProcess,
+    /// git finds nothing new in the project.
+    CleanProject,
+}
+
+/// A listener on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Listener {
+    Temporary,
+    Home,
+    Abstract,
+    Tcp,
+    Tcp6,
+    Udp,
+}
+
+impl Row {
+    /// What must be seen inside.
+    pub fn expected(&self) -> String {
+        match (&self.expected, self.kind) {
+            (Some(words), _) => words.clone(),
+            (None, Kind::Control) => "works".to_owned(),
+            (None, Kind::Given) => "open".to_owned(),
+            (None, Kind::Wall) => match &self.seen {
+                Evidence::Answer => "refused or absent",
+                Evidence::Unchanged(_) | Evidence::Changed(_) => "nothing changes on the host",
+                Evidence::NotSetuid(_) => "no such file on the host",
+                Evidence::Reported(_) => "held back, or reported at the end",
+                Evidence::Quiet(_) => "the host hears nothing",
+                Evidence::NoProcess => "nothing is left",
+                Evidence::CleanProject => "nothing new",
+            }
+            .to_owned(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    probe: Vec<Row>,
+}
+
+/// All probes, in order.
+pub(super) fn rows() -> Result<Vec<Row>, toml::de::Error> {
+    toml::from_str::<Table>(include_str!("probes.toml")).map(|table| table.probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_table_is_whole_and_every_name_is_used_once() {
+        let rows = rows().unwrap();
+        let names: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(names.len(), rows.len());
+        for row in &rows {
+            assert!(!row.why.is_empty() && !row.what.is_empty(), "{}", row.id);
+        }
+        assert!(rows.iter().filter(|row| row.kind == Kind::Wall).count() > 50);
+    }
+}

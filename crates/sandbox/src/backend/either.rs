@@ -1,0 +1,85 @@
+//! A command that was launched, behind walls or without.
+
+use super::host::Unwalled;
+use super::running::{Beginning, LaunchError, News, Running as Sealed};
+use belljar_contract::{GuestLandlock, GuestOrder};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A launch that stands. Dropping it ends what it started.
+#[derive(Debug)]
+pub enum Running {
+    /// Behind walls, with the guest inside.
+    Sealed(Sealed),
+    /// A process like any other.
+    Host(Box<Unwalled>),
+}
+
+impl Running {
+    /// What Landlock adds; nothing where there are no walls.
+    #[must_use]
+    pub fn landlock(&self) -> Option<GuestLandlock> {
+        match self {
+            Running::Sealed(sealed) => Some(sealed.landlock),
+            Running::Host(_) => None,
+        }
+    }
+
+    /// The listeners that were opened for the command, by name; each can be taken once.
+    pub fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
+        match self {
+            Running::Sealed(sealed) => sealed.take_listener(name),
+            Running::Host(unwalled) => unwalled.take_listener(name),
+        }
+    }
+
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// When it cannot be prepared; a command that cannot be executed is no such error.
+    pub fn start(&mut self) -> Result<Beginning, LaunchError> {
+        match self {
+            Running::Sealed(sealed) => sealed.start(),
+            Running::Host(unwalled) => unwalled.start(),
+        }
+    }
+
+    /// The descriptor that becomes readable when there is something to [`Running::report`].
+    #[must_use]
+    pub fn control(&self) -> BorrowedFd<'_> {
+        match self {
+            Running::Sealed(sealed) => sealed.control(),
+            Running::Host(unwalled) => unwalled.control(),
+        }
+    }
+
+    /// What there is to say, once the descriptor is readable: the command's end, or nothing more.
+    ///
+    /// # Errors
+    /// When it is not understood.
+    pub fn report(&mut self) -> Result<News, LaunchError> {
+        match self {
+            Running::Sealed(sealed) => sealed.report(),
+            Running::Host(unwalled) => unwalled.report(),
+        }
+    }
+
+    /// Gives an order.
+    ///
+    /// # Errors
+    /// When there is nobody to obey.
+    pub fn order(&self, order: GuestOrder) -> Result<(), LaunchError> {
+        match self {
+            Running::Sealed(sealed) => sealed.order(order),
+            Running::Host(unwalled) => unwalled.order(order),
+        }
+    }
+
+    /// Waits until nothing is left, at most for `patience`, then uses force.
+    pub fn finish(&mut self, patience: Duration) {
+        match self {
+            Running::Sealed(sealed) => sealed.finish(patience),
+            Running::Host(unwalled) => unwalled.finish(),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The act without walls: files are laid out in the instance, and the command becomes a process of this user.
+
+use crate::backend::{Beginning, LaunchError, LaunchRequest, News, Streams, making};
+use belljar_contract::{
+    AbsPath, GuestAddress, GuestEnd, GuestOrder, GuestSpec, GuestTerminal, GuestVariable, Made, OsText,
+};
+use belljar_sys::fds;
+use belljar_sys::process::{self, Ended, Target};
+use belljar_sys::spawn::{self, Program, SpawnError, Step, Stream, Terminal};
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, Signal};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// Where a name is looked up when the environment does not say.
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+
+/// A command without walls. Dropping it ends its process group; what has left the group goes on.
+#[derive(Debug)]
+pub struct Unwalled {
+    spec: GuestSpec,
+    streams: Option<Streams>,
+    listeners: Vec<(String, OwnedFd)>,
+    /// The process, once it runs; before that something that never has news.
+    control: OwnedFd,
+    _silent: OwnedFd,
+    running: Option<Pid>,
+    /// Kept for as long as the instance's files are in use.
+    _lock: Option<File>,
+    /// Holds the sockets; removed at the end.
+    _sockets: Option<tempfile::TempDir>,
+}
+
+pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled, LaunchError> {
+    let LaunchRequest { launch, variables, streams, name: _, overlay: _, identities: _ } = request;
+    let mut lock = None;
+    for made in &launch.made {
+        match made {
+            Made::Fresh(path) => lock = Some(freshen(path)?),
+            Made::Directory(_)
+            | Made::File(_)
+            | Made::Written { .. }
+            | Made::Link { .. }
+            | Made::Copy { .. } => making::make(made)?,
+        }
+    }
+    let mut spec = launch.guest.clone();
+    spec.environment.retain(|known| !variables.iter().any(|new| new.name == known.name));
+    spec.environment.extend(variables);
+    let (listeners, sockets) = listen(&mut spec).map_err(LaunchError::Talk)?;
+    let (control, silent) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|errno| LaunchError::Talk(errno.into()))?;
+    Ok(Unwalled {
+        spec,
+        streams: Some(streams),
+        listeners,
+        control,
+        _silent: silent,
+        running: None,
+        _lock: lock,
+        _sockets: sockets,
+    })
+}
+
+/// Empties a folder of the instance, unless a run that shares it is still going on.
+fn freshen(path: &AbsPath) -> Result<File, LaunchError> {
+    making::make(&Made::Directory(path.clone()))?;
+    let failed = |cause| LaunchError::Make { path: path.clone(), cause };
+    let lock = path.child("lock");
+    let file = File::options().create(true).append(true).open(&lock).map_err(failed)?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.path() == lock.as_path() {
+                continue;
+            }
+            // Links are removed, not followed.
+            let removed = if entry.file_type().map_err(failed)?.is_dir() {
+                std::fs::remove_dir_all(entry.path())
+            } else {
+                std::fs::remove_file(entry.path())
+            };
+            removed.map_err(failed)?;
+        }
+    }
+    rustix::fs::flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
+    Ok(file)
+}
+
+/// Sockets, by name.
+type Listeners = Vec<(String, OwnedFd)>;
+
+/// Opens the sockets in a private folder; a variable that names the planned path gets the real one.
+fn listen(spec: &mut GuestSpec) -> io::Result<(Listeners, Option<tempfile::TempDir>)> {
+    if spec.listeners.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let folder = tempfile::Builder::new().prefix("belljar-").tempdir()?;
+    let mut open = Vec::new();
+    for listener in std::mem::take(&mut spec.listeners) {
+        match listener.at {
+            GuestAddress::Unix { path, mode: _ } => {
+                let at = folder.path().join(&listener.name);
+                open.push((listener.name, UnixListener::bind(&at)?.into()));
+                let at = OsText::new(at.into_os_string().into_encoded_bytes()).map_err(io::Error::other)?;
+                let named = spec.environment.iter_mut().filter(|variable| variable.value == path);
+                named.for_each(|variable: &mut GuestVariable| variable.value = at.clone());
+            }
+            GuestAddress::Tcp { address } => {
+                open.push((listener.name, std::net::TcpListener::bind(address)?.into()));
+            }
+        }
+    }
+    Ok((open, Some(folder)))
+}
+
+impl Unwalled {
+    pub(in crate::backend) fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
+        let at = self.listeners.iter().position(|(known, _)| known == name)?;
+        Some(self.listeners.swap_remove(at).1)
+    }
+
+    pub(in crate::backend) fn start(&mut self) -> Result<Beginning, LaunchError> {
+        let lost = |error: &dyn std::error::Error| LaunchError::Talk(io::Error::other(error.to_string()));
+        let Some(streams) = self.streams.take() else { return Err(lost(&io::Error::other("started twice"))) };
+        // What the caller left open is not for the command.
+        fds::cloexec_from_3().map_err(|error| lost(&error))?;
+        match spawn(&self.spec, &streams) {
+            Ok(pid) => {
+                self.running = Some(pid);
+                self.control = process::open(pid).map_err(|error| lost(&error))?;
+                Ok(Beginning::Started)
+            }
+            Err(Refused::Execute { what, errno }) => Ok(Beginning::Failed { what, errno }),
+            Err(Refused::Before(cause)) => {
+                Err(LaunchError::Spawn { program: self.spec.program.clone(), cause })
+            }
+        }
+    }
+
+    pub(in crate::backend) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    pub(in crate::backend) fn report(&mut self) -> Result<News, LaunchError> {
+        let Some(pid) = self.running.take() else { return Ok(News::Gone) };
+        let ended = process::wait_for(pid).map_err(|error| LaunchError::Talk(io::Error::other(error)))?;
+        // Its group may have members left; they are ended as they would be behind walls.
+        self.end_group(pid);
+        Ok(News::Ended(match ended {
+            Ended::Exited(code) => GuestEnd::Code(code),
+            Ended::Killed(signal) => GuestEnd::Signal(signal),
+        }))
+    }
+
+    pub(in crate::backend) fn order(&self, order: GuestOrder) -> Result<(), LaunchError> {
+        let Some(pid) = self.running else { return Ok(()) };
+        match order {
+            GuestOrder::Start => {}
+            // A group that has ended takes no signal, which is right.
+            GuestOrder::Signal { signal } => drop(process::signal(Target::Group(pid), signal)),
+            GuestOrder::Stop => {
+                for signal in [Signal::TERM, Signal::CONT] {
+                    process::signal(Target::Group(pid), signal.as_raw()).ok();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::backend) fn finish(&mut self) {
+        if let Some(pid) = self.running.take() {
+            self.end_group(pid);
+            process::wait_for(pid).ok();
+        }
+    }
+
+    /// SIGTERM, the grace time, SIGKILL, as far as the group goes.
+    fn end_group(&self, pid: Pid) {
+        let until = Instant::now() + Duration::from_millis(self.spec.grace_ms.into());
+        for signal in [Signal::TERM, Signal::CONT] {
+            process::signal(Target::Group(pid), signal.as_raw()).ok();
+        }
+        while Instant::now() < until && process::signal(Target::Group(pid), 0).is_ok() {
+            // There is no descriptor that tells of the end of a group.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process::signal(Target::Group(pid), Signal::KILL.as_raw()).ok();
+    }
+}
+
+impl Drop for Unwalled {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+enum Refused {
+    Execute { what: String, errno: i32 },
+    Before(io::Error),
+}
+
+fn spawn(spec: &GuestSpec, streams: &Streams) -> Result<Pid, Refused> {
+    let path = spec.environment.iter().rfind(|variable| variable.name.as_bytes() == b"PATH");
+    let path = path.map_or(DEFAULT_PATH, |variable| variable.value.as_bytes());
+    let what = spec.program.to_string();
+    let file = spawn::find(spec.program.as_bytes(), path)
+        .map_err(|errno| Refused::Execute { what: what.clone(), errno: errno.raw_os_error() })?;
+    let c_string = |bytes: &[u8]| CString::new(bytes).map_err(|error| Refused::Before(error.into()));
+    let arguments = spec.argv.iter().map(|text| c_string(text.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let environment = spec
+        .environment
+        .iter()
+        .map(|variable| c_string(&[variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let Streams { stdin, stdout, stderr } = streams;
+    let program = Program {
+        file: &c_string(&file)?,
+        arguments: &arguments,
+        environment: &environment,
+        directory: &c_string(spec.directory.as_bytes())?,
+        stdio: [stdin, stdout, stderr].map(|stream| Stream::From(stream.as_fd())),
+        terminal: match spec.terminal {
+            GuestTerminal::Absent => Terminal::Absent,
+            GuestTerminal::Stdin => Terminal::Stdin,
+        },
+        limits: &[],
+        umask: spec.umask,
+    };
+    program.spawn().map_err(|error| match error {
+        SpawnError::Child { step: Step::Execute, cause } => {
+            Refused::Execute { what, errno: cause.raw_os_error() }
+        }
+        SpawnError::Child { .. } | SpawnError::Fork(_) | SpawnError::Pipe(_) => {
+            Refused::Before(io::Error::other(error))
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! What is made on the host before a launch: directories, files, links and copies of the instance.
+
+use super::LaunchError;
+use belljar_contract::{AbsPath, FileContent, Made};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Larger than any state file of an agent.
+const JSON_LIMIT: u64 = 64 << 20;
+/// Deeper than any skill or plugin.
+const DEPTH: usize = 64;
+
+/// Makes one thing; what is there already is used, or replaced where its content is given.
+pub(super) fn make(made: &Made) -> Result<(), LaunchError> {
+    let failed = |cause| LaunchError::Make { path: made.path().clone(), cause };
+    match made {
+        Made::Directory(path) | Made::Fresh(path) => directory(path).map_err(failed),
+        Made::File(path) => parent(path)
+            .and_then(|()| OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop))
+            .map_err(failed),
+        Made::Written { at, content } => {
+            let bytes = content_bytes(&at.to_string(), content)?;
+            replaced(at)
+                .and_then(|()| OpenOptions::new().create_new(true).write(true).mode(0o600).open(at))
+                .and_then(|mut file| file.write_all(&bytes))
+                .map_err(failed)
+        }
+        Made::Link { at, to } => {
+            replaced(at).and_then(|()| std::os::unix::fs::symlink(to, at)).map_err(failed)
+        }
+        Made::Copy { at, from } => {
+            replaced(at).and_then(|()| copy(from.as_path(), at.as_path(), DEPTH)).map_err(failed)
+        }
+    }
+}
+
+fn directory(path: &AbsPath) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn parent(path: &AbsPath) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| directory(&parent))
+}
+
+/// The parent is there and the path is free. A link is removed, never followed.
+fn replaced(path: &AbsPath) -> io::Result<()> {
+    parent(path)?;
+    match path.as_path().symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Files, directories and links as they are; a pipe or a device has no place in a skill and is an error.
+fn copy(from: &Path, to: &Path, depth: usize) -> io::Result<()> {
+    let found = from.symlink_metadata()?;
+    if found.is_symlink() {
+        return std::os::unix::fs::symlink(fs::read_link(from)?, to);
+    }
+    if found.is_file() {
+        return fs::copy(from, to).map(drop);
+    }
+    if !found.is_dir() || depth == 0 {
+        return Err(io::Error::other(format!("`{}` cannot be copied", from.display())));
+    }
+    DirBuilder::new().mode(0o700).create(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy(&entry.path(), &to.join(entry.file_name()), depth - 1)?;
+    }
+    Ok(())
+}
+
+/// What a made file holds, put together now.
+pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>, LaunchError> {
+    match content {
+        FileContent::Text(text) => Ok(text.clone().into_bytes()),
+        FileContent::JsonFrom { source, members, base } => {
+            let failed = |cause| LaunchError::Content { name: name.to_owned(), cause };
+            let mut text = String::new();
+            let file = fs::File::open(source).map_err(failed)?;
+            file.take(JSON_LIMIT).read_to_string(&mut text).map_err(failed)?;
+            let theirs: serde_json::Value = serde_json::from_str(&text)
+                .map_err(|error| failed(io::Error::other(format!("`{source}` is not JSON: {error}"))))?;
+            let mut object = base.clone();
+            for member in members {
+                if let Some(value) = theirs.get(member) {
+                    object[member] = value.clone();
+                }
+            }
+            Ok(object.to_string().into_bytes())
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Every need is enforced, refused by name, or, without walls, open by name. Never none, never two.
+
+use super::*;
+use belljar_contract::{
+    Access, AgentName, ByteSize, Cpus, Credential, Egress, EgressRule, Errand, HomeMode, HostName,
+    HostPattern, Instance, InstanceKey, Limits, Made, Mount, MountSource, PLAN_FORMAT, Plan, Port, Purpose,
+    RuleEffect, SshEntry, Workspace, WorkspaceMode,
+};
+use std::collections::BTreeSet;
+
+fn path(text: &str) -> AbsPath {
+    AbsPath::new(text).unwrap()
+}
+
+fn plan(backend: BackendKind) -> Plan {
+    let root = path("/home/user/project");
+    let instance = path("/home/user/.local/share/belljar/instances/x");
+    Plan {
+        format: PLAN_FORMAT,
+        agent: AgentName::new("tester").unwrap(),
+        harness: "claude-code".to_owned(),
+        purpose: Purpose::Session,
+        backend,
+        model: None,
+        effort: None,
+        home: HomeMode::Clean,
+        home_directory: instance.child("host/home"),
+        instance: Instance { key: InstanceKey::of(&root), root: root.clone(), directory: instance },
+        workspace: Workspace {
+            mode: WorkspaceMode::Direct,
+            source: root.clone(),
+            target: root.clone(),
+            directory: root,
+        },
+        mounts: Vec::new(),
+        files: Vec::new(),
+        env: Vec::new(),
+        egress: Egress { model: true, rules: Vec::new() },
+        model_credentials: Vec::new(),
+        credentials: Vec::new(),
+        ssh: Vec::new(),
+        limits: Limits::default(),
+        skills: Vec::new(),
+        mcp: Vec::new(),
+        plugins: Vec::new(),
+        prompt: None,
+        argv: vec!["claude".to_owned()],
+        refused: Vec::new(),
+    }
+}
+
+/// Every demand that a plan can make at once.
+fn greedy(backend: BackendKind) -> Plan {
+    let host = HostName::new("forge.example.org").unwrap();
+    let mut plan = plan(backend);
+    plan.egress.rules.push(EgressRule {
+        id: "allow-1".to_owned(),
+        effect: RuleEffect::Allow,
+        host: HostPattern::parse("forge.example.org").unwrap(),
+    });
+    plan.credentials.push(Credential {
+        host: host.clone(),
+        header: "Authorization".to_owned(),
+        value: Vec::new(),
+    });
+    plan.ssh.push(SshEntry {
+        host: "forge".to_owned(),
+        hostname: host,
+        user: "git".to_owned(),
+        port: Port::new(22).unwrap(),
+        identity_file: path("/home/user/.ssh/id"),
+        known_host_key: None,
+    });
+    plan.limits = Limits {
+        memory: ByteSize::parse("1G").ok(),
+        pids: Some(9),
+        cpu: Cpus::new(1.0).ok(),
+        time: belljar_contract::TimeSpan::parse("5m").ok(),
+        cost_usd: belljar_contract::Usd::new(1.0).ok(),
+    };
+    plan
+}
+
+fn machine() -> Machine {
+    look_around(Some(path("/usr/bin/bwrap")), path("/opt/belljar-guest"), Some(path("/opt/claude")))
+}
+
+fn modes() -> [WorkspaceMode; 3] {
+    [WorkspaceMode::Direct, WorkspaceMode::Overlay, WorkspaceMode::Copy]
+}
+
+#[test]
+fn every_need_is_met_refused_or_openly_unmet() {
+    let errands = [Errand::Agent(Vec::new()), Errand::Command(Vec::new())];
+    for backend in [BackendKind::Host, BackendKind::Bwrap] {
+        for (errand, mode) in errands.iter().flat_map(|errand| modes().map(|mode| (errand, mode))) {
+            for mut plan in [plan(backend), greedy(backend)] {
+                plan.workspace.mode = mode;
+                let needs: BTreeSet<Need> = plan.needs(errand).into_iter().collect();
+                for gateway in [true, false] {
+                    let lowering =
+                        Lowering { plan: &plan, errand, machine: &machine(), terminal: false, gateway };
+                    match lower(&lowering) {
+                        Ok(Launch { controls, open, .. }) => {
+                            let met: Vec<Need> = controls.iter().map(|control| control.need).collect();
+                            let unmet: Vec<Need> = open.iter().map(|unmet| unmet.need).collect();
+                            assert!(backend == BackendKind::Host || unmet.is_empty(), "{unmet:?}");
+                            assert_eq!(met.len() + unmet.len(), needs.len(), "one fate each");
+                            assert_eq!(met.into_iter().chain(unmet).collect::<BTreeSet<_>>(), needs);
+                        }
+                        Err(error) => {
+                            assert!(!error.unmet.is_empty());
+                            for unmet in &error.unmet {
+                                assert!(needs.contains(&unmet.need), "{:?} was not asked for", unmet.need);
+                                assert!(!unmet.why.is_empty() && !unmet.fix.is_empty());
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn lower_host(mounts: Vec<Mount>) -> Result<Launch, BackendError> {
+    let plan = Plan { mounts, ..plan(BackendKind::Host) };
+    let errand = Errand::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
+    lower(&Lowering { plan: &plan, errand: &errand, machine: &machine(), terminal: false, gateway: false })
+}
+
+fn mount(target: &str, source: &str, access: Access) -> Mount {
+    Mount { target: path(target), source: MountSource::Host(path(source)), access, why: String::new() }
+}
+
+#[test]
+fn without_walls_the_command_is_the_program_and_much_is_open() {
+    let launch = lower_host(Vec::new()).unwrap();
+    assert_eq!(launch.program.to_string(), "ls");
+    assert!(launch.arguments.is_empty() && launch.command.is_empty());
+    let open: Vec<Need> = launch.open.iter().map(|unmet| unmet.need).collect();
+    assert!(open.contains(&Need::Files) && open.contains(&Need::Network), "{open:?}");
+    assert!(!open.contains(&Need::Environment));
+}
+
+#[test]
+fn without_walls_a_mount_becomes_a_copy_or_a_link_or_is_refused() {
+    let kit = "/home/user/.local/share/belljar/instances/x/host/kit/skills/a";
+    let launch = lower_host(vec![mount(kit, "/skills/a", Access::ReadOnly)]).unwrap();
+    assert!(launch.made.contains(&Made::Copy { at: path(kit), from: path("/skills/a") }));
+    let launch = lower_host(vec![mount(kit, "/skills/a", Access::ReadWrite)]).unwrap();
+    assert!(launch.made.contains(&Made::Link { at: path(kit), to: path("/skills/a") }));
+    assert!(lower_host(vec![mount("/srv/data", "/srv/data", Access::ReadOnly)]).is_ok());
+    let refused = lower_host(vec![mount("/data", "/srv/data", Access::ReadOnly)]).unwrap_err();
+    assert_eq!(refused.unmet[0].need, Need::Files);
+    assert!(refused.unmet[0].why.contains("/data"), "{refused:?}");
+}

@@ -90,6 +90,10 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         }
         Evidence::Quiet(listener) if scene.heard(*listener) => open("the host's listener heard it"),
         Evidence::Quiet(_) => closed(format!("the host's listener heard nothing; {said}")),
+        Evidence::NoProcess if finding.outcome != ProbeOutcome::Open => {
+            none_left(&scene.mark(row));
+            Sight::Unseen { why: format!("the process was never there: {said}") }
+        }
         Evidence::NoProcess if none_left(&scene.mark(row)) => closed("no such process on the host"),
         Evidence::NoProcess => open("the process lives on"),
         Evidence::CleanProject => clean(scene),

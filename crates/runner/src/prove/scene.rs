@@ -164,7 +164,7 @@ impl Scene {
             ("GITHUB_TOKEN", self.secret.clone().into()),
             ("AWS_SECRET_ACCESS_KEY", self.secret.clone().into()),
             ("ANTHROPIC_API_KEY", self.secret.clone().into()),
-            ("BELLJAR_PROVE_TOKEN", self.entering.clone().into()),
+            ("PROVE_TOKEN", self.entering.clone().into()),
             ("SSH_AUTH_SOCK", self.home.join("agent.sock").into()),
         ]
     }
@@ -248,7 +248,7 @@ fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io:
         folder.join("belljar.toml"),
         format!(
             "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
-             [agents.prove.env]\nBELLJAR_PROVE_TOKEN = \"{entering}\"\n"
+             [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n"
         ),
     )
 }

@@ -56,6 +56,20 @@ pub const WEAKENINGS: &[Weakening] = &[
         ],
     },
     Weakening {
+        name: "no guards over the project",
+        edit: "at = 0\nwhile at + 2 < len(args):\n    guard = args[at] in ('--ro-bind-fd', '--bind-fd') and args[at + 2].startswith(project + '/')\n\
+               \x20   if guard: del args[at:at + 3]\n    else: at += 1",
+        unsealed: false,
+        red: &[
+            "executed.git-hook",
+            "executed.new-git-hook",
+            "executed.git-hook-unmounted",
+            "executed.git-config",
+            "executed.nested-git-hook",
+            "executed.nested-git-config",
+        ],
+    },
+    Weakening {
         name: "devices and /sys of the host",
         // The kernel's log also asks for a privilege over the machine, which only root can leave in.
         edit: "before_end('--dev-bind', '/dev', '/dev', '--bind', '/sys', '/sys')\n\

@@ -1,8 +1,5 @@
 //! `prove`, `doctor` and the backend `host`, on the real binary.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "prove_doctor/weak.rs"]
 mod weak;
 
 use belljar_testkit::require;

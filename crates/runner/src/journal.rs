@@ -4,7 +4,7 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, RUN_FORMAT, RunHead, RunStatus,
+    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, RUN_FORMAT, RunHead, RunName, RunStatus,
 };
 use belljar_record::{Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;
@@ -38,11 +38,13 @@ impl Journal {
     pub fn open(
         planned: &Planned,
         surroundings: &Surroundings,
+        pinned: Option<&RunName>,
         redact: Redact,
     ) -> Result<Self, JournalError> {
         let plan = &planned.compiled.plan;
         let runtime = RuntimeDirectory::open(&surroundings.runtime)?;
-        let name = RunNames::new(&runtime).claim(NameWish::Numbered(&plan.agent), std::process::id())?;
+        let name = RunNames::new(&runtime)
+            .claim(pinned.map_or(NameWish::Numbered(&plan.agent), NameWish::Pinned), std::process::id())?;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let versions = BTreeMap::from([("belljar".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
         let host = BTreeMap::from([

@@ -165,6 +165,8 @@ pub struct RunRequest<'a> {
     pub surroundings: &'a Surroundings,
     /// What to start.
     pub errand: &'a Errand,
+    /// The name of the run, and no other; otherwise the agent's, with a number where that is taken.
+    pub name: Option<RunName>,
     /// Who answers for the model.
     pub model: Model,
     /// Asks the user for a value.
@@ -189,7 +191,7 @@ pub struct Report {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, model, ask } = request;
+    let RunRequest { planned, surroundings, errand, name, model, ask } = request;
     let (launch, watch) = watched(planned, surroundings, errand, &model)?;
     let plan = &planned.compiled.plan;
     let identities = identities(plan);
@@ -215,7 +217,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
     };
     let mut journal = match errand {
-        Errand::Agent(_) => Some(Journal::open(planned, surroundings, secrets(plan, &variables))?),
+        Errand::Agent(_) => {
+            Some(Journal::open(planned, surroundings, name.as_ref(), secrets(plan, &variables))?)
+        }
         Errand::Command(_) => None,
     };
     let prepared = Prepared {

@@ -8,6 +8,8 @@ use crate::planning::Surroundings;
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
+use belljar_sandbox::LEAF_PREFIX;
+use belljar_sys::cgroup::{CgroupError, Leaf};
 use std::time::SystemTime;
 
 /// Whether anything is removed.
@@ -89,6 +91,9 @@ pub enum SweepError {
     /// The runtime directory.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    /// Control groups.
+    #[error("cannot look after control groups")]
+    Group(#[from] CgroupError),
     /// A tree.
     #[error("cannot remove `{path}`")]
     Tree {
@@ -105,10 +110,11 @@ pub enum SweepError {
 #[must_use]
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
-    let places: [(Place, &AbsPath, SweptKind); 3] = [
+    let places: [(Place, &AbsPath, SweptKind); 4] = [
         (instances, data, SweptKind::Instance { root: None }),
         (runtime, runtime_path, SweptKind::Runtime),
         (runs, state, SweptKind::Run),
+        (groups, runtime_path, SweptKind::Leftover),
     ];
     let mut out = Vec::new();
     for (place, path, kind) in places {
@@ -135,6 +141,21 @@ impl SweepRequest<'_> {
         let outcome = self.act(|| remove().map(|()| SweepOutcome::Removed));
         Swept { kind: SweptKind::Leftover, bytes, outcome, path }
     }
+}
+
+/// Control groups that nobody is in: their supervisor was killed before it could remove them.
+fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    for found in Leaf::existing(LEAF_PREFIX)? {
+        let Some(path) = found.path().and_then(|path| AbsPath::new(path).ok()) else { continue };
+        if found.is_empty()? {
+            let outcome = request.act(|| {
+                found.adopt().remove()?;
+                Ok(SweepOutcome::Removed)
+            });
+            out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
+        }
+    }
+    Ok(())
 }
 
 fn tree(path: &AbsPath) -> Result<(), SweepError> {

@@ -23,5 +23,13 @@ pub struct Args {
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
-    start(planner, args.agent.as_deref(), &Errand::Command(command), Model::Absent, &args.options, output)
+    start(
+        planner,
+        args.agent.as_deref(),
+        &Errand::Command(command),
+        None,
+        Model::Absent,
+        &args.options,
+        output,
+    )
 }

@@ -1,7 +1,7 @@
 use super::start::{StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Errand, ExitCode};
+use belljar_contract::{Errand, ExitCode, RunName};
 use belljar_runner::{Model, Planner};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +14,9 @@ use std::path::PathBuf;
 pub struct Args {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,
+    /// Call the run this, and start nothing when the name is taken
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Play this script in the model's place: no key, no tokens, no network
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -26,6 +29,8 @@ pub struct Args {
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
     let arguments = args.arguments.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
+    let name = args.name.as_deref().map(RunName::new).transpose();
+    let name = name.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     let model = match &args.script {
         None => Model::Absent,
         Some(file) => {
@@ -34,5 +39,5 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliErr
             Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
         }
     };
-    start(planner, args.agent.as_deref(), &Errand::Agent(arguments), model, &args.options, output)
+    start(planner, args.agent.as_deref(), &Errand::Agent(arguments), name, model, &args.options, output)
 }

@@ -16,5 +16,5 @@ pub struct Args {
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
     let errand = Errand::Command(vec![word("/bin/bash".into())?]);
-    start(planner, args.agent.as_deref(), &errand, Model::Absent, &args.options, output)
+    start(planner, args.agent.as_deref(), &errand, None, Model::Absent, &args.options, output)
 }

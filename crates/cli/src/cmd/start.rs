@@ -3,7 +3,7 @@
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{BackendKind, Envelope, Errand, ExitCode, OsText, Purpose};
+use belljar_contract::{BackendKind, Envelope, Errand, ExitCode, OsText, Purpose, RunName};
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
@@ -60,6 +60,7 @@ pub fn start(
     planner: &Planner,
     agent: Option<&str>,
     errand: &Errand,
+    name: Option<RunName>,
     model: Model,
     options: &StartOptions,
     output: &Output,
@@ -83,6 +84,7 @@ pub fn start(
         planned: &planned,
         surroundings: planner.surroundings(),
         errand,
+        name,
         model,
         ask: &mut ask,
     })

@@ -284,6 +284,32 @@ fn limits_hold_or_are_refused_by_name() {
 }
 
 #[test]
+fn gc_finds_the_control_group_that_a_killed_belljar_left() {
+    require!(Bwrap, Root);
+    let stage = Stage::with("[agents.a]\nlimits = { pids = 50 }\n");
+    let mut command = stage.command(&["exec", "--yes", "--", "sh", "-c", "echo begun; read line"]);
+    let mut child =
+        Ended(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut begun = [0; 6];
+    if child.0.stdout.as_mut().unwrap().read_exact(&mut begun).is_err() {
+        let mut text = String::new();
+        child.0.stderr.as_mut().unwrap().read_to_string(&mut text).unwrap();
+        assert!(text.contains("a limit on processes"), "refused by name where it cannot be had: {text}");
+        return;
+    }
+    let name = format!("belljar-run-a-{}", child.0.id());
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    let left = |mode: &[&str]| stage.run(&[&["gc"], mode].concat()).stdout.contains(&name);
+    let began = Instant::now();
+    while !left(&["--dry-run"]) {
+        assert!(began.elapsed() < Duration::from_secs(10), "an empty group is found");
+    }
+    assert!(left(&[]), "and removed");
+    assert!(!left(&[]), "once");
+}
+
+#[test]
 fn what_a_projects_manifest_asks_for_needs_a_yes() {
     require!(Bwrap);
     let stage = Stage::with("[agents.a]\n");

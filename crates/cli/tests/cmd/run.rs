@@ -400,6 +400,30 @@ fn one_conversation_has_one_run_at_a_time_and_goes_on_afterwards() {
 }
 
 #[test]
+fn a_name_that_is_taken_is_refused() {
+    require!(Agent, Bwrap);
+    let (stage, path) = with_agent();
+    let slow = SCRIPT.replacen("{\"answer\"", "{\"delay_ms\": 2000, \"answer\"", 1);
+    stage.write("project/slow.json", slow);
+    let run = |script: &str| {
+        let mut command = stage.command(&["run", "--name", "mine", "--script", script, "--", "-p", "x"]);
+        command.env("PATH", &path).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        command
+    };
+    let mut first = run("slow.json").spawn().unwrap();
+    let runs = stage.path("home/.local/state/belljar/runs");
+    let began = Instant::now();
+    while !runs.exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "the first run is under way");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = stage.finish(&mut run("script.json"));
+    assert_eq!(second.status.code(), Some(125));
+    assert!(second.stderr.contains("`mine` is taken"), "{}", second.stderr);
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn two_runs_of_one_project_at_once_are_told_apart() {
     require!(Agent, Bwrap);
     let (stage, path) = with_agent();

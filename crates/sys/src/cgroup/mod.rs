@@ -136,6 +136,25 @@ impl Found {
         &self.name
     }
 
+    /// Where it is; one of its directories, where it has several.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.directories.first().map(Directory::path)
+    }
+
+    /// Whether no process is in it.
+    ///
+    /// # Errors
+    /// Fails if a file of the leaf cannot be read.
+    pub fn is_empty(&self) -> Result<bool, CgroupError> {
+        for directory in &self.directories {
+            if !directory.members()?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Takes it over: from now on dropping it kills what is in it and removes it.
     #[must_use]
     pub fn adopt(self) -> Leaf {

@@ -200,6 +200,28 @@ fn plant(stage: &Stage) {
     stage.write("home/.claude/history.jsonl", "{\"display\": \"canary-history\"}\n");
 }
 
+/// A plugin of the user's, installed the way users do it.
+fn install_plugin(stage: &Stage) {
+    stage.write(
+        "home/.claude/plugins/marketplaces/market/.claude-plugin/marketplace.json",
+        r#"{"name": "market", "owner": {"name": "t"}, "plugins": [{"name": "plug", "source": "./plug", "description": "d"}]}"#,
+    );
+    stage.write(
+        "home/.claude/plugins/marketplaces/market/plug/.claude-plugin/plugin.json",
+        r#"{"name": "plug", "version": "1.0.0", "description": "d"}"#,
+    );
+    let skill = "---\nname: plugged\ndescription: canary-plugin-skill\n---\nBody.\n";
+    stage.write("home/.claude/plugins/marketplaces/market/plug/skills/plugged/SKILL.md", skill);
+    let market = stage.path("home/.claude/plugins/marketplaces/market").display().to_string();
+    for words in [["plugin", "marketplace", "add", &market].as_slice(), &["plugin", "install", "plug@market"]]
+    {
+        let mut command = Command::new(agent::real().unwrap());
+        command.args(words).env_clear().envs(stage.environment()).current_dir(stage.path("home"));
+        let done = stage.finish(command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"));
+        assert!(done.status.success(), "{words:?}: {}{}", done.stdout, done.stderr);
+    }
+}
+
 #[test]
 fn nothing_of_the_user_reaches_the_model() {
     require!(Agent, Bwrap);
@@ -211,6 +233,7 @@ fn nothing_of_the_user_reaches_the_model() {
         );
         stage.write("project/CLAUDE.md", "project-words\n");
         plant(&stage);
+        install_plugin(&stage);
         let before =
             (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
         let requests = headless(&stage, &path);
@@ -238,10 +261,12 @@ fn a_shared_home_shows_the_users_configuration_and_changes_none_of_it() {
     let (stage, path) = with_agent();
     stage.write("project/belljar.toml", "[agents.a]\nhome = \"shared\"\npermissions.skip_prompts = true\n");
     plant(&stage);
+    install_plugin(&stage);
     let before =
         (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
     let requests = headless(&stage, &path);
-    for shown in ["canary-user-md", "canary-user-skill", "canary-agent", "canary-hook"] {
+    for shown in ["canary-user-md", "canary-user-skill", "canary-agent", "canary-hook", "canary-plugin-skill"]
+    {
         assert!(requests.contains(shown), "{shown} is visible");
     }
     for hidden in [

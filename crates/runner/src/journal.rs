@@ -4,11 +4,13 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, RUN_FORMAT, RunHead, RunName, RunStatus,
+    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
+    RunName, RunStatus,
 };
 use belljar_record::{Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Why a run cannot be recorded; it is not started then.
@@ -91,14 +93,60 @@ impl Journal {
         self.trouble = self.trouble.take().or(written.err());
     }
 
+    /// Keeps the conversations that the run wrote to the project's state, redacted.
+    pub fn keep_transcripts(&mut self, plan: &Plan) {
+        let since = SystemTime::now() - self.began.elapsed();
+        let kept = plan.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::InstanceDirectory(path) => Some(path.as_path()),
+            _ => None,
+        });
+        for path in kept.flat_map(|directory| written_since(directory, since, DEPTH)) {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            // One that cannot be read as text is not a conversation.
+            if let Ok(text) = std::fs::read_to_string(&path) {
+                self.keep(&format!("transcript-{name}"), &text);
+            }
+        }
+    }
+
     /// Records how it ended; gives the folder, and what could not be recorded.
     pub fn finish(self, status: RunStatus) -> (AbsPath, Option<WriteError>) {
         let duration = self.elapsed_ms();
         let Self { writer, trouble, .. } = self;
         let directory = writer.directory().clone();
-        let ended = writer.finish(duration, status, Metrics::default());
+        let usage = belljar_sys::process::usage_of_children();
+        let metrics = Metrics {
+            cpu_ms: u64::try_from(usage.cpu.as_millis()).ok(),
+            peak_memory_bytes: Some(usage.peak_memory),
+            ..Metrics::default()
+        };
+        let ended = writer.finish(duration, status, metrics);
         (directory, trouble.or(ended.err()))
     }
+}
+
+/// Conversations lie a few folders deep.
+const DEPTH: u32 = 4;
+/// Longer than any conversation that is worth keeping twice.
+const TRANSCRIPT_LIMIT: u64 = 64 << 20;
+
+/// Files of lines of JSON that were written since; no link is followed.
+fn written_since(directory: &Path, since: SystemTime, depth: u32) -> Vec<PathBuf> {
+    // A folder that is not there holds no conversation.
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut out = Vec::new();
+    for entry in entries.flatten() {
+        let (Ok(kind), path) = (entry.file_type(), entry.path()) else { continue };
+        if kind.is_dir() && depth > 0 {
+            out.extend(written_since(&path, since, depth - 1));
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "jsonl") {
+            let fresh = entry.metadata().is_ok_and(|found| {
+                found.len() <= TRANSCRIPT_LIMIT && found.modified().is_ok_and(|modified| modified >= since)
+            });
+            out.extend(fresh.then_some(path));
+        }
+    }
+    out
 }
 
 /// The limits that were put in force.

@@ -231,6 +231,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         overlay: overlay.as_ref(),
     };
     let ended = carry_out(prepared, model, journal.as_mut());
+    if let Some(journal) = &mut journal {
+        journal.keep_transcripts(plan);
+    }
     let planted = watch.end()?;
     if let Some(journal) = &mut journal {
         planted.iter().for_each(|planted| journal.emit(&planted.event()));

@@ -106,6 +106,33 @@ fn ended(status: WaitStatus) -> Option<Ended> {
     status.exit_status().map(Ended::Exited).or_else(|| status.terminating_signal().map(Ended::Killed))
 }
 
+/// What the children of this process used up, and theirs, as far as each was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time.
+    pub cpu: std::time::Duration,
+    /// The most memory that one of them had at once, in bytes.
+    pub peak_memory: u64,
+}
+
+/// What has been used up so far.
+#[must_use]
+pub fn usage_of_children() -> Usage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage` to the place, which is large enough and lives through the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    // SAFETY: all bytes are initialised: they were zero, and zero is a value of every field.
+    let usage = unsafe { usage.assume_init() };
+    let time = |time: libc::timeval| {
+        let micros =
+            u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0);
+        std::time::Duration::from_micros(micros)
+    };
+    // The kernel counts memory in kibibytes.
+    let peak_memory = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
+    Usage { cpu: time(usage.ru_utime) + time(usage.ru_stime), peak_memory }
+}
+
 /// A descriptor for the process, which stays its own even when the number is given to another.
 ///
 /// # Errors

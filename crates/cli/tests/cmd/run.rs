@@ -26,6 +26,22 @@ fn the_real_agent_runs_sealed_on_a_scripted_model() {
     let found = stage.finish(command.env("PATH", &path));
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "All done.\n"), "{}", found.stderr);
     assert_eq!(fs::read_to_string(stage.path("project/made.txt")).unwrap(), "written\n");
+    let folder = run_folder(&stage);
+    let names: Vec<String> = fs::read_dir(folder.join("artifacts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(
+        names.iter().any(|name| name.starts_with("transcript-") && name.ends_with(".jsonl")),
+        "{names:?}"
+    );
+    let result: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
+    assert!(result["metrics"]["cpu_ms"].as_u64().is_some_and(|ms| ms > 50), "{result}");
+    assert!(
+        result["metrics"]["peak_memory_bytes"].as_u64().is_some_and(|bytes| bytes > 50 << 20),
+        "{result}"
+    );
 }
 
 #[test]

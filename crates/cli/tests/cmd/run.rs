@@ -497,3 +497,53 @@ fn two_runs_of_one_project_at_once_are_told_apart() {
     names.sort();
     assert_eq!(names, ["default", "default-2", "default-3"]);
 }
+
+#[test]
+fn at_a_terminal_one_question_is_asked_and_secrets_are_typed_unseen() {
+    require!(Bwrap, Tmux);
+    let stage = Stage::with("[agents.a]\nenv = { PASSWORD = \"?The password\" }\n");
+    let exec = |mark: &str| {
+        format!("{} exec -- sh -c 'echo value-$PASSWORD'; echo {mark}-$?; ", env!("CARGO_BIN_EXE_belljar"))
+    };
+    let screen = Screen::open(&stage, "/usr/bin:/bin", &format!("{}exec sleep 60", exec("first")));
+    screen.wait_for("Start this? [y/N]");
+    screen.keys(&["n", "Enter"]);
+    screen.wait_for("first-125");
+    drop(screen);
+    // This time it is agreed to, so the next start asks for the password only.
+    let screen =
+        Screen::open(&stage, "/usr/bin:/bin", &format!("{}{}exec sleep 60", exec("second"), exec("third")));
+    screen.wait_for("Start this? [y/N]");
+    screen.keys(&["y", "Enter"]);
+    screen.wait_for("The password:");
+    screen.keys(&["-l", "hunter2"]);
+    screen.keys(&["Enter"]);
+    let text = screen.wait_for("second-0");
+    assert!(text.contains("value-hunter2") && !text.contains("password: hunter2"), "{text}");
+    let began = Instant::now();
+    while !screen.text().trim_end().ends_with("The password:") {
+        assert!(began.elapsed() < Duration::from_secs(30), "{}", screen.text());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    screen.keys(&["-l", "other"]);
+    screen.keys(&["Enter"]);
+    assert!(screen.wait_for("third-0").contains("value-other"));
+}
+
+#[test]
+fn a_full_disk_stops_a_run_before_it_starts() {
+    require!(Agent, Bwrap, Root);
+    let (stage, path) = with_agent();
+    let state = stage.path("state");
+    fs::create_dir(&state).unwrap();
+    // In a mount namespace of its own, so that nothing is left behind whatever happens.
+    let script = "mount -t tmpfs -o size=16k none \"$1\" && dd if=/dev/zero of=\"$1/fill\" bs=1k count=64 2>/dev/null; \
+                  \"$0\" run --script script.json -- -p x";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_belljar")]).arg(&state);
+    command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    let found = stage.finish(command.env("PATH", &path).env("XDG_STATE_HOME", &state));
+    assert_eq!(found.status.code(), Some(125), "{}{}", found.stdout, found.stderr);
+    assert!(found.stderr.contains("recorded") || found.stderr.contains("No space left"), "{}", found.stderr);
+    assert!(!stage.path("project/made.txt").exists(), "nothing was started");
+}

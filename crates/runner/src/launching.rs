@@ -12,7 +12,7 @@ use belljar_contract::{
     OsText, Plan, RunName, RunStatus, WorkspaceMode,
 };
 use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
-use belljar_record::{Redact, Secrets, WriteError};
+use belljar_record::{Redact, Secrets};
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Overlay, held_limits, look_around, lower,
 };
@@ -180,8 +180,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// The folder of the run; only agents leave one.
     pub folder: Option<AbsPath>,
-    /// What could not be recorded.
-    pub trouble: Option<WriteError>,
+    /// What could not be recorded, or not be looked at.
+    pub trouble: Vec<String>,
     /// What the run left in the project that this machine would execute, or that leads out of it.
     pub planted: Vec<Planted>,
 }
@@ -234,7 +234,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
     }
-    let planted = watch.end()?;
+    let (planted, mut trouble) = watch.end();
     if let Some(journal) = &mut journal {
         planted.iter().for_each(|planted| journal.emit(&planted.event()));
     }
@@ -250,10 +250,11 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
-    let (folder, trouble) = match journal.map(|journal| journal.finish(status)) {
-        Some((folder, trouble)) => (Some(folder), trouble),
-        None => (None, None),
-    };
+    let folder = journal.map(|journal| {
+        let (folder, failed) = journal.finish(status);
+        trouble.extend(failed.map(|error| format!("the record is not complete: {error}")));
+        folder
+    });
     Ok(Report { outcome: ended?, folder, trouble, planted })
 }
 

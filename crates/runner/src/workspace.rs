@@ -67,18 +67,27 @@ impl Watch {
         out
     }
 
-    /// What appeared or changed since, of the kind that this machine would execute, or that leads out.
-    pub fn end(&self) -> Result<Vec<Planted>, WorkspaceError> {
-        let mut out = Vec::new();
+    /// What appeared or changed since, of the kind that this machine would execute, or that leads out; and what
+    /// could not be looked at, so that nothing can be said about it.
+    pub fn end(&self) -> (Vec<Planted>, Vec<String>) {
+        let (mut planted, mut unseen) = (Vec::new(), Vec::new());
         for (root, before) in &self.roots {
             // A project that was deleted during the run holds nothing that could be executed.
             if !root.as_path().exists() {
                 continue;
             }
-            let created = created_since(before, root.as_path())?.created;
-            out.extend(created.into_iter().filter_map(|created| Planted::of(root, created)));
+            match created_since(before, root.as_path()) {
+                Ok(found) => {
+                    planted
+                        .extend(found.created.into_iter().filter_map(|created| Planted::of(root, created)));
+                    let places =
+                        found.unseen.iter().map(|place| root.join(&place.path).map(|path| path.to_string()));
+                    unseen.extend(places.flatten().map(|path| format!("`{path}` could not be looked at")));
+                }
+                Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
+            }
         }
-        Ok(out)
+        (planted, unseen)
     }
 }
 

@@ -109,11 +109,8 @@ pub fn start(
         Outcome::Ended(Ending::Own(_) | Ending::Stopped(_)) => {}
     }
     report_planted(&planted, planner, output);
-    if let Some(trouble) = trouble {
-        output.say(&format!(
-            "belljar: the run's record is not complete: {}",
-            crate::error::chain(&trouble).join(": ")
-        ));
+    for trouble in trouble {
+        output.say(&format!("belljar: {trouble}"));
     }
     if let Some(folder) = folder {
         output.say(&format!("belljar: the run is recorded in {}", planner.surroundings().shown(&folder)));

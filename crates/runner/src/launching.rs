@@ -340,6 +340,9 @@ fn carry_out(
         }
         Ending::Stopped(_) | Ending::Lost => {}
     }
+    if journal.is_some() {
+        running.settle();
+    }
     if let (Some(served), Some(journal)) = (served, journal) {
         // What the model was asked, one request a line: the evidence of what the agent knew.
         let transcript = served.finish();

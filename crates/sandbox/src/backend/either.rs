@@ -16,6 +16,14 @@ pub enum Running {
 }
 
 impl Running {
+    /// Waits until what everything used is known; not for long.
+    pub fn settle(&self) {
+        match self {
+            Running::Sealed(sealed) => sealed.settle(),
+            Running::Host(_) => {}
+        }
+    }
+
     /// What Landlock adds; nothing where there are no walls.
     #[must_use]
     pub fn landlock(&self) -> Option<GuestLandlock> {

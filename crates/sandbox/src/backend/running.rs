@@ -170,8 +170,6 @@ pub struct Running {
     bwrap: Child,
     control: OwnedFd,
     listeners: Vec<(String, OwnedFd)>,
-    /// Whether the guest has said its last word.
-    over: bool,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -220,8 +218,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         signals: belljar_contract::GuestWall::Missing,
         abstract_sockets: belljar_contract::GuestWall::Missing,
     };
-    let mut running =
-        Running { bwrap, control, listeners: Vec::new(), over: false, leaf: None, landlock: nothing };
+    let mut running = Running { bwrap, control, listeners: Vec::new(), leaf: None, landlock: nothing };
     running.seal(launch, variables, streams)?;
     if let Some(leaf) = limits::leaf(name, &launch.limits)? {
         // The command waits for its start, so everything it will ever start is born in the group.
@@ -386,9 +383,16 @@ impl Running {
         // The socket closes when the guest is gone.
         while wait_readable(self.control.as_fd(), deadline) {
             if self.receive().is_err() {
-                self.over = true;
                 break;
             }
+        }
+    }
+
+    /// Waits until bubblewrap has followed the guest, so that what everything used is known; not for long.
+    pub fn settle(&self) {
+        let pid = i32::try_from(self.bwrap.id()).ok().and_then(Pid::from_raw);
+        if let Some(process) = pid.and_then(|pid| belljar_sys::process::open(pid).ok()) {
+            wait_readable(process.as_fd(), Instant::now() + EXIT_TIME);
         }
     }
 
@@ -430,16 +434,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // bubblewrap follows the guest by itself, and then tells what everything used; but nobody waits for long.
-        let pid = i32::try_from(self.bwrap.id()).ok().and_then(Pid::from_raw);
-        let ended = pid
-            .and_then(|pid| belljar_sys::process::open(pid).ok())
-            .is_some_and(|process| self.over && wait_readable(process.as_fd(), Instant::now() + EXIT_TIME));
-        if !ended {
-            // Its death is the death of the namespace's first process and so of everything inside. The call fails
-            // only when it is gone already.
-            self.bwrap.kill().ok();
-        }
+        // bubblewrap's death is the death of the namespace's first process and so of everything inside. Both
+        // calls fail only when it is gone already.
+        self.bwrap.kill().ok();
         self.bwrap.wait().ok();
     }
 }

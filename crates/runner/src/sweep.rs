@@ -5,12 +5,13 @@
 
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
 use crate::planning::Surroundings;
+use crate::prove::SCENE_PREFIX;
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
 use belljar_sandbox::LEAF_PREFIX;
 use belljar_sys::cgroup::{CgroupError, Leaf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Whether anything is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,10 +178,25 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
         let InstanceEntry { root, directory, size, .. } = entry;
         out.push(Swept { kind: SweptKind::Instance { root }, path: directory, bytes: size.bytes, outcome });
     }
-    for path in instances.leftovers(request.now)? {
+    for path in instances.leftovers(request.now)?.into_iter().chain(scenes(request)) {
         out.push(request.leftover(path.clone(), || tree(&path)));
     }
     Ok(())
+}
+
+/// A proof takes seconds; what is left of one after this long was interrupted.
+const SCENE_AGE: Duration = Duration::from_secs(3600);
+
+/// Folders of proofs that were interrupted.
+fn scenes(request: &SweepRequest<'_>) -> Vec<AbsPath> {
+    // No data yet, no scenes.
+    let Ok(entries) = std::fs::read_dir(request.surroundings.data.child("prove")) else { return Vec::new() };
+    let old = |entry: &std::fs::DirEntry| {
+        let modified = entry.metadata().and_then(|found| found.modified());
+        let named = entry.file_name().to_string_lossy().starts_with(SCENE_PREFIX);
+        named && modified.is_ok_and(|time| request.now.duration_since(time).is_ok_and(|age| age > SCENE_AGE))
+    };
+    entries.flatten().filter(old).filter_map(|entry| AbsPath::new(entry.path()).ok()).collect()
 }
 
 const IN_USE: &str = "a run uses it";

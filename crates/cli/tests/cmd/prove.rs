@@ -338,3 +338,20 @@ fn without_walls_a_mount_elsewhere_is_refused_by_name() {
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("`/data`"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn gc_removes_what_an_interrupted_proof_left() {
+    let user = User::new();
+    let scenes = user.home().join(".local/share/belljar/prove");
+    for name in ["scene-old", "scene-new", "other"] {
+        std::fs::create_dir_all(scenes.join(name)).unwrap();
+    }
+    for name in ["scene-old", "other"] {
+        let done = Command::new("touch").args(["-d", "2 hours ago"]).arg(scenes.join(name)).status();
+        assert!(done.unwrap().success());
+    }
+    let output = user.belljar(SYSTEM_PATH, &["gc"]);
+    assert!(text(&output.stdout).contains("scene-old"), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(!scenes.join("scene-old").exists());
+    assert!(scenes.join("scene-new").exists() && scenes.join("other").exists(), "one may be under way");
+}

@@ -15,6 +15,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use table::{Kind, Row, Stage};
 
+/// The folders of a proof begin with this, so that a sweep finds those that an interrupted one left.
+pub(crate) const SCENE_PREFIX: &str = "scene-";
+
 /// Why nothing was proved.
 #[derive(Debug, thiserror::Error)]
 pub enum ProveError {
@@ -231,7 +234,7 @@ impl Place {
         let usable = scene::is_plain(&preferred) && std::fs::create_dir_all(&preferred).is_ok();
         let parent = if usable { preferred.as_path().to_owned() } else { std::env::temp_dir() };
         let failed = |cause| ProveError::Scene { path: parent.clone(), cause };
-        tempfile::Builder::new().prefix("scene-").tempdir_in(&parent).map(Place).map_err(failed)
+        tempfile::Builder::new().prefix(SCENE_PREFIX).tempdir_in(&parent).map(Place).map_err(failed)
     }
 
     fn side(&self, name: &str) -> Result<PathBuf, ProveError> {

@@ -2,6 +2,7 @@ use crate::stage::Stage;
 use belljar_testkit::{agent, require};
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// One tool call that writes a file, then a sentence.
@@ -70,7 +71,10 @@ struct Screen {
 
 impl Screen {
     fn open(stage: &Stage, path: &str, line: &str) -> Self {
-        let socket = stage.path("tmux.sock").display().to_string();
+        // A server that is being ended must not be mistaken for the next one.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket = stage.path(&format!("tmux-{number}.sock")).display().to_string();
         let screen = Self { socket };
         let mut command =
             screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "110", "-y", "36", line]);

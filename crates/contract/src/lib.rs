@@ -5,8 +5,10 @@
 
 mod attempt;
 mod date;
+mod destination;
 mod diagnostic;
 mod digest;
+mod egress;
 mod envelope;
 mod event;
 mod exit;
@@ -20,11 +22,14 @@ mod plan;
 mod proof;
 mod quantity;
 mod run;
+mod secret;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
+pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
+pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
@@ -53,3 +58,4 @@ pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResul
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
+pub use secret::Secret;

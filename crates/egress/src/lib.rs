@@ -4,3 +4,4 @@
 //! socket, so that the real agent can be run to its end without a key, a token or a network.
 
 pub mod script;
+pub mod tls;

@@ -1,0 +1,285 @@
+//! What may be reached: the one policy, asked by the proxy, by `plan --why` and by replay.
+//!
+//! A decision has two halves. [`EgressPolicy::admit`] looks at the destination as it was asked for, before any name
+//! is resolved, so that a name nobody allowed never reaches a resolver. [`EgressPolicy::check`] looks at each address
+//! that the name resolved to; only an address that passed may be dialled. Deny wins in both.
+
+use crate::{Destination, Egress, EgressRule, Host, HostPattern, HostTarget, Port, RuleEffect};
+use serde::Serialize;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The kinds of address. Only [`AddressClass::Public`] can be reached by a rule that names a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressClass {
+    /// Anywhere in the world.
+    Public,
+    /// This machine.
+    Loopback,
+    /// A private network, site-local and unique-local ones included.
+    Private,
+    /// The same cable.
+    LinkLocal,
+    /// Addresses that providers share among customers.
+    SharedByProviders,
+    /// Where clouds hand out the credentials of the machine.
+    Metadata,
+    /// Many receivers.
+    Multicast,
+    /// No address of a host: unspecified, broadcast, documentation, benchmarking, translation, reserved.
+    Special,
+}
+
+impl AddressClass {
+    /// The class of an address. IPv6 spellings that carry an IPv4 address have the class of that address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => class_of_4(address),
+            IpAddr::V6(address) => class_of_6(address),
+        }
+    }
+
+    /// In words, for a sentence such as "it is …".
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            AddressClass::Public => "a public address",
+            AddressClass::Loopback => "this machine's own loopback",
+            AddressClass::Private => "a private address",
+            AddressClass::LinkLocal => "a link-local address",
+            AddressClass::SharedByProviders => "an address shared by providers",
+            AddressClass::Metadata => "a metadata service",
+            AddressClass::Multicast => "a multicast address",
+            AddressClass::Special => "a special-purpose address",
+        }
+    }
+}
+
+fn class_of_4(address: Ipv4Addr) -> AddressClass {
+    let [a, b, c, d] = address.octets();
+    match (a, b, c, d) {
+        (169, 254, 169, 254) | (100, 100, 100, 200) | (192, 0, 0, 192) => AddressClass::Metadata,
+        (127, ..) => AddressClass::Loopback,
+        (10, ..) | (172, 16..=31, ..) | (192, 168, ..) => AddressClass::Private,
+        (169, 254, ..) => AddressClass::LinkLocal,
+        (100, 64..=127, ..) => AddressClass::SharedByProviders,
+        (224..=239, ..) => AddressClass::Multicast,
+        (0 | 240..=255, ..)
+        | (192, 0, 0 | 2, _)
+        | (192, 88, 99, _)
+        | (198, 18 | 19, ..)
+        | (198, 51, 100, _)
+        | (203, 0, 113, _) => AddressClass::Special,
+        (1..=223, ..) => AddressClass::Public,
+    }
+}
+
+fn class_of_6(address: Ipv6Addr) -> AddressClass {
+    let segments = address.segments();
+    if address == Ipv6Addr::LOCALHOST {
+        return AddressClass::Loopback;
+    }
+    if address == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254) {
+        return AddressClass::Metadata;
+    }
+    match segments[0] {
+        0xff00..=0xffff => AddressClass::Multicast,
+        0xfc00..=0xfdff | 0xfec0..=0xfeff => AddressClass::Private,
+        0xfe80..=0xfebf => AddressClass::LinkLocal,
+        // Documentation, and the two forms that hide an IPv4 address from a check of the outside.
+        0x2001 if segments[1] == 0xdb8 || segments[1] < 0x200 => AddressClass::Special,
+        0x2002 => AddressClass::Special,
+        0x3fff if segments[1] < 0x1000 => AddressClass::Special,
+        0x2000..=0x3fff => AddressClass::Public,
+        _ => AddressClass::Special,
+    }
+}
+
+/// Why something may not be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DenialReason {
+    /// No rule allows it.
+    NotAllowed,
+    /// A rule denies it.
+    Denied,
+    /// A rule allows the host, on other ports.
+    Port {
+        /// Those.
+        allowed: Vec<Port>,
+    },
+    /// The name leads to an address that only a rule for addresses can open.
+    Address {
+        /// Its class.
+        class: AddressClass,
+    },
+}
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Denial {
+    /// The rule that denies, where one does.
+    pub rule: Option<String>,
+    /// Why.
+    pub reason: DenialReason,
+}
+
+/// A destination that a rule allows, as far as its spelling goes. Its addresses are still to be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission<'p> {
+    /// The rule that allows it.
+    pub rule: &'p EgressRule,
+    /// The destination.
+    pub destination: Destination,
+}
+
+/// The rules of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressPolicy {
+    rules: Vec<EgressRule>,
+}
+
+impl EgressPolicy {
+    /// The policy of a plan. Without rules nothing can be reached.
+    #[must_use]
+    pub fn new(egress: &Egress) -> Self {
+        Self { rules: egress.rules.clone() }
+    }
+
+    /// Decides by the destination as it was asked for. Nothing has been resolved.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn admit(&self, destination: &Destination) -> Result<Admission<'_>, Denial> {
+        if let Some(rule) = self.with(RuleEffect::Deny).find(|rule| names(&rule.host, destination)) {
+            return Err(Denial { rule: Some(rule.id.clone()), reason: DenialReason::Denied });
+        }
+        if let Some(rule) = self.with(RuleEffect::Allow).find(|rule| names(&rule.host, destination)) {
+            return Ok(Admission { rule, destination: destination.clone() });
+        }
+        let mut allowed: Vec<Port> = self
+            .with(RuleEffect::Allow)
+            .filter(|rule| names_host(&rule.host, &destination.host))
+            .map(|rule| rule.host.port)
+            .collect();
+        allowed.sort_unstable();
+        allowed.dedup();
+        let reason =
+            if allowed.is_empty() { DenialReason::NotAllowed } else { DenialReason::Port { allowed } };
+        Err(Denial { rule: None, reason })
+    }
+
+    /// Decides on one address of an admitted destination; the id of the rule that opens it.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check<'p>(&'p self, admission: &Admission<'p>, address: IpAddr) -> Result<&'p EgressRule, Denial> {
+        let reached = Destination { host: Host::of(address), port: admission.destination.port };
+        if let Some(rule) = self.with(RuleEffect::Deny).find(|rule| names(&rule.host, &reached)) {
+            return Err(Denial { rule: Some(rule.id.clone()), reason: DenialReason::Denied });
+        }
+        let class = AddressClass::of(address);
+        if class == AddressClass::Public {
+            return Ok(admission.rule);
+        }
+        // Only a rule that names the address opens an address that is not public, whatever the name was.
+        let opener = self.with(RuleEffect::Allow).find(|rule| names(&rule.host, &reached));
+        opener.ok_or(Denial { rule: None, reason: DenialReason::Address { class } })
+    }
+
+    fn with(&self, effect: RuleEffect) -> impl Iterator<Item = &EgressRule> {
+        self.rules.iter().filter(move |rule| rule.effect == effect)
+    }
+}
+
+fn names(pattern: &HostPattern, destination: &Destination) -> bool {
+    pattern.port == destination.port && names_host(pattern, &destination.host)
+}
+
+fn names_host(pattern: &HostPattern, host: &Host) -> bool {
+    match (host, &pattern.target) {
+        (Host::Name(name), _) => pattern.covers(name),
+        (Host::Address(address), HostTarget::Address(named)) => named.to_canonical() == *address,
+        (Host::Address(address), HostTarget::Range(range)) => range.contains(*address),
+        (Host::Address(_), HostTarget::Exact(_) | HostTarget::AnyUnder(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(allow: &[&str], deny: &[&str]) -> EgressPolicy {
+        let rules = |effect: RuleEffect, word: &str, texts: &[&str]| -> Vec<EgressRule> {
+            let rule = |(index, text): (usize, &&str)| EgressRule {
+                id: format!("{word}-{}", index + 1),
+                effect,
+                host: HostPattern::parse(text).unwrap(),
+            };
+            texts.iter().enumerate().map(rule).collect()
+        };
+        let rules = [rules(RuleEffect::Deny, "deny", deny), rules(RuleEffect::Allow, "allow", allow)];
+        EgressPolicy::new(&Egress { model: true, rules: rules.concat() })
+    }
+
+    fn decide(policy: &EgressPolicy, destination: &str, address: &str) -> Result<String, Denial> {
+        let destination = Destination::parse_authority(destination.as_bytes()).unwrap();
+        let admission = policy.admit(&destination)?;
+        policy.check(&admission, address.parse().unwrap()).map(|rule| rule.id.clone())
+    }
+
+    const PUBLIC: &str = "93.184.215.14";
+
+    #[test]
+    fn what_is_allowed() {
+        let policy = policy(&["a.test", "*.b.test", "db.test:5432", "10.1.0.0/16:5432", "192.168.0.9"], &[]);
+        for (destination, address, rule) in [
+            ("a.test:443", PUBLIC, "allow-1"),
+            ("x.b.test:443", PUBLIC, "allow-2"),
+            ("db.test:5432", "10.1.2.3", "allow-4"),
+            ("10.1.2.3:5432", "10.1.2.3", "allow-4"),
+            ("192.168.0.9:443", "192.168.0.9", "allow-5"),
+        ] {
+            assert_eq!(decide(&policy, destination, address).as_deref(), Ok(rule), "{destination}");
+        }
+    }
+
+    #[test]
+    fn what_is_denied() {
+        let policy = policy(&["a.test", "*.b.test", "c.test"], &["bad.b.test", "93.184.0.0/16"]);
+        let denied = |rule: &str| Denial { rule: Some(rule.to_owned()), reason: DenialReason::Denied };
+        let not = Denial { rule: None, reason: DenialReason::NotAllowed };
+        let class = |class| Denial { rule: None, reason: DenialReason::Address { class } };
+        let port = Denial { rule: None, reason: DenialReason::Port { allowed: vec![Port::HTTPS] } };
+        for (destination, address, denial) in [
+            ("evil.test:443", "8.8.8.8", not.clone()),
+            ("b.test:443", "8.8.8.8", not.clone()),
+            ("evila.test:443", "8.8.8.8", not.clone()),
+            ("8.8.8.8:443", "8.8.8.8", not),
+            ("a.test:22", "8.8.8.8", port),
+            ("bad.b.test:443", "8.8.8.8", denied("deny-1")),
+            ("a.test:443", PUBLIC, denied("deny-2")),
+            ("a.test:443", "127.0.0.1", class(AddressClass::Loopback)),
+            ("a.test:443", "::1", class(AddressClass::Loopback)),
+            ("a.test:443", "::ffff:10.0.0.1", class(AddressClass::Private)),
+            ("a.test:443", "0.0.0.0", class(AddressClass::Special)),
+            ("a.test:443", "169.254.169.254", class(AddressClass::Metadata)),
+            ("a.test:443", "169.254.1.1", class(AddressClass::LinkLocal)),
+            ("a.test:443", "100.64.0.1", class(AddressClass::SharedByProviders)),
+            ("a.test:443", "fd00::1", class(AddressClass::Private)),
+            ("a.test:443", "fe80::1", class(AddressClass::LinkLocal)),
+            ("a.test:443", "64:ff9b::7f00:1", class(AddressClass::Special)),
+            ("a.test:443", "2002:7f00:1::", class(AddressClass::Special)),
+            ("a.test:443", "ff02::1", class(AddressClass::Multicast)),
+        ] {
+            assert_eq!(decide(&policy, destination, address), Err(denial), "{destination} {address}");
+        }
+    }
+
+    #[test]
+    fn no_rule_means_nothing() {
+        assert!(decide(&policy(&[], &[]), "a.test:443", PUBLIC).is_err());
+        assert!(decide(&policy(&[], &["b.test"]), "a.test:443", PUBLIC).is_err());
+    }
+}

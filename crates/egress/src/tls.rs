@@ -1,0 +1,104 @@
+//! TLS towards the world: which authorities are trusted, and the handshake with a host whose address was checked.
+//!
+//! Types of rustls stay in this module and in the one that intercepts; the rest of the crate sees streams.
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Authorities that are trusted besides those of the machine, such as a company's or a test's.
+#[derive(Debug, Default, Clone)]
+pub struct ExtraRoots(pub Vec<rustls::pki_types::CertificateDer<'static>>);
+
+/// The protocols that are offered in a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// HTTP/2, then HTTP/1.1.
+    Http2And1,
+    /// HTTP/1.1 alone.
+    Http1,
+}
+
+/// The protocol that the other side chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// HTTP/2.
+    Http2,
+    /// HTTP/1.1, or nothing was said.
+    Http1,
+}
+
+/// Why a TLS client cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsClientError {
+    /// Neither this machine nor the build knows an authority.
+    #[error("no certificate authority is trusted on this machine")]
+    NoRoots,
+    /// The library refuses its own defaults.
+    #[error("TLS cannot be set up")]
+    Setup(#[source] rustls::Error),
+}
+
+/// Speaks TLS to hosts.
+#[derive(Debug, Clone)]
+pub struct TlsClient {
+    http2: Arc<ClientConfig>,
+    http1: Arc<ClientConfig>,
+}
+
+impl TlsClient {
+    /// Trusts what this machine trusts, the well-known authorities where it names none, and `extra`.
+    ///
+    /// # Errors
+    /// When nothing is trusted, or TLS cannot be set up.
+    pub fn new(extra: &ExtraRoots) -> Result<Self, TlsClientError> {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        }
+        roots.add_parsable_certificates(extra.0.iter().cloned());
+        if roots.is_empty() {
+            return Err(TlsClientError::NoRoots);
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let plain = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(TlsClientError::Setup)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let offering = |protocols: &[&[u8]]| {
+            let mut config = plain.clone();
+            config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            Arc::new(config)
+        };
+        Ok(Self { http2: offering(&[b"h2", b"http/1.1"]), http1: offering(&[b"http/1.1"]) })
+    }
+
+    /// Makes a connection that was dialled speak TLS, as `name`.
+    ///
+    /// # Errors
+    /// When the other side is not who it should be, or breaks off.
+    pub async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        name: ServerName<'static>,
+        offer: Offer,
+    ) -> io::Result<(TlsStream<S>, Chosen)> {
+        let config = match offer {
+            Offer::Http2And1 => &self.http2,
+            Offer::Http1 => &self.http1,
+        };
+        let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
+        let chosen = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Chosen::Http2,
+            Some(_) | None => Chosen::Http1,
+        };
+        Ok((stream, chosen))
+    }
+}

@@ -17,7 +17,7 @@
 //! `SetupFailed` may stand in the place of any report before `Started`. The socket closing is a message too: to the
 //! guest it means that the supervisor is gone, to the supervisor that nothing inside is left.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub const GUEST_SPEC_MAX: usize = 4 * 1024 * 1024;
 /// The longest [`GuestReport`] or [`GuestOrder`] in bytes.
 pub const GUEST_REPORT_MAX: usize = 64 * 1024;
 /// The most listeners, as many as descriptors fit in one message.
-pub const GUEST_LISTENERS_MAX: usize = 16;
+pub const GUEST_LISTENERS_MAX: usize = 128;
 
 /// What to run inside, and what to close before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,8 @@ pub struct GuestSpec {
     pub stderr: GuestStream,
     /// What the terminal of its session is.
     pub terminal: GuestTerminal,
+    /// Addresses that are made to lead to the sandbox itself, so that listeners can stand for other hosts.
+    pub range: Option<GuestRange>,
     /// Sockets to open inside and hand out.
     pub listeners: Vec<GuestListener>,
     /// Landlock rules on top of the mounts.
@@ -111,6 +113,32 @@ pub enum GuestTerminal {
     Stdin,
 }
 
+/// A range of IPv4 addresses; it lies in the block that is set aside for benchmarks (198.18.0.0/15), so that no
+/// host of the world is hidden by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestRange {
+    /// Its first address.
+    pub network: Ipv4Addr,
+    /// The length of its prefix.
+    pub prefix: u8,
+}
+
+impl GuestRange {
+    /// Whether the address lies in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        crate::Cidr::new(IpAddr::V4(self.network), self.prefix).is_some_and(|range| range.contains(address))
+    }
+
+    /// Whether it is nothing but a part of the block for benchmarks.
+    #[must_use]
+    pub fn is_set_aside(&self) -> bool {
+        let [first, second, ..] = self.network.octets();
+        self.prefix >= 15 && first == 198 && matches!(second, 18 | 19)
+    }
+}
+
 /// A socket to open inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,9 +153,14 @@ pub struct GuestListener {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestAddress {
-    /// On the loopback; port 0 takes a free one, which the descriptor tells.
+    /// On the loopback or in the range; port 0 takes a free one, which the descriptor tells.
     Tcp {
-        /// A loopback address.
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The same for datagrams.
+    Udp {
+        /// The address.
         address: SocketAddr,
     },
     /// At a path that does not exist yet.
@@ -270,6 +303,8 @@ pub enum GuestStep {
     Begin,
     /// Reading the spec.
     Spec,
+    /// Making the range lead here.
+    Range,
     /// Opening the listeners.
     Listeners,
     /// A fresh session keyring.

@@ -8,6 +8,7 @@ mod date;
 mod destination;
 mod diagnostic;
 mod digest;
+mod doors;
 mod egress;
 mod envelope;
 mod event;
@@ -29,15 +30,16 @@ pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
+pub use doors::{Door, Doors, RESOLVER, RESOLVER_LISTENER};
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestCodecError,
-    GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder, GuestReport,
-    GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall, OsText,
-    OsTextError,
+    GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder, GuestRange,
+    GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall,
+    OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
@@ -50,7 +52,7 @@ pub use path::{AbsPath, PathError};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
     FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
-    Prompt, Purpose, Refusal, RuleEffect, Skill, SshEntry, Workspace, WorkspaceMode,
+    Prompt, Purpose, Refusal, RuleEffect, RunFile, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};

@@ -175,6 +175,16 @@ pub enum FileContent {
         /// What the object holds otherwise.
         base: serde_json::Value,
     },
+    /// A text that does not exist before the run.
+    Run(RunFile),
+}
+
+/// A file whose text is made for one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunFile {
+    /// The authorities that this machine trusts, and the one that was made for this run.
+    TrustBundle,
 }
 
 /// Where a value of the environment comes from.
@@ -192,6 +202,32 @@ pub enum EnvSource {
     File(AbsPath),
     /// The output of a command that runs on the host at launch.
     Command(Vec<String>),
+    /// Made for one run.
+    Run(RunValue),
+}
+
+/// A value that does not exist before the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunValue {
+    /// The URL of the run's proxy, with its token.
+    ProxyUrl,
+    /// The address of the run's proxy.
+    ProxyAddress,
+    /// The token that the run's proxy wants.
+    ProxyToken,
+}
+
+impl RunValue {
+    /// In words.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            RunValue::ProxyUrl => "made for the run: the address of its proxy, with a token",
+            RunValue::ProxyAddress => "made for the run: the address of its proxy",
+            RunValue::ProxyToken => "made for the run: the token that its proxy wants",
+        }
+    }
 }
 
 impl EnvSource {
@@ -205,6 +241,7 @@ impl EnvSource {
             EnvSource::Prompt(message) => format!("asked at the terminal: {message}"),
             EnvSource::File(path) => format!("the file {path}"),
             EnvSource::Command(argv) => format!("the output of {argv:?}, run on this machine"),
+            EnvSource::Run(value) => value.describe().to_owned(),
         }
     }
 }
@@ -219,6 +256,7 @@ impl Serialize for EnvSource {
             EnvSource::Prompt(message) => json!({"from": "prompt", "message": message}),
             EnvSource::File(path) => json!({"from": "file", "path": path}),
             EnvSource::Command(argv) => json!({"from": "command", "argv": argv}),
+            EnvSource::Run(value) => json!({"from": "run", "value": value}),
         }
         .serialize(serializer)
     }
@@ -252,7 +290,8 @@ impl EnvEntry {
     #[must_use]
     pub fn enters_as_secret(&self) -> bool {
         match self.source {
-            EnvSource::Constant(_) => false,
+            // What is made for the run opens nothing outside it.
+            EnvSource::Constant(_) | EnvSource::Run(_) => false,
             EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
             EnvSource::Literal(_) | EnvSource::Variable(_) => self.name.looks_secret(),
         }
@@ -452,6 +491,14 @@ pub struct Plan {
     pub refused: Vec<Refusal>,
 }
 
+impl Egress {
+    /// Whether anything but the model can be reached.
+    #[must_use]
+    pub fn opens(&self) -> bool {
+        self.rules.iter().any(|rule| rule.effect == RuleEffect::Allow)
+    }
+}
+
 impl Plan {
     /// The digest of the plan: equal plans have equal digests, literals included, though no literal is printed.
     #[must_use]
@@ -466,7 +513,8 @@ impl Plan {
                 | EnvSource::Variable(_)
                 | EnvSource::Prompt(_)
                 | EnvSource::File(_)
-                | EnvSource::Command(_) => None,
+                | EnvSource::Command(_)
+                | EnvSource::Run(_) => None,
             })
             .collect();
         Digest::of(serde_json::json!([shown, literals]).to_string().as_bytes())

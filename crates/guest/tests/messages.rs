@@ -48,6 +48,7 @@ prop_compose! {
             stdout: GuestStream::Inherit,
             stderr: GuestStream::Null,
             terminal: GuestTerminal::Stdin,
+            range: None,
             listeners: vec![
                 GuestListener { name: "a".to_owned(), at: GuestAddress::Tcp { address } },
                 GuestListener { name: "b".to_owned(), at: GuestAddress::Unix { path: socket, mode: 0o600 } },

@@ -147,13 +147,7 @@ fn watched(
     }
     let watch = Watch::begin(plan, planned.repository.as_ref())?;
     machine.guarded = watch.guarded();
-    let lowering = Lowering {
-        plan,
-        errand,
-        machine: &machine,
-        terminal: Terminal::wanted(),
-        gateway: matches!(model, Model::Script(_)),
-    };
+    let lowering = Lowering { plan, errand, machine: &machine, terminal: Terminal::wanted() };
     Ok((lower(&lowering)?, watch))
 }
 

@@ -4,9 +4,9 @@ mod backend;
 mod workspace;
 
 pub use backend::{
-    BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, News, Running,
-    Streams, SystemEntry, copy_directory, guest_path, held_limits, launch, look_around, lower,
-    overlay_directory,
+    BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, MODEL_LISTENER, Machine,
+    News, PROXY_ADDRESS, PROXY_LISTENER, Running, SSH_LISTENER, Streams, SystemEntry, copy_directory,
+    guest_path, held_limits, launch, look_around, lower, overlay_directory,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,

@@ -100,7 +100,7 @@ fn machine() -> Machine {
 }
 
 fn lowering<'a>(plan: &'a Plan, errand: &'a Errand, machine: &'a Machine) -> Lowering<'a> {
-    Lowering { plan, errand, machine, terminal: false, gateway: true }
+    Lowering { plan, errand, machine, terminal: false }
 }
 
 #[test]

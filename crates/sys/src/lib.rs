@@ -15,6 +15,7 @@ pub mod keyring;
 pub mod landlock;
 pub mod message;
 pub mod mounts;
+pub mod network;
 pub mod overlay;
 pub mod privs;
 pub mod process;

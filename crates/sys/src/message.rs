@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 /// The most descriptors one frame can carry.
-pub const MAX_DESCRIPTORS: usize = 16;
+pub const MAX_DESCRIPTORS: usize = 128;
 
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 const HEADER: usize = 4;

@@ -75,10 +75,13 @@ impl GuestSpec {
             let name = variable.name.as_bytes();
             require(!name.is_empty() && !name.contains(&b'='), "environment", "has an impossible name")?;
         }
+        let set_aside = self.range.is_none_or(|range| range.is_set_aside());
+        require(set_aside, "range", "would hide hosts of the world")?;
         for listener in &self.listeners {
             match &listener.at {
-                GuestAddress::Tcp { address } => {
-                    require(address.ip().is_loopback(), "listeners", "leave the loopback")?;
+                GuestAddress::Tcp { address } | GuestAddress::Udp { address } => {
+                    let in_range = self.range.is_some_and(|range| range.contains(address.ip()));
+                    require(address.ip().is_loopback() || in_range, "listeners", "leave the sandbox")?;
                 }
                 GuestAddress::Unix { path, mode: _ } => {
                     require(path.is_absolute(), "listeners", "have a relative path")?;

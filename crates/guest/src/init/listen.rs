@@ -4,14 +4,15 @@
 //! on it without being there.
 
 use std::ffi::OsStr;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use belljar_contract::{GuestAddress, GuestListener, GuestStep};
+use belljar_contract::{GuestAddress, GuestListener, GuestRange, GuestStep};
+use belljar_sys::network;
 
 use super::Refusal;
 
@@ -21,6 +22,12 @@ struct ListenError {
     name: String,
     #[source]
     cause: std::io::Error,
+}
+
+/// Makes the range lead here, so that listeners can stand for other hosts.
+pub(super) fn take_range(range: Option<GuestRange>) -> Result<(), Refusal> {
+    let Some(GuestRange { network, prefix }) = range else { return Ok(()) };
+    network::add_local_range(network, prefix).map_err(|error| Refusal::new(GuestStep::Range, &error))
 }
 
 /// Opens all, in order, or none.
@@ -38,6 +45,7 @@ pub(super) fn open_all(specs: &[GuestListener]) -> Result<Vec<OwnedFd>, Refusal>
 fn open(at: &GuestAddress) -> std::io::Result<OwnedFd> {
     match at {
         GuestAddress::Tcp { address } => Ok(TcpListener::bind(address)?.into()),
+        GuestAddress::Udp { address } => Ok(UdpSocket::bind(address)?.into()),
         GuestAddress::Unix { path, mode } => {
             let path = Path::new(OsStr::from_bytes(path.as_bytes()));
             let listener = UnixListener::bind(path)?;

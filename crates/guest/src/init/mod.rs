@@ -114,6 +114,7 @@ fn set_up(control: &Control) -> Result<Ready, Refusal> {
     let signals = supervise::take_signals().map_err(|error| Refusal::new(GuestStep::Begin, &error))?;
     let (spec, attached) = control.spec(SETUP_PATIENCE)?;
     let streams = command::Streams::open(&spec, attached)?;
+    listen::take_range(spec.range)?;
     let listeners = listen::open_all(&spec.listeners)?;
     control.report_listeners(&spec.listeners, &listeners)?;
     drop(listeners);

@@ -46,6 +46,7 @@ pub fn spec(argv: &[&str]) -> GuestSpec {
         stdout: GuestStream::Inherit,
         stderr: GuestStream::Inherit,
         terminal: GuestTerminal::Absent,
+        range: None,
         listeners: Vec::new(),
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,

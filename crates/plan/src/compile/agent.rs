@@ -2,7 +2,7 @@
 
 use super::library::server_names;
 use super::mounts::{Inside, Parts};
-use super::{Compiled, Compiler, Reasons, access, defaults, note};
+use super::{Compiled, Compiler, Reasons, access, defaults, network, note};
 use crate::decode::{At, list, nearest};
 use crate::explain::Origin;
 use crate::facts::{PathFact, TextFact};
@@ -90,7 +90,9 @@ pub(super) fn compile(
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
     let ssh = compiler.ssh(ssh, &mut reasons);
     let limits = access::limits(limits.as_ref(), &mut reasons);
-    let env = compiler.environment(env, server_env, profile, &inside.home, &mut reasons);
+    let mut env = compiler.environment(env, server_env, profile, &inside.home, &mut reasons);
+    network::tell(&egress, &ssh, &mut env, &mut reasons);
+    env.sort_by(|a, b| a.name.cmp(&b.name));
     let tools = tool_rules(tools.as_ref(), &mut reasons);
     let permissions = permission_rules(permissions.as_ref(), &mut reasons);
     let undeclared = compiler.undeclared_servers(profile, &launches);

@@ -6,6 +6,7 @@ mod defaults;
 mod env;
 mod library;
 mod mounts;
+mod network;
 mod note;
 mod questions;
 

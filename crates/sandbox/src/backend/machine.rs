@@ -50,8 +50,6 @@ pub struct Lowering<'a> {
     pub machine: &'a Machine,
     /// Whether the errand gets a terminal.
     pub terminal: bool,
-    /// Whether a gateway will serve the model.
-    pub gateway: bool,
 }
 
 /// Programs and libraries; each is a directory or, on merged systems, a link into `/usr`.

@@ -94,5 +94,9 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
             }
             Ok(object.to_string().into_bytes())
         }
+        FileContent::Run(file) => {
+            let cause = io::Error::other(format!("{file:?} was not made for this run"));
+            Err(LaunchError::Content { name: name.to_owned(), cause })
+        }
     }
 }

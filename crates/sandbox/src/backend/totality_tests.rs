@@ -97,23 +97,20 @@ fn every_need_is_met_refused_or_openly_unmet() {
             for mut plan in [plan(backend), greedy(backend)] {
                 plan.workspace.mode = mode;
                 let needs: BTreeSet<Need> = plan.needs(errand).into_iter().collect();
-                for gateway in [true, false] {
-                    let lowering =
-                        Lowering { plan: &plan, errand, machine: &machine(), terminal: false, gateway };
-                    match lower(&lowering) {
-                        Ok(Launch { controls, open, .. }) => {
-                            let met: Vec<Need> = controls.iter().map(|control| control.need).collect();
-                            let unmet: Vec<Need> = open.iter().map(|unmet| unmet.need).collect();
-                            assert!(backend == BackendKind::Host || unmet.is_empty(), "{unmet:?}");
-                            assert_eq!(met.len() + unmet.len(), needs.len(), "one fate each");
-                            assert_eq!(met.into_iter().chain(unmet).collect::<BTreeSet<_>>(), needs);
-                        }
-                        Err(error) => {
-                            assert!(!error.unmet.is_empty());
-                            for unmet in &error.unmet {
-                                assert!(needs.contains(&unmet.need), "{:?} was not asked for", unmet.need);
-                                assert!(!unmet.why.is_empty() && !unmet.fix.is_empty());
-                            }
+                let lowering = Lowering { plan: &plan, errand, machine: &machine(), terminal: false };
+                match lower(&lowering) {
+                    Ok(Launch { controls, open, .. }) => {
+                        let met: Vec<Need> = controls.iter().map(|control| control.need).collect();
+                        let unmet: Vec<Need> = open.iter().map(|unmet| unmet.need).collect();
+                        assert!(backend == BackendKind::Host || unmet.is_empty(), "{unmet:?}");
+                        assert_eq!(met.len() + unmet.len(), needs.len(), "one fate each");
+                        assert_eq!(met.into_iter().chain(unmet).collect::<BTreeSet<_>>(), needs);
+                    }
+                    Err(error) => {
+                        assert!(!error.unmet.is_empty());
+                        for unmet in &error.unmet {
+                            assert!(needs.contains(&unmet.need), "{:?} was not asked for", unmet.need);
+                            assert!(!unmet.why.is_empty() && !unmet.fix.is_empty());
                         }
                     }
                 }
@@ -125,7 +122,7 @@ fn every_need_is_met_refused_or_openly_unmet() {
 fn lower_host(mounts: Vec<Mount>) -> Result<Launch, BackendError> {
     let plan = Plan { mounts, ..plan(BackendKind::Host) };
     let errand = Errand::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
-    lower(&Lowering { plan: &plan, errand: &errand, machine: &machine(), terminal: false, gateway: false })
+    lower(&Lowering { plan: &plan, errand: &errand, machine: &machine(), terminal: false })
 }
 
 fn mount(target: &str, source: &str, access: Access) -> Mount {

@@ -1,12 +1,12 @@
-//! A made-up `/etc`: an agent, a loopback, no resolver.
+//! A made-up `/etc`: an agent, a loopback, and a resolver where names can be reached.
 
-use belljar_contract::AbsPath;
+use belljar_contract::{AbsPath, RESOLVER};
 
 /// Inside, the agent has this number whoever started it.
 pub(super) const USER: u32 = 1000;
 
 /// The files and what they hold.
-pub(super) fn files(home: &AbsPath) -> Vec<(&'static str, String)> {
+pub(super) fn files(home: &AbsPath, resolver: bool) -> Vec<(&'static str, String)> {
     let home = home.as_path().to_string_lossy();
     vec![
         (
@@ -20,8 +20,25 @@ pub(super) fn files(home: &AbsPath) -> Vec<(&'static str, String)> {
         ("/etc/group", format!("root:x:0:\nagent:x:{USER}:\nnogroup:x:65534:\n")),
         ("/etc/hosts", "127.0.0.1 localhost belljar\n::1 localhost belljar\n".to_owned()),
         ("/etc/hostname", "belljar\n".to_owned()),
-        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\n".to_owned()),
-        ("/etc/resolv.conf", "# Names are resolved outside, by the proxy.\n".to_owned()),
+        (
+            "/etc/nsswitch.conf",
+            format!(
+                "passwd: files\ngroup: files\nhosts: files{}\nservices: files\n",
+                if resolver { " dns" } else { "" }
+            ),
+        ),
+        ("/etc/resolv.conf", resolv_conf(resolver)),
         ("/etc/shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ]
+}
+
+fn resolv_conf(resolver: bool) -> String {
+    if resolver {
+        format!(
+            "# Answers for allowed names alone.\nnameserver {}\noptions timeout:2 attempts:2\n",
+            RESOLVER.ip()
+        )
+    } else {
+        "# Nothing can be reached, so no name has an address.\n".to_owned()
+    }
 }

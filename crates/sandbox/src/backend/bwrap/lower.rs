@@ -6,15 +6,25 @@
 use super::etc;
 use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Control, EnvSource, Errand, FileContent, GUEST_PROTOCOL, GuestAddress,
-    GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream, GuestTerminal,
-    GuestVariable, Launch, LaunchArgument, Mount, MountSource, Need, OsText, Plan, Unmet, WorkspaceMode,
+    AbsPath, Access, BackendKind, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
+    GuestAddress, GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream,
+    GuestTerminal, GuestVariable, Launch, LaunchArgument, Mount, MountSource, Need, OsText, Plan, Unmet,
+    WorkspaceMode,
 };
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Where the guest lies inside.
 pub(in crate::backend) const GUEST: &str = "/opt/belljar/bin/belljar-guest";
 /// Where sockets to the supervisor appear.
 const RUN: &str = "/run/belljar";
+/// The listener of the model's gateway.
+pub const MODEL_LISTENER: &str = "model";
+/// The listener of the agent that signs for ssh.
+pub const SSH_LISTENER: &str = "ssh-agent";
+/// The listener of the proxy.
+pub const PROXY_LISTENER: &str = "proxy";
+/// Where the proxy is reached inside.
+pub const PROXY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3128);
 /// How long processes have to end.
 const GRACE_MS: u32 = 500;
 
@@ -60,7 +70,7 @@ impl Arguments {
 }
 
 pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, errand, machine, terminal, gateway: _ } = *lowering;
+    let Lowering { plan, errand, machine, terminal } = *lowering;
     let (controls, mut unmet) = controls(lowering);
     let Some(program) = machine.bwrap.clone() else {
         unmet.push(Unmet {
@@ -81,7 +91,8 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         return Err(unmet);
     }
     let mut arguments = Arguments(Vec::new());
-    namespaces(&mut arguments);
+    let doors = Doors::of(&plan.egress).listeners();
+    namespaces(&mut arguments, !doors.is_empty());
     for entry in &machine.system {
         match entry {
             SystemEntry::Directory(path) => {
@@ -117,7 +128,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         program: OsText::new(program.as_bytes()).unwrap_or_default(),
         arguments: arguments.0,
         command: command(),
-        guest: guest(lowering, terminal),
+        guest: with_doors(guest(lowering, terminal), doors),
         made: Vec::new(),
         limits: plan.limits.clone(),
         controls,
@@ -125,7 +136,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     })
 }
 
-fn namespaces(arguments: &mut Arguments) {
+fn namespaces(arguments: &mut Arguments, doors: bool) {
     // Asked for one by one: `--unshare-all` would try the user namespace only where it thinks it is needed.
     arguments.texts(&[
         "--unshare-user",
@@ -146,6 +157,19 @@ fn namespaces(arguments: &mut Arguments) {
         "--as-pid-1",
         "--clearenv",
     ]);
+    if doors {
+        // Over the new network namespace alone, and for the guest alone: it makes the doors, then empties the sets.
+        for capability in ["CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"] {
+            arguments.texts(&["--cap-add", capability]);
+        }
+    }
+}
+
+/// Where allowed names have addresses, the guest opens a socket at each.
+fn with_doors(mut guest: GuestSpec, doors: Vec<GuestListener>) -> GuestSpec {
+    guest.range = (!doors.is_empty()).then_some(Doors::RANGE);
+    guest.listeners.extend(doors);
+    guest
 }
 
 fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments) {
@@ -155,7 +179,8 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments
         // The system's directories come first, before anything of the plan.
         MountSource::System => {}
         MountSource::SyntheticEtc => {
-            for (path, text) in etc::files(&plan.home_directory) {
+            let resolver = !Doors::of(&plan.egress).doors.is_empty();
+            for (path, text) in etc::files(&plan.home_directory, resolver) {
                 if let Ok(path) = AbsPath::new(path) {
                     arguments.file(&path, FileContent::Text(text));
                 }
@@ -255,10 +280,25 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         | EnvSource::Variable(_)
         | EnvSource::Prompt(_)
         | EnvSource::File(_)
-        | EnvSource::Command(_) => None,
+        | EnvSource::Command(_)
+        | EnvSource::Run(_) => None,
     });
+    let unix = |name: &str, file: &str| {
+        let path = text(format!("{RUN}/{file}").as_bytes())?;
+        Some(GuestListener { name: name.to_owned(), at: GuestAddress::Unix { path, mode: 0o600 } })
+    };
+    let proxy = || GuestListener {
+        name: PROXY_LISTENER.to_owned(),
+        at: GuestAddress::Tcp { address: PROXY_ADDRESS },
+    };
     let model = matches!(errand, Errand::Agent(_)) && plan.egress.model;
-    let listeners = if model { model_listener().into_iter().collect() } else { Vec::new() };
+    let outward = plan.egress.opens() || !plan.ssh.is_empty();
+    let listeners = [
+        model.then(|| unix(MODEL_LISTENER, "model.sock")).flatten(),
+        (!plan.ssh.is_empty()).then(|| unix(SSH_LISTENER, "ssh-agent.sock")).flatten(),
+        outward.then(proxy),
+    ];
+    let listeners = listeners.into_iter().flatten().collect();
     GuestSpec {
         protocol: GUEST_PROTOCOL,
         program: argv.first().cloned().unwrap_or_default(),
@@ -269,6 +309,7 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         stdout: GuestStream::Attached(1),
         stderr: GuestStream::Attached(2),
         terminal: if terminal { GuestTerminal::Stdin } else { GuestTerminal::Absent },
+        range: None,
         listeners,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
@@ -276,11 +317,6 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         limits: vec![GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 }],
         grace_ms: GRACE_MS,
     }
-}
-
-fn model_listener() -> Option<GuestListener> {
-    let path = OsText::new(format!("{RUN}/model.sock").into_bytes()).ok()?;
-    Some(GuestListener { name: "model".to_owned(), at: GuestAddress::Unix { path, mode: 0o600 } })
 }
 
 /// Every need is either met by a control or refused; a test holds this to be total.
@@ -296,7 +332,6 @@ fn controls(lowering: &Lowering<'_>) -> (Vec<Control>, Vec<Unmet>) {
 }
 
 fn control(need: Need, lowering: &Lowering<'_>) -> Result<&'static str, (&'static str, &'static str)> {
-    const LATER: &str = "this version of belljar cannot do it yet";
     let limit = |mechanism| {
         if lowering.machine.limits.contains(&need) {
             Ok(mechanism)
@@ -330,11 +365,10 @@ fn control(need: Need, lowering: &Lowering<'_>) -> Result<&'static str, (&'stati
         Need::Pids => limit("control group: pids"),
         Need::Cpu => limit("control group: cpu"),
         Need::Time => Ok("the supervisor's clock"),
-        Need::Model if lowering.gateway => Ok("gateway on a unix socket"),
-        Need::Model => Err((LATER, "start the agent with `--script FILE`, which plays a scripted model")),
-        Need::Cost => Err((LATER, "leave `limits.cost_usd` out")),
-        Need::Egress => Err((LATER, "leave `egress.allow` out")),
-        Need::Credentials => Err((LATER, "leave `credentials` out")),
-        Need::Ssh => Err((LATER, "leave `ssh` out")),
+        Need::Model => Ok("gateway on a unix socket; the credential stays outside"),
+        Need::Cost => Ok("the gateway counts, and refuses the request that would pass the limit"),
+        Need::Egress => Ok("proxy and doors on sockets inside; the policy decides and dials outside"),
+        Need::Credentials => Ok("added outside, where TLS is intercepted for exactly these hosts"),
+        Need::Ssh => Ok("an agent that signs with the declared key for the declared host alone"),
     }
 }

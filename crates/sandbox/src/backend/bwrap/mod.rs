@@ -4,3 +4,4 @@ mod etc;
 mod lower;
 
 pub(super) use lower::{GUEST, guest, lower};
+pub use lower::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};

@@ -16,10 +16,10 @@ enum Fate {
 }
 
 pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, errand, machine, terminal, gateway: _ } = *lowering;
+    let Lowering { plan, errand, machine, terminal } = *lowering;
     let (mut controls, mut open, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for need in plan.needs(errand) {
-        match fate(need, lowering) {
+        match fate(need) {
             Fate::Held(mechanism) => controls.push(Control { need, mechanism: mechanism.to_owned() }),
             Fate::Open(why) => {
                 let fix = "`backend = \"bwrap\"` enforces it".to_owned();
@@ -113,14 +113,14 @@ fn ours(plan: &Plan) -> AbsPath {
     plan.instance.directory.child("host")
 }
 
-fn fate(need: Need, lowering: &Lowering<'_>) -> Fate {
+fn fate(need: Need) -> Fate {
     const WALLS: &str = "use `backend = \"bwrap\"`";
-    const LATER: &str = "this version of belljar cannot do it yet";
     match need {
         Need::Environment => Fate::Held("cleared; only the listed variables are set"),
         Need::Descriptors => Fate::Held("every descriptor but the standard streams is closed"),
         Need::Time => Fate::Held("the supervisor's clock"),
-        Need::Model if lowering.gateway => Fate::Held("gateway on a unix socket"),
+        Need::Model => Fate::Held("gateway on a unix socket; the credential stays outside"),
+        Need::Cost => Fate::Held("the gateway counts, and refuses the request that would pass the limit"),
         Need::Files => Fate::Open("every file of yours can be read and written"),
         Need::Processes => Fate::Open("your processes can be seen, signalled and traced"),
         Need::Ipc => Fate::Open("shared memory and sockets of yours can be used"),
@@ -132,14 +132,12 @@ fn fate(need: Need, lowering: &Lowering<'_>) -> Fate {
         Need::Lifetime => Fate::Open("processes that leave its group outlive the run"),
         Need::HostExecuted => Fate::Open("hooks, settings and shell files can be changed"),
         Need::Egress => Fate::Open("hosts that are not allowed can be reached as well"),
-        Need::Model => {
-            Fate::Refused(LATER, "start the agent with `--script FILE`, which plays a scripted model")
-        }
         Need::Overlay => Fate::Refused("without walls changes cannot be kept aside", WALLS),
         Need::Copy => Fate::Refused("without walls the project cannot be replaced by a copy", WALLS),
         Need::Memory | Need::Pids | Need::Cpu => Fate::Refused("without walls no limit is set", WALLS),
-        Need::Cost => Fate::Refused(LATER, "leave `limits.cost_usd` out"),
-        Need::Credentials => Fate::Refused(LATER, "leave `credentials` out"),
-        Need::Ssh => Fate::Refused(LATER, "leave `ssh` out"),
+        Need::Credentials => {
+            Fate::Held("added outside, where TLS is intercepted, for programs that go through the proxy")
+        }
+        Need::Ssh => Fate::Refused("without walls ssh reads your own keys and configuration", WALLS),
     }
 }

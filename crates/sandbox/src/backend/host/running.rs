@@ -91,6 +91,17 @@ fn freshen(path: &AbsPath) -> Result<File, LaunchError> {
     Ok(file)
 }
 
+/// Puts the real address of a socket where variables name the planned one.
+fn rename(environment: &mut [GuestVariable], planned: &str, real: &str) -> io::Result<()> {
+    for variable in environment {
+        let value = variable.value.to_string();
+        if value.contains(planned) {
+            variable.value = OsText::new(value.replace(planned, real)).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
+
 /// Sockets, by name.
 type Listeners = Vec<(String, OwnedFd)>;
 
@@ -110,8 +121,14 @@ fn listen(spec: &mut GuestSpec) -> io::Result<(Listeners, Option<tempfile::TempD
                 let named = spec.environment.iter_mut().filter(|variable| variable.value == path);
                 named.for_each(|variable: &mut GuestVariable| variable.value = at.clone());
             }
+            // Its port may be taken on this machine: any other one serves, and the variables name that.
             GuestAddress::Tcp { address } => {
-                open.push((listener.name, std::net::TcpListener::bind(address)?.into()));
+                let socket = std::net::TcpListener::bind((address.ip(), 0))?;
+                rename(&mut spec.environment, &address.to_string(), &socket.local_addr()?.to_string())?;
+                open.push((listener.name, socket.into()));
+            }
+            GuestAddress::Udp { address } => {
+                open.push((listener.name, std::net::UdpSocket::bind(address)?.into()));
             }
         }
     }

@@ -1,0 +1,140 @@
+//! Doors: addresses inside the sandbox that stand for allowed hosts.
+//!
+//! Programs that know nothing of proxies look a name up and connect. Inside, the resolver answers an allowed name
+//! with the address of a door; whoever connects there is led to that name, on that port, by the same policy that the
+//! proxy asks. A name that no rule allows has no door and no address.
+
+use crate::{Egress, GuestAddress, GuestListener, GuestRange, HostName, HostTarget, Port, RuleEffect};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The most sockets that doors take.
+const SOCKETS: usize = 96;
+/// Addresses kept for names that only a wildcard allows, at most; they are given out as they are asked for.
+const SPARE: usize = 24;
+
+/// Where names are resolved inside.
+pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
+/// The listener of the resolver.
+pub const RESOLVER_LISTENER: &str = "resolver";
+
+/// One address, and the ports on which it is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Door {
+    /// The address inside.
+    pub address: Ipv4Addr,
+    /// Whom it stands for; `None` while it is spare.
+    pub name: Option<HostName>,
+    /// Open ports.
+    pub ports: Vec<Port>,
+}
+
+/// All doors of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doors {
+    /// The doors.
+    pub doors: Vec<Door>,
+}
+
+impl Doors {
+    /// The range in which all doors lie.
+    pub const RANGE: GuestRange = GuestRange { network: Ipv4Addr::new(198, 18, 0, 0), prefix: 16 };
+
+    /// The doors of a policy: one for each name that a rule spells out, and spare ones for those below `*.domain`.
+    /// Hosts beyond the number of sockets have none, and are reached through the proxy alone.
+    #[must_use]
+    pub fn of(egress: &Egress) -> Self {
+        let mut named: BTreeMap<&HostName, BTreeSet<Port>> = BTreeMap::new();
+        let mut spare_ports = BTreeSet::new();
+        for rule in egress.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow) {
+            match &rule.host.target {
+                HostTarget::Exact(name) => {
+                    named.entry(name).or_default().insert(rule.host.port);
+                }
+                HostTarget::AnyUnder(_) => {
+                    spare_ports.insert(rule.host.port);
+                }
+                HostTarget::Address(_) | HostTarget::Range(_) => {}
+            }
+        }
+        let mut left = SOCKETS;
+        let mut doors = Vec::new();
+        for (number, (name, ports)) in (1_u16..).zip(named) {
+            // A name that a wildcard covers too is open on the wildcard's ports as well.
+            let Some(rest) = left.checked_sub(ports.len()) else { break };
+            left = rest;
+            let ports = ports.into_iter().collect();
+            doors.push(Door { address: at(0, number), name: Some(name.clone()), ports });
+        }
+        let spare = left.checked_div(spare_ports.len()).unwrap_or(0).min(SPARE);
+        let ports: Vec<Port> = spare_ports.into_iter().collect();
+        doors.extend((1_u16..).take(spare).map(|number| Door {
+            address: at(64, number),
+            name: None,
+            ports: ports.clone(),
+        }));
+        Self { doors }
+    }
+
+    /// The sockets that the guest opens: one for each door and port. Empty without doors.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<GuestListener> {
+        let sockets = self.doors.iter().flat_map(|door| {
+            door.ports.iter().map(|port| {
+                let address = SocketAddr::from((door.address, port.get()));
+                GuestListener { name: format!("door {address}"), at: GuestAddress::Tcp { address } }
+            })
+        });
+        let resolver =
+            GuestListener { name: RESOLVER_LISTENER.to_owned(), at: GuestAddress::Udp { address: RESOLVER } };
+        let resolver = (!self.doors.is_empty()).then_some(resolver);
+        resolver.into_iter().chain(sockets).collect()
+    }
+}
+
+fn at(block: u8, number: u16) -> Ipv4Addr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(198, 18, block | (high & 0x3f), low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EgressRule, HostPattern};
+
+    fn doors(allow: &[String]) -> Doors {
+        let rule = |text: &String| EgressRule {
+            id: text.clone(),
+            effect: RuleEffect::Allow,
+            host: HostPattern::parse(text).unwrap(),
+        };
+        Doors::of(&Egress { model: true, rules: allow.iter().map(rule).collect() })
+    }
+
+    #[test]
+    fn a_name_has_a_door_and_a_wildcard_spare_ones() {
+        let made = doors(&["a.test".into(), "a.test:80".into(), "*.b.test".into(), "10.0.0.0/8".into()]);
+        assert_eq!(made.doors.len(), 1 + SPARE);
+        assert_eq!(made.doors[0].address.to_string(), "198.18.0.1");
+        assert_eq!(made.doors[0].ports.iter().map(|port| port.get()).collect::<Vec<_>>(), [80, 443]);
+        assert_eq!(made.doors[1].name, None);
+        assert_eq!(made.listeners().len(), 1 + 2 + SPARE);
+        assert!(
+            doors(&["10.0.0.0/8".into()]).listeners().is_empty(),
+            "an address has no name to be asked for"
+        );
+    }
+
+    #[test]
+    fn they_are_few_and_all_in_the_range() {
+        let many: Vec<String> =
+            (0..300).map(|n| format!("host{n}.test")).chain(["*.c.test".into()]).collect();
+        let made = doors(&many);
+        assert!(made.listeners().len() <= SOCKETS + 1);
+        assert!(made.listeners().len() < crate::GUEST_LISTENERS_MAX);
+        let addresses: BTreeSet<_> = made.doors.iter().map(|door| door.address).collect();
+        assert_eq!(addresses.len(), made.doors.len(), "no two doors share an address");
+        assert!(addresses.iter().all(|address| Doors::RANGE.contains(IpAddr::V4(*address))));
+        assert!(Doors::RANGE.is_set_aside());
+    }
+}

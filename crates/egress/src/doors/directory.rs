@@ -1,0 +1,106 @@
+//! Which door stands for which name.
+
+use super::dns::Found;
+use belljar_contract::{Destination, Door, Doors, EgressPolicy, Host, HostName, Port};
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+/// The names that have a door, and the doors that have no name yet.
+#[derive(Debug)]
+pub(super) struct Directory {
+    addresses: HashMap<HostName, Ipv4Addr>,
+    names: HashMap<Ipv4Addr, HostName>,
+    spare: Vec<Ipv4Addr>,
+    spare_ports: Vec<Port>,
+}
+
+impl Directory {
+    pub(super) fn new(doors: &Doors) -> Self {
+        let mut directory = Self {
+            addresses: HashMap::new(),
+            names: HashMap::new(),
+            spare: Vec::new(),
+            spare_ports: Vec::new(),
+        };
+        // From the end, so that the first spare door is given out first.
+        for Door { address, name, ports } in doors.doors.iter().rev() {
+            match name {
+                Some(name) => directory.assign(name.clone(), *address),
+                None => {
+                    directory.spare.push(*address);
+                    directory.spare_ports.clone_from(ports);
+                }
+            }
+        }
+        directory
+    }
+
+    /// The door of a name; one that only a wildcard allows gets a spare one, for the rest of the run.
+    pub(super) fn find(&mut self, name: &HostName, policy: &EgressPolicy) -> Found {
+        if let Some(address) = self.addresses.get(name) {
+            return Found::At(*address);
+        }
+        let allowed = self.spare_ports.iter().any(|port| {
+            let destination = Destination { host: Host::Name(name.clone()), port: *port };
+            policy.admit(&destination).is_ok()
+        });
+        if !allowed {
+            return Found::Nothing;
+        }
+        match self.spare.pop() {
+            Some(address) => {
+                self.assign(name.clone(), address);
+                Found::At(address)
+            }
+            None => Found::NoDoorLeft,
+        }
+    }
+
+    /// Whom a door stands for.
+    pub(super) fn name(&self, address: Ipv4Addr) -> Option<&HostName> {
+        self.names.get(&address)
+    }
+
+    fn assign(&mut self, name: HostName, address: Ipv4Addr) {
+        self.addresses.insert(name.clone(), address);
+        self.names.insert(address, name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::{Egress, EgressRule, HostPattern, RuleEffect};
+
+    #[test]
+    fn names_below_a_wildcard_share_the_spare_doors() {
+        let rule = |id: &str, effect, text| EgressRule {
+            id: id.to_owned(),
+            effect,
+            host: HostPattern::parse(text).unwrap(),
+        };
+        let rules = vec![
+            rule("deny-1", RuleEffect::Deny, "no.b.test"),
+            rule("allow-1", RuleEffect::Allow, "a.test"),
+            rule("allow-2", RuleEffect::Allow, "*.b.test"),
+        ];
+        let egress = Egress { model: true, rules };
+        let policy = EgressPolicy::new(&egress);
+        let doors = Doors::of(&egress);
+        let spare = doors.doors.len() - 1;
+        let mut directory = Directory::new(&doors);
+        let mut find = |name: &str| directory.find(&HostName::new(name).unwrap(), &policy);
+        assert_eq!(find("a.test"), Found::At(Ipv4Addr::new(198, 18, 0, 1)));
+        assert_eq!(find("x.b.test"), Found::At(Ipv4Addr::new(198, 18, 64, 1)));
+        assert_eq!(find("x.b.test"), find("x.b.test"), "a name keeps its door");
+        assert_eq!(find("b.test"), Found::Nothing);
+        assert_eq!(find("no.b.test"), Found::Nothing);
+        assert_eq!(find("evil.test"), Found::Nothing);
+        for number in 1..spare {
+            assert!(matches!(find(&format!("n{number}.b.test")), Found::At(_)));
+        }
+        assert_eq!(find("last.b.test"), Found::NoDoorLeft);
+        let first = Ipv4Addr::new(198, 18, 64, 1);
+        assert_eq!(directory.name(first).map(HostName::as_str), Some("x.b.test"));
+    }
+}

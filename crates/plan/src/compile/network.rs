@@ -1,0 +1,63 @@
+//! What programs inside are told, so that their connections find the run's proxy without the user doing anything.
+
+use super::Reasons;
+use crate::explain::Origin;
+use belljar_contract::{Egress, EnvEntry, EnvGiver, EnvName, EnvSource, RunValue, SshEntry};
+
+/// What is reached inside never goes through the proxy.
+const OWN_HOSTS: &str = "localhost,127.0.0.1,::1";
+
+/// Variables, by what reads them.
+const VARIABLES: [(&str, Told, &str); 11] = [
+    ("HTTP_PROXY", Told::Run(RunValue::ProxyUrl), "python, npm, cargo and many others ask it"),
+    ("HTTPS_PROXY", Told::Run(RunValue::ProxyUrl), "curl, git, python, npm, cargo and many others ask it"),
+    // Not a SOCKS address: several python libraries fail on one before they make any connection.
+    ("ALL_PROXY", Told::Run(RunValue::ProxyUrl), "curl asks it for other protocols than HTTP"),
+    ("http_proxy", Told::Run(RunValue::ProxyUrl), "curl and git ask for HTTP in lower case only"),
+    ("https_proxy", Told::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
+    ("all_proxy", Told::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
+    ("NO_PROXY", Told::Constant(OWN_HOSTS), "what runs inside is reached directly"),
+    ("no_proxy", Told::Constant(OWN_HOSTS), "what runs inside is reached directly"),
+    ("NODE_USE_ENV_PROXY", Told::Constant("1"), "newer versions of Node let `fetch` ask the variables above"),
+    ("BELLJAR_PROXY", Told::Run(RunValue::ProxyAddress), "belljar's own way out for ssh asks it"),
+    ("BELLJAR_PROXY_TOKEN", Told::Run(RunValue::ProxyToken), "belljar's own way out for ssh asks it"),
+];
+
+#[derive(Clone, Copy)]
+enum Told {
+    Constant(&'static str),
+    Run(RunValue),
+}
+
+/// Adds the variables of the way out, where there is one. What the manifest says of a variable stands.
+pub(super) fn tell(egress: &Egress, ssh: &[SshEntry], env: &mut Vec<EnvEntry>, reasons: &mut Reasons) {
+    if !egress.opens() && ssh.is_empty() {
+        return;
+    }
+    for (name, told, why) in VARIABLES {
+        let source = match told {
+            Told::Constant(value) => EnvSource::Constant(value.to_owned()),
+            Told::Run(value) => EnvSource::Run(value),
+        };
+        // All names above are names of variables; a test holds that.
+        let Ok(name) = EnvName::new(name) else { continue };
+        if env.iter().any(|entry| entry.name == name) {
+            continue;
+        }
+        let reason = Origin::Default("what is allowed is reached through the proxy of the run");
+        reasons.add(format!("env.{name}"), source.describe(), reason);
+        env.push(EnvEntry { name, source, giver: EnvGiver::Harness(why.to_owned()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_one() {
+        for (name, _, _) in VARIABLES {
+            assert!(EnvName::new(name).is_ok(), "{name}");
+        }
+    }
+}

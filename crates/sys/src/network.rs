@@ -1,0 +1,127 @@
+//! The network namespace of the sandbox: a range of addresses that leads back to it.
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::net::Ipv4Addr;
+
+/// Why a range does not lead to this namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum RouteError {
+    /// The kernel's routing cannot be spoken to.
+    #[error("cannot talk to the kernel about routes")]
+    Talk(#[source] Errno),
+    /// The kernel refused. `EPERM` means that `CAP_NET_ADMIN` is not held.
+    #[error("cannot add a local route for {network}/{prefix}")]
+    Refused {
+        /// The range.
+        network: Ipv4Addr,
+        /// The length of its prefix.
+        prefix: u8,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+    /// The kernel answered something else.
+    #[error("the kernel's answer about routes is not understood")]
+    Answer,
+}
+
+// Numbers of rtnetlink(7) that rustix has no names for.
+const NEW_ROUTE: u16 = 24;
+const ANSWER: u16 = 2;
+const REQUEST_ACKNOWLEDGE_CREATE_EXCLUSIVE: u16 = 0x1 | 0x4 | 0x400 | 0x200;
+const TABLE_LOCAL: u8 = 255;
+const BY_AN_ADMINISTRATOR: u8 = 4;
+const SCOPE_HOST: u8 = 254;
+const KIND_LOCAL: u8 = 2;
+const ATTRIBUTE_DESTINATION: u16 = 1;
+const ATTRIBUTE_DEVICE: u16 = 4;
+/// The loopback is the first device of every network namespace.
+const LOOPBACK: u32 = 1;
+const HEADER: usize = 16;
+
+/// Makes every address of the range an address of this network namespace, so that sockets can listen on it.
+///
+/// # Errors
+/// Without `CAP_NET_ADMIN` over the namespace.
+pub fn add_local_range(network: Ipv4Addr, prefix: u8) -> Result<(), RouteError> {
+    // Without a protocol it is that of routes.
+    let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+    let socket =
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(RouteError::Talk)?;
+    let kernel = SocketAddrNetlink::new(0, 0);
+    rustix::net::sendto(&socket, &request(network, prefix), SendFlags::empty(), &kernel)
+        .map_err(RouteError::Talk)?;
+    let mut answer = [0; 1024];
+    let (length, _) =
+        rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).map_err(RouteError::Talk)?;
+    match error_in(answer.get(..length).unwrap_or_default()) {
+        Some(0) => Ok(()),
+        Some(number) => {
+            let cause = Errno::from_raw_os_error(number.saturating_neg());
+            Err(RouteError::Refused { network, prefix, cause })
+        }
+        None => Err(RouteError::Answer),
+    }
+}
+
+fn request(network: Ipv4Addr, prefix: u8) -> Vec<u8> {
+    let mut body = vec![
+        u8::try_from(AddressFamily::INET.as_raw()).unwrap_or(2),
+        prefix,
+        0,
+        0,
+        TABLE_LOCAL,
+        BY_AN_ADMINISTRATOR,
+        SCOPE_HOST,
+        KIND_LOCAL,
+        0,
+        0,
+        0,
+        0,
+    ];
+    for (kind, value) in
+        [(ATTRIBUTE_DESTINATION, network.octets()), (ATTRIBUTE_DEVICE, LOOPBACK.to_ne_bytes())]
+    {
+        body.extend(8_u16.to_ne_bytes());
+        body.extend(kind.to_ne_bytes());
+        body.extend(value);
+    }
+    let mut message = Vec::with_capacity(HEADER + body.len());
+    message.extend(u32::try_from(HEADER + body.len()).unwrap_or(0).to_ne_bytes());
+    message.extend(NEW_ROUTE.to_ne_bytes());
+    message.extend(REQUEST_ACKNOWLEDGE_CREATE_EXCLUSIVE.to_ne_bytes());
+    message.extend(1_u32.to_ne_bytes());
+    message.extend(0_u32.to_ne_bytes());
+    message.extend(body);
+    message
+}
+
+/// The number in the kernel's acknowledgement: 0, or an errno below it.
+fn error_in(answer: &[u8]) -> Option<i32> {
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    let number = i32::from_ne_bytes(answer.get(HEADER..HEADER + 4)?.try_into().ok()?);
+    (kind == ANSWER && number <= 0).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        let answer = |kind: u16, number: i32| {
+            let mut bytes = vec![36, 0, 0, 0];
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend([0; 10]);
+            bytes.extend(number.to_ne_bytes());
+            bytes
+        };
+        assert_eq!(error_in(&answer(ANSWER, 0)), Some(0));
+        assert_eq!(error_in(&answer(ANSWER, -1)), Some(-1));
+        assert_eq!(error_in(&answer(3, 0)), None);
+        assert_eq!(error_in(&answer(ANSWER, 0)[..10]), None);
+        assert_eq!(error_in(&[]), None);
+    }
+}

@@ -43,7 +43,7 @@ pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
     SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
-pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
+pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use path::{AbsPath, PathError};

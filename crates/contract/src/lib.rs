@@ -9,6 +9,7 @@ mod destination;
 mod diagnostic;
 mod digest;
 mod egress;
+mod egress_log;
 mod envelope;
 mod event;
 mod exit;
@@ -30,6 +31,10 @@ pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
+pub use egress_log::{
+    EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
+    EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
+};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;

@@ -1,7 +1,7 @@
 //! Where a request wants to go, read once from the bytes that asked. Nothing else in belljar parses a destination.
 
 use crate::{HostName, HostNameError, Port};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -146,6 +146,13 @@ impl fmt::Display for Destination {
 impl Serialize for Destination {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Destination {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Destination::parse_authority(text.as_bytes()).map_err(serde::de::Error::custom)
     }
 }
 

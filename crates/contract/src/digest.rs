@@ -15,6 +15,12 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The 32 bytes.
+    #[must_use]
+    pub const fn into_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {

@@ -4,12 +4,14 @@
 //! is resolved, so that a name nobody allowed never reaches a resolver. [`EgressPolicy::check`] looks at each address
 //! that the name resolved to; only an address that passed may be dialled. Deny wins in both.
 
-use crate::{Destination, Egress, EgressRule, Host, HostPattern, HostTarget, Port, RuleEffect};
-use serde::Serialize;
+use crate::{
+    Destination, Digest, Egress, EgressRule, Host, HostPattern, HostTarget, PatternPort, Port, RuleEffect,
+};
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The kinds of address. Only [`AddressClass::Public`] can be reached by a rule that names a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressClass {
     /// Anywhere in the world.
@@ -152,16 +154,16 @@ impl EgressPolicy {
     /// # Errors
     /// The refusal.
     pub fn admit(&self, destination: &Destination) -> Result<Admission<'_>, Denial> {
-        if let Some(rule) = self.with(RuleEffect::Deny).find(|rule| names(&rule.host, destination)) {
+        if let Some(rule) = self.with(RuleEffect::Deny).find(|rule| rule.names(destination)) {
             return Err(Denial { rule: Some(rule.id.clone()), reason: DenialReason::Denied });
         }
-        if let Some(rule) = self.with(RuleEffect::Allow).find(|rule| names(&rule.host, destination)) {
+        if let Some(rule) = self.with(RuleEffect::Allow).find(|rule| rule.names(destination)) {
             return Ok(Admission { rule, destination: destination.clone() });
         }
         let mut allowed: Vec<Port> = self
             .with(RuleEffect::Allow)
             .filter(|rule| names_host(&rule.host, &destination.host))
-            .map(|rule| rule.host.port)
+            .map(EgressRule::port_when_allowing)
             .collect();
         allowed.sort_unstable();
         allowed.dedup();
@@ -176,7 +178,7 @@ impl EgressPolicy {
     /// The refusal.
     pub fn check<'p>(&'p self, admission: &Admission<'p>, address: IpAddr) -> Result<&'p EgressRule, Denial> {
         let reached = Destination { host: Host::of(address), port: admission.destination.port };
-        if let Some(rule) = self.with(RuleEffect::Deny).find(|rule| names(&rule.host, &reached)) {
+        if let Some(rule) = self.with(RuleEffect::Deny).find(|rule| rule.names(&reached)) {
             return Err(Denial { rule: Some(rule.id.clone()), reason: DenialReason::Denied });
         }
         let class = AddressClass::of(address);
@@ -184,8 +186,21 @@ impl EgressPolicy {
             return Ok(admission.rule);
         }
         // Only a rule that names the address opens an address that is not public, whatever the name was.
-        let opener = self.with(RuleEffect::Allow).find(|rule| names(&rule.host, &reached));
+        let opener = self.with(RuleEffect::Allow).find(|rule| rule.names(&reached));
         opener.ok_or(Denial { rule: None, reason: DenialReason::Address { class } })
+    }
+
+    /// What stands for the rules in a log: the same rules in the same order have the same digest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let line = |rule: &EgressRule| {
+            let effect = match rule.effect {
+                RuleEffect::Allow => "allow",
+                RuleEffect::Deny => "deny",
+            };
+            format!("{} {effect} {}\n", rule.id, rule.host)
+        };
+        Digest::of(self.rules.iter().map(line).collect::<String>().as_bytes())
     }
 
     fn with(&self, effect: RuleEffect) -> impl Iterator<Item = &EgressRule> {
@@ -193,8 +208,30 @@ impl EgressPolicy {
     }
 }
 
-fn names(pattern: &HostPattern, destination: &Destination) -> bool {
-    pattern.port == destination.port && names_host(pattern, &destination.host)
+impl EgressRule {
+    /// Whether the rule speaks of this port. Where none is written, a rule that allows means 443 and a rule that denies
+    /// means every port: what was left out never opens anything.
+    #[must_use]
+    pub fn covers_port(&self, port: Port) -> bool {
+        match (self.effect, self.host.port) {
+            (RuleEffect::Allow | RuleEffect::Deny, PatternPort::Written(written)) => written == port,
+            (RuleEffect::Allow, PatternPort::Unwritten) => port == Port::HTTPS,
+            (RuleEffect::Deny, PatternPort::Unwritten) => true,
+        }
+    }
+
+    /// The one port that the pattern opens when its rule allows.
+    #[must_use]
+    pub fn port_when_allowing(&self) -> Port {
+        match self.host.port {
+            PatternPort::Written(port) => port,
+            PatternPort::Unwritten => Port::HTTPS,
+        }
+    }
+
+    fn names(&self, destination: &Destination) -> bool {
+        self.covers_port(destination.port) && names_host(&self.host, &destination.host)
+    }
 }
 
 fn names_host(pattern: &HostPattern, host: &Host) -> bool {
@@ -275,6 +312,141 @@ mod tests {
         ] {
             assert_eq!(decide(&policy, destination, address), Err(denial), "{destination} {address}");
         }
+    }
+
+    #[test]
+    fn a_denial_without_a_port_is_for_every_port() {
+        let everywhere =
+            policy(&["a.test", "a.test:22", "*.b.test:22"], &["a.test", "10.0.0.0/8", "x.b.test:22"]);
+        for (destination, address) in [
+            ("a.test:443", PUBLIC),
+            ("a.test:22", PUBLIC),
+            ("y.b.test:22", "10.1.1.1"),
+            ("x.b.test:22", PUBLIC),
+        ] {
+            let denial = decide(&everywhere, destination, address).unwrap_err();
+            assert_eq!(denial.reason, DenialReason::Denied, "{destination}");
+        }
+        assert!(decide(&everywhere, "y.b.test:22", PUBLIC).is_ok());
+        let one_port = policy(&["a.test", "a.test:22"], &["a.test:22"]);
+        assert!(decide(&one_port, "a.test:443", PUBLIC).is_ok());
+        assert!(decide(&one_port, "a.test:22", PUBLIC).is_err());
+    }
+
+    #[test]
+    fn an_address_has_one_spelling_in_rules() {
+        let policy = policy(&["a.test"], &["[::ffff:93.184.0.0/112]"]);
+        assert!(decide(&policy, "a.test:443", PUBLIC).is_err());
+        assert!(decide(&policy, "a.test:443", "::ffff:93.184.215.14").is_err());
+    }
+
+    #[test]
+    fn the_digest_tells_rules_apart() {
+        let digests = [policy(&["a.test"], &[]), policy(&[], &["a.test"]), policy(&["a.test:443"], &[])];
+        let digests: std::collections::BTreeSet<Digest> = digests.iter().map(EgressPolicy::digest).collect();
+        assert_eq!(digests.len(), 3);
+        assert_eq!(policy(&["a.test"], &[]).digest(), policy(&["A.test"], &[]).digest());
+    }
+
+    /// Judged without any code of the policy: whether an address is one that only a rule for addresses may open.
+    fn plainly_inside(address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(a) => {
+                a.is_loopback()
+                    || a.is_private()
+                    || a.is_link_local()
+                    || a.is_unspecified()
+                    || a.is_multicast()
+            }
+            IpAddr::V6(a) => {
+                let embedded = a.to_ipv4_mapped().or_else(|| match a.segments() {
+                    [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+                    | [0x2002, high, low, ..]
+                    | [0, 0, 0, 0, 0, 0, high, low] => {
+                        Some(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)))
+                    }
+                    _ => None,
+                });
+                a.is_loopback()
+                    || a.is_unspecified()
+                    || a.is_multicast()
+                    || a.is_unique_local()
+                    || a.is_unicast_link_local()
+                    || embedded.is_some_and(|a| plainly_inside(IpAddr::V4(a)))
+            }
+        }
+    }
+
+    #[test]
+    fn fuzz_egress_policy() {
+        const PIECES: [&str; 14] = [
+            "a.test",
+            "a.test:22",
+            "*.a.test",
+            "x.a.test",
+            "*.test:80",
+            "127.0.0.1:80",
+            "10.0.0.0/8",
+            "10.1.0.0/16:80",
+            "93.184.215.14",
+            "93.184.0.0/16:22",
+            "[fd00::/8]",
+            "[::1]:80",
+            "[::ffff:127.0.0.0/104]",
+            "169.254.169.254:80",
+        ];
+        const ASKED: [&str; 9] = [
+            "a.test:443",
+            "a.test:22",
+            "x.a.test:443",
+            "y.x.a.test:80",
+            "127.0.0.1:80",
+            "10.1.2.3:80",
+            "[::1]:80",
+            "93.184.215.14:443",
+            "169.254.169.254:80",
+        ];
+        let everyday = std::time::Duration::from_millis(400);
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            let [asked, kind, count, rest @ ..] = bytes else { return };
+            let piece = |byte: &u8| PIECES[usize::from(*byte) % PIECES.len()];
+            let (allow, deny) = rest.split_at(usize::from(*count % 5).min(rest.len()));
+            let allow: Vec<&str> = allow.iter().map(piece).collect();
+            let deny: Vec<&str> = deny.iter().take(3).map(piece).collect();
+            let mut octets = [0; 16];
+            octets.iter_mut().zip(rest.iter().rev()).for_each(|(octet, byte)| *octet = *byte);
+            let [a, b, c, d, ..] = octets;
+            let address = match kind % 4 {
+                0 => IpAddr::from([a, b, c, d]),
+                1 => IpAddr::V6(Ipv4Addr::new(a, b, c, d).to_ipv6_mapped()),
+                2 => IpAddr::from(octets),
+                _ => ["127.0.0.1", "10.1.2.3", "::1", "fd00::1", PUBLIC, "169.254.169.254"]
+                    [usize::from(a) % 6]
+                    .parse()
+                    .unwrap(),
+            };
+            let asked = ASKED[usize::from(*asked) % ASKED.len()];
+            let destination = Destination::parse_authority(asked.as_bytes()).unwrap();
+            let both = policy(&allow, &deny);
+            let opened = decide(&both, asked, &address.to_string());
+            let reached = Destination { host: Host::of(address), port: destination.port };
+            if plainly_inside(address) && opened.is_ok() {
+                let named =
+                    both.rules.iter().any(|rule| rule.effect == RuleEffect::Allow && rule.names(&reached));
+                assert!(named, "{asked} {address} {allow:?}");
+            }
+            // Whatever a rule denies stays closed, however much is allowed beside it.
+            let only_denied = policy(&deny, &[]);
+            let named = only_denied.rules.iter().any(|rule| {
+                let as_denial = EgressRule { effect: RuleEffect::Deny, ..rule.clone() };
+                as_denial.names(&destination) || as_denial.names(&reached)
+            });
+            assert!(!(named && opened.is_ok()), "{asked} {address} {allow:?} {deny:?}");
+            // A further denial never opens anything.
+            if opened.is_ok() {
+                assert!(decide(&policy(&allow, &[]), asked, &address.to_string()).is_ok());
+            }
+        });
     }
 
     #[test]

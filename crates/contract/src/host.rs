@@ -1,6 +1,6 @@
 //! Host names and the patterns that egress rules are made of.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -8,8 +8,18 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Port(u16);
 
+impl<'de> Deserialize<'de> for Port {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = u16::deserialize(deserializer)?;
+        Port::new(number).ok_or_else(|| serde::de::Error::custom("a port is 1 to 65535"))
+    }
+}
+
 impl Port {
-    /// The port of HTTPS, which a pattern without a port means.
+    /// The port of plain HTTP.
+    pub const HTTP: Port = Port(80);
+
+    /// The port of HTTPS, which a rule that allows means when it says none.
     pub const HTTPS: Port = Port(443);
 
     /// Takes a port number.
@@ -128,9 +138,17 @@ pub struct Cidr {
 
 impl Cidr {
     /// Takes a network address and the length of its prefix; `None` when bits below the prefix are set.
+    ///
+    /// A range of IPv4 addresses in their IPv6 spelling becomes the range of IPv4 addresses: every address that is
+    /// looked up here has lost that spelling, so that the range would otherwise hold nothing, and a rule that denies it
+    /// deny nothing.
     #[must_use]
     pub fn new(network: IpAddr, prefix: u8) -> Option<Self> {
-        let cidr = Self { network, prefix };
+        let cidr = match (network, network.to_canonical()) {
+            (IpAddr::V6(_), network @ IpAddr::V4(_)) => Self { network, prefix: prefix.checked_sub(96)? },
+            (network, _) => Self { network, prefix },
+        };
+        let Self { network, prefix } = cidr;
         let width = if network.is_ipv4() { 32 } else { 128 };
         (prefix <= width && bits(network) & !cidr.mask() == 0).then_some(cidr)
     }
@@ -174,13 +192,22 @@ pub enum HostTarget {
     Range(Cidr),
 }
 
-/// A host and a port that a rule speaks of. Without a port it means 443.
+/// The port of a pattern. What an unwritten one means depends on the rule: see [`crate::EgressRule::covers_port`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PatternPort {
+    /// None was written.
+    Unwritten,
+    /// This one.
+    Written(Port),
+}
+
+/// A host and a port that a rule speaks of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPattern {
     /// The host or hosts.
     pub target: HostTarget,
     /// The port.
-    pub port: Port,
+    pub port: PatternPort,
 }
 
 /// Why a text is not a host pattern.
@@ -257,8 +284,8 @@ impl HostPattern {
             return Err(HostPatternError::Brackets);
         }
         let (host, port) = match text.split_once(':') {
-            Some((host, port)) => (host, parse_port(port)?),
-            None => (text, Port::HTTPS),
+            Some((host, port)) => (host, PatternPort::Written(parse_port(port)?)),
+            None => (text, PatternPort::Unwritten),
         };
         let target = Self::parse_target(host)?;
         Ok(Self { target, port })
@@ -277,14 +304,16 @@ impl HostPattern {
     fn parse_bracketed(text: &str, rest: &str) -> Result<Self, HostPatternError> {
         let (inside, behind) = rest.split_once(']').ok_or(HostPatternError::Brackets)?;
         let port = match behind.strip_prefix(':') {
-            Some(port) => parse_port(port)?,
-            None if behind.is_empty() => Port::HTTPS,
+            Some(port) => PatternPort::Written(parse_port(port)?),
+            None if behind.is_empty() => PatternPort::Unwritten,
             None => return Err(HostPatternError::Port(behind.to_owned())),
         };
         let target = match inside.split_once('/') {
             Some((network, prefix)) => range(text, network, prefix)?,
             None => {
-                HostTarget::Address(IpAddr::V6(inside.parse().map_err(|_error| HostPatternError::Brackets)?))
+                let address: IpAddr =
+                    IpAddr::V6(inside.parse().map_err(|_error| HostPatternError::Brackets)?);
+                HostTarget::Address(address.to_canonical())
             }
         };
         Ok(Self { target, port })
@@ -336,7 +365,10 @@ impl fmt::Display for HostPattern {
             HostTarget::Range(cidr) if cidr.network.is_ipv6() => write!(f, "[{cidr}]")?,
             HostTarget::Range(cidr) => write!(f, "{cidr}")?,
         }
-        if self.port == Port::HTTPS { Ok(()) } else { write!(f, ":{}", self.port) }
+        match self.port {
+            PatternPort::Unwritten => Ok(()),
+            PatternPort::Written(port) => write!(f, ":{port}"),
+        }
     }
 }
 
@@ -354,7 +386,7 @@ mod tests {
     fn patterns_have_one_spelling() {
         for (text, shown) in [
             ("api.github.com", "api.github.com"),
-            ("API.GitHub.com:443", "api.github.com"),
+            ("API.GitHub.com:443", "api.github.com:443"),
             ("*.example.org", "*.example.org"),
             ("db.internal:5432", "db.internal:5432"),
             ("localhost:80", "localhost:80"),
@@ -362,6 +394,8 @@ mod tests {
             ("10.0.0.0/8:5432", "10.0.0.0/8:5432"),
             ("[2001:DB8::1]:8443", "[2001:db8::1]:8443"),
             ("[fd00::/8]", "[fd00::/8]"),
+            ("[::ffff:10.0.0.0/104]:80", "10.0.0.0/8:80"),
+            ("[::ffff:192.0.2.1]", "192.0.2.1"),
         ] {
             let pattern = HostPattern::parse(text).unwrap();
             assert_eq!(pattern.to_string(), shown);

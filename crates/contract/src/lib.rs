@@ -10,6 +10,7 @@ mod diagnostic;
 mod digest;
 mod doors;
 mod egress;
+mod egress_log;
 mod envelope;
 mod event;
 mod exit;
@@ -32,6 +33,10 @@ pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position}
 pub use digest::Digest;
 pub use doors::{Door, Doors, RESOLVER, RESOLVER_LISTENER};
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
+pub use egress_log::{
+    EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
+    EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
+};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
@@ -45,7 +50,7 @@ pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
     SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
-pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
+pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use path::{AbsPath, PathError};

@@ -135,5 +135,5 @@ fn reaches(egress: &Egress, host: &belljar_contract::HostName) -> bool {
     let rules =
         |effect| egress.rules.iter().filter(move |rule| rule.effect == effect && rule.host.covers(host));
     rules(RuleEffect::Allow)
-        .any(|allow| !rules(RuleEffect::Deny).any(|deny| deny.host.port == allow.host.port))
+        .any(|allow| !rules(RuleEffect::Deny).any(|deny| deny.covers_port(allow.port_when_allowing())))
 }

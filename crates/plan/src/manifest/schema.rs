@@ -153,7 +153,7 @@ table! {
     pub struct EgressSpec {
         /// Hosts, `*.domain`, addresses or ranges, each with an optional port; 443 without one.
         allow: Vec<At<HostPattern>>,
-        /// Never these, whatever is allowed.
+        /// Never these, whatever is allowed; every port without one.
         deny: Vec<At<HostPattern>>,
     }
 }

@@ -253,6 +253,7 @@ mod tests {
                 id: format!("{word}-{}", index + 1),
                 effect,
                 host: HostPattern::parse(text).unwrap(),
+                request: None,
             };
             texts.iter().enumerate().map(rule).collect()
         };

@@ -23,7 +23,9 @@ mod path;
 mod plan;
 mod proof;
 mod quantity;
+mod request_rule;
 mod run;
+mod scrub;
 mod secret;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -61,8 +63,13 @@ pub use plan::{
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
+pub use request_rule::{
+    Method, MethodError, Methods, PathPattern, PathPatternError, PathRefusal, Paths, RequestAdmission,
+    RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
+};
 pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
+pub use scrub::{SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, ScrubberError, Unsearchable, Unsearched};
+pub use secret::Secret;
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
-pub use secret::Secret;

@@ -5,7 +5,7 @@
 
 use crate::{
     AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, HostName, HostPattern, InstanceKey, LibraryName,
-    Port, TimeSpan, Usd,
+    Port, RequestRule, TimeSpan, Usd,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -317,6 +317,9 @@ pub struct EgressRule {
     pub effect: RuleEffect,
     /// The hosts it speaks of.
     pub host: HostPattern,
+    /// Of the requests to them, which; without it, all. TLS to a host is opened to look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestRule>,
 }
 
 /// What can be reached. There is no form that means "everything".

@@ -138,7 +138,12 @@ fn every_need_is_met_or_refused() {
     plan.limits.pids = Some(7);
     plan.limits.memory = Some(belljar_contract::ByteSize::parse("1G").unwrap());
     let rule = HostPattern::parse("a.example").unwrap();
-    plan.egress.rules.push(EgressRule { id: "allow-1".into(), effect: RuleEffect::Allow, host: rule });
+    plan.egress.rules.push(EgressRule {
+        id: "allow-1".into(),
+        effect: RuleEffect::Allow,
+        host: rule,
+        request: None,
+    });
     let mut machine = machine();
     machine.limits = vec![Need::Pids];
     let errand = Errand::Agent(Vec::new());

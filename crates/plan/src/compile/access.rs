@@ -18,7 +18,7 @@ pub(super) fn egress(written: Option<&At<EgressSpec>>, reasons: &mut Reasons) ->
             for (index, host) in hosts.iter().enumerate() {
                 let id = format!("{word}-{}", index + 1);
                 reasons.add(format!("egress.{id}"), host.to_string(), Origin::Written(host.place.clone()));
-                rules.push(EgressRule { id, effect, host: host.value.clone() });
+                rules.push(EgressRule { id, effect, host: host.value.clone(), request: None });
             }
         };
         add(RuleEffect::Deny, "deny", deny);

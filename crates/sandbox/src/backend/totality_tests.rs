@@ -57,6 +57,7 @@ fn greedy(backend: BackendKind) -> Plan {
         id: "allow-1".to_owned(),
         effect: RuleEffect::Allow,
         host: HostPattern::parse("forge.example.org").unwrap(),
+        request: None,
     });
     plan.credentials.push(Credential {
         host: host.clone(),

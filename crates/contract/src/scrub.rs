@@ -1,0 +1,216 @@
+//! Takes known secrets out of texts: the one search, for what comes back from the world and for what is written down.
+//!
+//! A value is looked for as it is and as encoders write it: base64 at any alignment, percent-encoded, escaped in JSON,
+//! in hexadecimal. Whoever transforms a value in a way of their own is not caught; what keeps a secret out of the
+//! sandbox is that it is never sent there.
+
+mod forms;
+
+use crate::Secret;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use std::fmt;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Shorter values are in too many innocent texts.
+pub const SCRUBBED_MIN: usize = 5;
+
+/// Longer values would make the search itself too large.
+pub const SCRUBBED_MAX: usize = 64 << 10;
+
+/// Why a secret is not looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsearchable {
+    /// It has fewer than [`SCRUBBED_MIN`] bytes.
+    Short,
+    /// It has more than [`SCRUBBED_MAX`] bytes.
+    Long,
+}
+
+/// A secret that is not looked for: the user should hear of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsearched {
+    /// The secret's name.
+    pub name: String,
+    /// Why.
+    pub why: Unsearchable,
+}
+
+impl fmt::Display for Unsearched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        match self.why {
+            Unsearchable::Short => {
+                write!(f, "`{name}` is not taken out of texts: it has fewer than {SCRUBBED_MIN} characters")
+            }
+            Unsearchable::Long => {
+                write!(f, "`{name}` is not taken out of texts: it has more than {SCRUBBED_MAX} bytes")
+            }
+        }
+    }
+}
+
+/// The secrets are too many or too long to be searched for together.
+#[derive(Debug, thiserror::Error)]
+#[error("the secrets are too many to be searched for")]
+pub struct ScrubberError(#[source] aho_corasick::BuildError);
+
+/// Replaces secrets by `[redacted:NAME]`.
+pub struct Scrubber {
+    search: Option<AhoCorasick>,
+    /// What is looked for, sorted.
+    patterns: Vec<Zeroizing<Vec<u8>>>,
+    /// What stands in its place, in the same order.
+    marks: Vec<Arc<str>>,
+    longest: usize,
+}
+
+impl Scrubber {
+    /// Looks for nothing: where there is no secret.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self { search: None, patterns: Vec::new(), marks: Vec::new(), longest: 0 }
+    }
+
+    /// Looks for these, and tells which of them it will not. An empty value is no secret.
+    ///
+    /// # Errors
+    /// When they are too many.
+    pub fn new<'s>(
+        secrets: impl IntoIterator<Item = (&'s str, &'s Secret)>,
+    ) -> Result<(Self, Vec<Unsearched>), ScrubberError> {
+        let mut found: Vec<(Zeroizing<Vec<u8>>, Arc<str>)> = Vec::new();
+        let mut unsearched = Vec::new();
+        for (name, secret) in secrets {
+            let why = match secret.expose().len() {
+                0 => continue,
+                length if length < SCRUBBED_MIN => Some(Unsearchable::Short),
+                length if length > SCRUBBED_MAX => Some(Unsearchable::Long),
+                _ => None,
+            };
+            if let Some(why) = why {
+                unsearched.push(Unsearched { name: name.to_owned(), why });
+                continue;
+            }
+            let mark: Arc<str> = format!("[redacted:{name}]").into();
+            found.extend(forms::forms(secret.expose()).into_iter().map(|form| (form, Arc::clone(&mark))));
+        }
+        found.sort_by(|left, right| (&*left.0, &left.1).cmp(&(&*right.0, &right.1)));
+        // The same value under two names goes by the first of them.
+        found.dedup_by(|later, first| later.0 == first.0);
+        let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let longest = patterns.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
+        let search = AhoCorasick::builder()
+            // The other kinds take a kilobyte for every byte of a pattern.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(patterns.iter().map(|pattern| pattern.as_slice()))
+            .map_err(ScrubberError)?;
+        let search = Some(search).filter(|_| !patterns.is_empty());
+        Ok((Self { search, patterns, marks, longest }, unsearched))
+    }
+
+    /// The text without secrets.
+    #[must_use]
+    pub fn scrub(&self, text: &str) -> String {
+        match self.scrub_bytes(text.as_bytes()) {
+            Some(scrubbed) => String::from_utf8_lossy(&scrubbed).into_owned(),
+            None => text.to_owned(),
+        }
+    }
+
+    /// The bytes without secrets; nothing when there is none in them.
+    #[must_use]
+    pub fn scrub_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let search = self.search.as_ref()?;
+        if !search.is_match(bytes) {
+            return None;
+        }
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        for found in search.find_iter(bytes) {
+            out.extend_from_slice(&bytes[at..found.start()]);
+            out.extend_from_slice(self.marks[found.pattern().as_usize()].as_bytes());
+            at = found.end();
+        }
+        out.extend_from_slice(&bytes[at..]);
+        Some(out)
+    }
+
+    /// Scrubs what comes in pieces.
+    #[must_use]
+    pub fn stream(self: &Arc<Self>) -> ScrubStream {
+        ScrubStream { scrubber: Arc::clone(self), held: Zeroizing::new(Vec::new()) }
+    }
+
+    /// Where, at or behind `from`, the text begins that may be the beginning of a pattern: what follows may complete it.
+    fn unfinished(&self, bytes: &[u8], from: usize) -> usize {
+        let earliest = bytes.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
+        (earliest..bytes.len()).find(|at| self.begins_a_pattern(&bytes[*at..])).unwrap_or(bytes.len())
+    }
+
+    fn begins_a_pattern(&self, bytes: &[u8]) -> bool {
+        // The first pattern that is larger; every pattern that goes on from these bytes is, and stands next to it.
+        let next = self.patterns.partition_point(|pattern| pattern.as_slice() <= bytes);
+        self.patterns.get(next).is_some_and(|pattern| pattern.starts_with(bytes))
+    }
+}
+
+impl fmt::Debug for Scrubber {
+    /// Not even how many.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Scrubber(…)")
+    }
+}
+
+/// Scrubs a stream. It holds back the bytes that may be the beginning of a secret, and no others.
+#[derive(Debug)]
+pub struct ScrubStream {
+    scrubber: Arc<Scrubber>,
+    held: Zeroizing<Vec<u8>>,
+}
+
+impl ScrubStream {
+    /// Takes a piece; what may leave by now.
+    #[must_use]
+    pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        let Some(search) = &self.scrubber.search else { return piece.to_vec() };
+        let mut bytes = std::mem::take(&mut *self.held);
+        bytes.extend_from_slice(piece);
+        let bytes = Zeroizing::new(bytes);
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        let mut hold = self.scrubber.unfinished(&bytes, 0);
+        for found in search.find_iter(bytes.as_slice()) {
+            // A pattern that began before this one, or here, may still be completed and be the longer one.
+            if found.start() >= hold {
+                break;
+            }
+            out.extend_from_slice(&bytes[at..found.start()]);
+            out.extend_from_slice(self.scrubber.marks[found.pattern().as_usize()].as_bytes());
+            at = found.end();
+            if at > hold {
+                hold = self.scrubber.unfinished(&bytes, at);
+            }
+        }
+        out.extend_from_slice(&bytes[at..hold]);
+        self.held.extend_from_slice(&bytes[hold..]);
+        out
+    }
+
+    /// What is left when nothing more comes.
+    #[must_use]
+    pub fn finish(&mut self) -> Vec<u8> {
+        let held = Zeroizing::new(std::mem::take(&mut *self.held));
+        self.scrubber.scrub_bytes(&held).unwrap_or_else(|| held.to_vec())
+    }
+
+    /// Whether bytes are held back.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

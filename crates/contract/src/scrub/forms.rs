@@ -1,0 +1,232 @@
+//! The forms in which a value turns up in texts: as it is, and as the encoders of others write it.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use zeroize::Zeroizing;
+
+/// Beyond this length only the usual forms are looked for: the rare ones cost several times the value's length.
+const RARE_FORMS_UP_TO: usize = 2048;
+
+/// Every form of a value that is looked for; cleared when they go.
+pub(super) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+    let mut found = BTreeSet::from([value.to_vec()]);
+    base64_forms(value, &mut found);
+    if let Ok(text) = std::str::from_utf8(value) {
+        json_forms(text, &mut found);
+    }
+    if value.len() <= RARE_FORMS_UP_TO {
+        percent_forms(value, &mut found);
+        found.insert(hex(value, Case::Lower).into_bytes());
+        found.insert(hex(value, Case::Upper).into_bytes());
+    }
+    found.into_iter().map(Zeroizing::new).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Case {
+    Lower,
+    Upper,
+}
+
+fn hex(value: &[u8], case: Case) -> String {
+    value.iter().fold(String::new(), |text, byte| text + &hex_byte(*byte, case))
+}
+
+fn hex_byte(byte: u8, case: Case) -> String {
+    match case {
+        Case::Lower => format!("{byte:02x}"),
+        Case::Upper => format!("{byte:02X}"),
+    }
+}
+
+/// Base64 of the value standing anywhere in a longer text: three alignments, of which only the characters that the
+/// value alone decides are looked for, and its end where nothing follows.
+fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
+    for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+        for ahead in 0..3_usize {
+            let mut bytes = Zeroizing::new(vec![0; ahead]);
+            bytes.extend_from_slice(value);
+            let whole = Zeroizing::new(engine.encode(&*bytes));
+            // The first character that holds no bit of what stands ahead, and the last that holds none of what follows.
+            let from = (ahead * 8).div_ceil(6);
+            let until = bytes.len() * 8 / 6;
+            let padding = "=".repeat((3 - bytes.len() % 3) % 3);
+            for text in
+                [whole[from..until].to_owned(), whole[from..].to_owned(), whole[from..].to_owned() + &padding]
+            {
+                // A base64 text stands in JSON and in a query as well.
+                for (plus, slash, equals) in [
+                    ("+", "/", "="),
+                    ("+", "\\/", "="),
+                    ("%2B", "%2F", "%3D"),
+                    ("%2b", "%2f", "%3d"),
+                    ("\\u002B", "/", "="),
+                ] {
+                    let text = text.replace('=', equals).replace('/', slash).replace('+', plus);
+                    found.insert(text.into_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// What encoders leave as it is, besides letters and digits.
+const LEFT_ALONE: [&[u8]; 6] = [
+    // Nothing: a letter is encoded too, see below.
+    b"",
+    // The unreserved characters of RFC 3986.
+    b"-._~",
+    // The same and the slash, as for a whole path.
+    b"-._~/",
+    // As encodeURIComponent does.
+    b"-._~!*'()",
+    // As encodeURI does.
+    b"-._~!*'();/?:@&=+$,#",
+    // As forms do, where a space becomes a plus.
+    b"-._*",
+];
+
+fn percent_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
+    for case in [Case::Lower, Case::Upper] {
+        let encoded = |byte: u8| format!("%{}", hex_byte(byte, case)).into_bytes();
+        for alone in LEFT_ALONE {
+            let byte = |byte: &u8| match byte {
+                byte if alone.contains(byte) => vec![*byte],
+                byte if !alone.is_empty() && byte.is_ascii_alphanumeric() => vec![*byte],
+                byte => encoded(*byte),
+            };
+            let text: Vec<u8> = value.iter().flat_map(byte).collect();
+            if value.contains(&b' ') {
+                found.insert(String::from_utf8_lossy(&text).replace("%20", "+").into_bytes());
+            }
+            found.insert(text);
+        }
+    }
+}
+
+/// What a serialiser of JSON escapes though it need not.
+#[derive(Clone, Copy)]
+enum Cautious {
+    No,
+    /// `<`, `>` and `&`, as for a page.
+    Html,
+    /// Those and quotes and `=`.
+    HtmlAndQuotes,
+    /// Those, the plus and the backquote, and `"` by its number.
+    ByNumber,
+    /// Every character.
+    Everything,
+}
+
+#[derive(Clone, Copy)]
+struct JsonStyle {
+    cautious: Cautious,
+    slash: &'static str,
+    ascii_only: bool,
+    case: Case,
+}
+
+fn json_forms(text: &str, found: &mut BTreeSet<Vec<u8>>) {
+    let plain = JsonStyle { cautious: Cautious::No, slash: "/", ascii_only: false, case: Case::Lower };
+    // JSON within JSON, as logs quote it.
+    found.insert(json(&json(text, plain), plain).into_bytes());
+    if text.len() > RARE_FORMS_UP_TO {
+        found.insert(json(text, plain).into_bytes());
+        return;
+    }
+    for cautious in
+        [Cautious::No, Cautious::Html, Cautious::HtmlAndQuotes, Cautious::ByNumber, Cautious::Everything]
+    {
+        for slash in ["/", "\\/"] {
+            for ascii_only in [false, true] {
+                for case in [Case::Lower, Case::Upper] {
+                    found.insert(json(text, JsonStyle { cautious, slash, ascii_only, case }).into_bytes());
+                }
+            }
+        }
+    }
+}
+
+fn json(text: &str, style: JsonStyle) -> String {
+    let mut out = String::new();
+    for character in text.chars() {
+        let needless = match style.cautious {
+            Cautious::No => false,
+            Cautious::Html => "<>&\u{2028}\u{2029}".contains(character),
+            Cautious::HtmlAndQuotes => "<>&='\u{2028}\u{2029}".contains(character),
+            Cautious::ByNumber => "<>&'+`\"\u{7f}".contains(character),
+            Cautious::Everything => true,
+        };
+        match character {
+            character if needless => by_number(&mut out, character, style.case),
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '/' => out.push_str(style.slash),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\0'..='\u{1f}' => by_number(&mut out, character, style.case),
+            character if style.ascii_only && !character.is_ascii() => {
+                by_number(&mut out, character, style.case)
+            }
+            character => out.push(character),
+        }
+    }
+    out
+}
+
+fn by_number(out: &mut String, character: char, case: Case) {
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        let written = match case {
+            Case::Lower => write!(out, "\\u{unit:04x}"),
+            Case::Upper => write!(out, "\\u{unit:04X}"),
+        };
+        debug_assert!(written.is_ok(), "a String takes every text");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(value: &[u8]) -> Vec<String> {
+        forms(value).iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect()
+    }
+
+    #[test]
+    fn what_encoders_write() {
+        let found = texts("p@ss/w \"ö+\\".as_bytes());
+        for form in [
+            "p@ss/w \"ö+\\",
+            "p%40ss%2Fw%20%22%C3%B6%2B%5C",
+            "p%40ss%2fw%20%22%c3%b6%2b%5c",
+            "p%40ss/w%20%22%C3%B6%2B%5C",
+            "p%40ss%2Fw+%22%C3%B6%2B%5C",
+            "%70%40%73%73%2F%77%20%22%C3%B6%2B%5C",
+            "p@ss/w \\\"ö+\\\\",
+            "p@ss\\/w \\\"\\u00f6+\\\\",
+            "p@ss/w \\u0022\\u00F6\\u002B\\\\",
+            "p@ss/w \\\\\\\"ö+\\\\\\\\",
+            "70407373",
+        ] {
+            assert!(found.iter().any(|one| one.starts_with(form)), "{form} is not among {found:#?}");
+        }
+    }
+
+    #[test]
+    fn base64_at_every_place() {
+        let value = b"hunter2-and-more";
+        let found = texts(value);
+        for ahead in ["", "u", "us", "use", "user", "user:"] {
+            for behind in ["", "x", "xy", "xyz"] {
+                let text = [ahead.as_bytes(), value, behind.as_bytes()].concat();
+                let encoded = STANDARD_NO_PAD.encode(text);
+                assert!(found.iter().any(|form| encoded.contains(form.as_str())), "{encoded}");
+            }
+        }
+    }
+}

@@ -49,10 +49,10 @@ impl Doors {
         for rule in egress.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow) {
             match &rule.host.target {
                 HostTarget::Exact(name) => {
-                    named.entry(name).or_default().insert(rule.host.port);
+                    named.entry(name).or_default().insert(rule.port_when_allowing());
                 }
                 HostTarget::AnyUnder(_) => {
-                    spare_ports.insert(rule.host.port);
+                    spare_ports.insert(rule.port_when_allowing());
                 }
                 HostTarget::Address(_) | HostTarget::Range(_) => {}
             }
@@ -107,6 +107,7 @@ mod tests {
             id: text.clone(),
             effect: RuleEffect::Allow,
             host: HostPattern::parse(text).unwrap(),
+            request: None,
         };
         Doors::of(&Egress { model: true, rules: allow.iter().map(rule).collect() })
     }

@@ -69,6 +69,8 @@ pub struct HarnessProfile {
     pub shared_state: Vec<String>,
     /// The words for effort.
     pub efforts: Vec<String>,
+    /// What its model's provider can be allowed to do on its own machines.
+    pub provider_tools: Vec<String>,
     /// Where the model's credential is looked for, in order.
     pub credentials: Vec<String>,
     /// Variables every agent of the kind gets.

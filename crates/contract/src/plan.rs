@@ -474,6 +474,8 @@ pub struct Plan {
     pub egress: Egress,
     /// Where the model's credential is looked for, in order; it stays outside.
     pub model_credentials: Vec<String>,
+    /// What the model's provider may do on its own machines; nothing that is not named.
+    pub provider_tools: Vec<String>,
     /// Other credentials that stay outside.
     pub credentials: Vec<Credential>,
     /// Keys that ssh inside can sign with.

@@ -398,7 +398,7 @@ fn values(
         let failed =
             |cause| RunError::Value { name: entry.name.to_string(), what: entry.source.describe(), cause };
         let bytes = match &entry.source {
-            EnvSource::Constant(_) => continue,
+            EnvSource::Constant(_) | EnvSource::Run(_) => continue,
             EnvSource::Literal(text) => text.clone().into_bytes(),
             EnvSource::Variable(name) => surroundings
                 .variables

@@ -68,6 +68,7 @@ fn plan() -> Plan {
         ],
         egress: Egress { model: true, rules: Vec::new() },
         model_credentials: Vec::new(),
+        provider_tools: Vec::new(),
         credentials: Vec::new(),
         ssh: Vec::new(),
         limits: Limits::default(),

@@ -78,6 +78,7 @@ mod tests {
             id: id.to_owned(),
             effect,
             host: HostPattern::parse(text).unwrap(),
+            request: None,
         };
         let rules = vec![
             rule("deny-1", RuleEffect::Deny, "no.b.test"),

@@ -3,10 +3,8 @@
 use super::{Compiler, Reasons, Wanted, defaults};
 use crate::decode::At;
 use crate::explain::Origin;
-use crate::manifest::{CredentialSpec, CredentialText, EgressSpec, LimitsSpec, SshSpec};
-use belljar_contract::{
-    Credential, CredentialPart, Egress, EgressRule, HostPattern, Limits, RuleEffect, SshEntry,
-};
+use crate::manifest::{AllowText, CredentialSpec, CredentialText, EgressSpec, LimitsSpec, SshSpec};
+use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, Limits, RuleEffect, SshEntry};
 use std::collections::BTreeSet;
 
 /// The rules, numbered in the order they are written.
@@ -14,15 +12,18 @@ pub(super) fn egress(written: Option<&At<EgressSpec>>, reasons: &mut Reasons) ->
     let mut rules = Vec::new();
     if let Some(spec) = written {
         let EgressSpec { allow, deny } = &spec.value;
-        let mut add = |effect: RuleEffect, word: &str, hosts: &[At<HostPattern>]| {
-            for (index, host) in hosts.iter().enumerate() {
-                let id = format!("{word}-{}", index + 1);
-                reasons.add(format!("egress.{id}"), host.to_string(), Origin::Written(host.place.clone()));
-                rules.push(EgressRule { id, effect, host: host.value.clone(), request: None });
-            }
-        };
-        add(RuleEffect::Deny, "deny", deny);
-        add(RuleEffect::Allow, "allow", allow);
+        for (number, host) in (1..).zip(deny) {
+            let id = format!("deny-{number}");
+            reasons.add(format!("egress.{id}"), host.to_string(), Origin::Written(host.place.clone()));
+            let (effect, host) = (RuleEffect::Deny, host.value.clone());
+            rules.push(EgressRule { id, effect, host, request: None });
+        }
+        for (number, allow) in (1..).zip(allow) {
+            let id = format!("allow-{number}");
+            reasons.add(format!("egress.{id}"), allow.to_string(), Origin::Written(allow.place.clone()));
+            let AllowText { host, request } = allow.value.clone();
+            rules.push(EgressRule { id, effect: RuleEffect::Allow, host, request });
+        }
     }
     if rules.is_empty() {
         reasons.add(

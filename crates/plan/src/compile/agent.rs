@@ -93,6 +93,7 @@ pub(super) fn compile(
     let mut env = compiler.environment(env, server_env, profile, &inside.home, &mut reasons);
     network::tell(&egress, &ssh, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
+    let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);
     let tools = tool_rules(tools.as_ref(), &mut reasons);
     let permissions = permission_rules(permissions.as_ref(), &mut reasons);
     let undeclared = compiler.undeclared_servers(profile, &launches);
@@ -176,6 +177,7 @@ pub(super) fn compile(
         refused: refusals(&egress, &tools, &permissions, &undeclared),
         egress,
         model_credentials: profile.credentials.clone(),
+        provider_tools,
         credentials,
         ssh,
         limits,
@@ -247,6 +249,31 @@ impl<'a> Compiler<'a> {
                 Some(format!("write {}", crate::decode::choices(&known)));
         }
         word("effort", written, reasons)
+    }
+
+    /// What the provider may do on its own machines.
+    fn provider_tools(
+        &mut self,
+        written: Option<&At<ToolsSpec>>,
+        profile: &HarnessProfile,
+        reasons: &mut Reasons,
+    ) -> Vec<String> {
+        let known: Vec<&str> = profile.provider_tools.iter().map(String::as_str).collect();
+        let written = written.map_or(&[][..], |spec| spec.value.provider.as_slice());
+        for at in written {
+            reasons.add("tools.provider", at.value.0.clone(), Origin::Written(at.place.clone()));
+            if !known.contains(&at.value.0.as_str()) {
+                let label = nearest(&at.value.0, &known)
+                    .map_or(String::new(), |near| format!("did you mean `{near}`?"));
+                let message = format!(
+                    "`{}` is nothing that the model's provider does",
+                    crate::decode::shown(&at.value.0)
+                );
+                self.report("invalid-value", message, &at.place, &label).help =
+                    Some(format!("write {}", crate::decode::choices(&known)));
+            }
+        }
+        words(written)
     }
 
     fn servers(&mut self, picked: &[LibraryName]) -> (Vec<McpServer>, Vec<McpLaunch>, Vec<EnvEntry>) {
@@ -369,7 +396,8 @@ fn words(list: &[At<Word>]) -> Vec<String> {
 
 fn tool_rules(written: Option<&At<ToolsSpec>>, reasons: &mut Reasons) -> ToolRules {
     let Some(spec) = written else { return ToolRules::default() };
-    let ToolsSpec { allow, deny } = &spec.value;
+    // The provider's own are none of the agent's: the gateway looks after them.
+    let ToolsSpec { allow, deny, provider: _ } = &spec.value;
     reasons.add("tools", "restricted", Origin::Written(spec.place.clone()));
     ToolRules { allow: allow.as_ref().map(|list| words(&list.value.0)), deny: words(deny) }
 }

@@ -1,10 +1,12 @@
 //! The manifest: what is written, and the two files laid over each other.
 
+mod allow;
 mod layers;
 mod schema;
 mod source;
 mod value;
 
+pub(crate) use allow::AllowText;
 pub(crate) use layers::Layered;
 pub use layers::{Layer, LayerText, Manifest, ManifestError, parse};
 pub(crate) use schema::{

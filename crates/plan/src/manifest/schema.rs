@@ -1,5 +1,6 @@
 //! The keys of a manifest. One definition per table: decoding, hints and the JSON Schema come from it.
 
+use super::allow::AllowText;
 use super::source::{CredentialText, EnvText};
 use super::value::{Argument, HeaderName, KnownHostKey, Line, PathText, Program, SshWord, Text, Word};
 use crate::decode::{At, Named, table};
@@ -115,9 +116,11 @@ table! {
     "`tools`"
     pub struct ToolsSpec {
         /// Only these.
-        allow: Option<At<Words>>,
+        allow: Option<At<Many<Word>>>,
         /// Never these.
         deny: Vec<At<Word>>,
+        /// Tools that the model's provider runs on its own machines, such as `web_search`; none when absent.
+        provider: Vec<At<Word>>,
     }
 }
 
@@ -151,8 +154,9 @@ table! {
     /// What can be reached. Nothing, when absent, but the model.
     "`egress`"
     pub struct EgressSpec {
-        /// Hosts, `*.domain`, addresses or ranges, each with an optional port; 443 without one.
-        allow: Vec<At<HostPattern>>,
+        /// Hosts, `*.domain`, addresses or ranges, each with an optional port, 443 without one; or a table with
+        /// `host`, `methods` and `paths`.
+        allow: Vec<At<AllowText>>,
         /// Never these, whatever is allowed; every port without one.
         deny: Vec<At<HostPattern>>,
     }
@@ -209,14 +213,17 @@ table! {
 
 /// A list whose absence and whose emptiness differ.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Words(pub Vec<At<Word>>);
+pub struct Many<T>(pub Vec<At<T>>);
 
-impl crate::decode::Shape for Words {
+impl<T> crate::decode::Shape for Many<T>
+where
+    Vec<At<T>>: crate::decode::Field,
+{
     fn decode(node: &crate::syntax::Node, faults: &mut crate::decode::Faults) -> Option<Self> {
-        crate::decode::Field::decode_field(Some(node), faults).map(Words)
+        crate::decode::Field::decode_field(Some(node), faults).map(Many)
     }
 
     fn schema() -> serde_json::Value {
-        <Vec<At<Word>> as crate::decode::Field>::field_schema()
+        <Vec<At<T>> as crate::decode::Field>::field_schema()
     }
 }

@@ -30,6 +30,7 @@ impl Scribe {
             state_file: ".scribe.json".into(),
             shared_state: texts(&["servers"]),
             efforts: texts(&["low", "high"]),
+            provider_tools: texts(&["web_search"]),
             credentials: texts(&["SCRIBE_KEY"]),
             env: vec![ProfileEnv {
                 name: name("SCRIBE_KEY"),

@@ -37,6 +37,7 @@ fn plan(backend: BackendKind) -> Plan {
         env: Vec::new(),
         egress: Egress { model: true, rules: Vec::new() },
         model_credentials: Vec::new(),
+        provider_tools: Vec::new(),
         credentials: Vec::new(),
         ssh: Vec::new(),
         limits: Limits::default(),

@@ -150,10 +150,33 @@ fn every_need_is_met_or_refused() {
     let errand = Errand::Agent(Vec::new());
     let refused = lower(&lowering(&plan, &errand, &machine)).unwrap_err();
     let unmet: Vec<Need> = refused.unmet.iter().map(|unmet| unmet.need).collect();
-    assert_eq!(unmet, [Need::Memory, Need::Egress]);
-    plan.egress.rules.clear();
+    assert_eq!(unmet, [Need::Memory]);
     plan.limits.memory = None;
     let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
     let met: Vec<Need> = launch.controls.iter().map(|control| control.need).collect();
     assert_eq!(met, plan.needs(&errand));
+}
+
+#[test]
+fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
+    let (mut plan, machine, errand) = (plan(), machine(), Errand::Command(vec![OsText::new("ls").unwrap()]));
+    let closed = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    assert!(closed.guest.listeners.is_empty() && closed.guest.range.is_none());
+    let words = |launch: &belljar_contract::Launch| -> Vec<String> {
+        launch.arguments.iter().map(LaunchArgument::shown).collect()
+    };
+    assert!(!words(&closed).iter().any(|word| word.starts_with("CAP_")));
+    let host = HostPattern::parse("a.example").unwrap();
+    plan.egress.rules.push(EgressRule {
+        id: "allow-1".into(),
+        effect: RuleEffect::Allow,
+        host,
+        request: None,
+    });
+    let open = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let names: Vec<&str> = open.guest.listeners.iter().map(|listener| listener.name.as_str()).collect();
+    assert_eq!(names, ["proxy", "resolver", "door 198.18.0.1:443"]);
+    assert!(open.guest.range.is_some());
+    let given: Vec<String> = words(&open).into_iter().filter(|word| word.starts_with("CAP_")).collect();
+    assert_eq!(given, ["CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"]);
 }

@@ -67,6 +67,7 @@ fn freedom(page: &mut Page) {
     page.title("Which tools it has");
     page.key("tools.allow", "[\"Read\", \"Grep\", \"Edit\", \"Bash\"]");
     page.key("tools.deny", "[\"WebSearch\"]");
+    page.key("tools.provider", "[\"web_search\"]");
     page.title("Where it works");
     page.key("home", "\"project\"");
     page.key("workspace", "\"direct\"");
@@ -107,6 +108,7 @@ fn reach(page: &mut Page, markers: &[String], remote: Option<&HostName>) {
     page.line("    #\"api.example.org\",");
     page.line("    #\"*.example.net\",");
     page.line("    #\"db.internal:5432\",");
+    page.line("    #{ host = \"api.example.com\", methods = [\"GET\"], paths = [\"/v1/**\"] },");
     if let Some(host) = remote {
         page.line(&format!("    #{},  # where the repository's remote is", quote(host.as_str())));
     }

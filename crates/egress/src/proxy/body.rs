@@ -1,0 +1,247 @@
+//! Where a request's body ends: read strictly, so that nobody behind can see another end.
+
+use super::head::Framing;
+use std::ops::Range;
+
+/// The longest line that tells a chunk's size, and the most bytes of trailers.
+const LINE_LIMIT: usize = 256;
+const TRAILER_LIMIT: usize = 8 * 1024;
+
+/// A body that is not one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the body's chunks are malformed")]
+pub struct BodyFault;
+
+/// A body on its way.
+#[derive(Debug)]
+pub enum Body {
+    /// So many bytes are still to come.
+    Length(u64),
+    /// Chunks are still to come.
+    Chunks(Chunks),
+}
+
+/// What a piece of input holds: how much of it was used, and which part of that is content.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes used.
+    pub used: usize,
+    /// Content among them.
+    pub content: Range<usize>,
+}
+
+impl Body {
+    /// The body that a head announces.
+    #[must_use]
+    pub fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::Nothing => Self::Length(0),
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => {
+                Self::Chunks(Chunks { state: State::Size { value: None }, line: 0, trailers: 0 })
+            }
+        }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::Length(left) => *left == 0,
+            Self::Chunks(chunks) => chunks.state == State::Done,
+        }
+    }
+
+    /// Reads on. Uses at least one byte of an input that is not empty, unless it has ended.
+    ///
+    /// # Errors
+    /// When the chunks are malformed.
+    pub fn take(&mut self, input: &[u8]) -> Result<Taken, BodyFault> {
+        match self {
+            Self::Length(left) => {
+                let used = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+                *left -= used as u64;
+                Ok(Taken { used, content: 0..used })
+            }
+            Self::Chunks(chunks) => chunks.take(input),
+        }
+    }
+}
+
+/// Chunks on their way.
+#[derive(Debug)]
+pub struct Chunks {
+    state: State,
+    line: usize,
+    trailers: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The digits of a size; `None` before the first.
+    Size {
+        value: Option<u64>,
+    },
+    /// What follows the digits up to the end of the line.
+    Extension {
+        size: u64,
+    },
+    SizeEnd {
+        size: u64,
+    },
+    Content {
+        left: u64,
+    },
+    ContentCr,
+    ContentLf,
+    /// At the beginning of a line behind the last chunk.
+    TrailerStart,
+    Trailer,
+    TrailerEnd,
+    LastLf,
+    Done,
+}
+
+impl Chunks {
+    /// Reads up to the end of one run of content.
+    fn take(&mut self, input: &[u8]) -> Result<Taken, BodyFault> {
+        let mut used = 0;
+        while let Some(byte) = input.get(used) {
+            match self.state {
+                State::Done => break,
+                State::Content { left } => {
+                    let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len() - used);
+                    let left = left - length as u64;
+                    self.state = if left == 0 { State::ContentCr } else { State::Content { left } };
+                    return Ok(Taken { used: used + length, content: used..used + length });
+                }
+                state => self.state = self.step(state, *byte)?,
+            }
+            used += 1;
+        }
+        Ok(Taken { used, content: 0..0 })
+    }
+
+    fn step(&mut self, state: State, byte: u8) -> Result<State, BodyFault> {
+        match state {
+            State::Size { .. } | State::Extension { .. } => self.line += 1,
+            State::TrailerStart | State::Trailer => self.trailers += 1,
+            State::SizeEnd { .. }
+            | State::Content { .. }
+            | State::ContentCr
+            | State::ContentLf
+            | State::TrailerEnd
+            | State::LastLf
+            | State::Done => self.line = 0,
+        }
+        if self.line > LINE_LIMIT || self.trailers > TRAILER_LIMIT {
+            return Err(BodyFault);
+        }
+        match (state, byte) {
+            (State::Size { value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
+                let value = value.unwrap_or(0).checked_mul(16).ok_or(BodyFault)?;
+                Ok(State::Size { value: Some(value | digit) })
+            }
+            (State::Size { value: Some(size) }, b'\r') | (State::Extension { size }, b'\r') => {
+                Ok(State::SizeEnd { size })
+            }
+            (State::Size { value: Some(size) }, b';') => Ok(State::Extension { size }),
+            (State::Extension { size }, b' '..=b'~' | b'\t') => Ok(State::Extension { size }),
+            (State::SizeEnd { size: 0 }, b'\n') => Ok(State::TrailerStart),
+            (State::SizeEnd { size }, b'\n') => Ok(State::Content { left: size }),
+            (State::ContentCr, b'\r') => Ok(State::ContentLf),
+            (State::ContentLf, b'\n') => Ok(State::Size { value: None }),
+            (State::TrailerStart, b'\r') => Ok(State::LastLf),
+            (State::TrailerStart | State::Trailer, b'!'..=b'~') | (State::Trailer, b' ' | b'\t' | 0x80..) => {
+                Ok(State::Trailer)
+            }
+            (State::Trailer, b'\r') => Ok(State::TrailerEnd),
+            (State::TrailerEnd, b'\n') => Ok(State::TrailerStart),
+            (State::LastLf, b'\n') => Ok(State::Done),
+            (
+                State::Size { .. }
+                | State::Extension { .. }
+                | State::SizeEnd { .. }
+                | State::Content { .. }
+                | State::ContentCr
+                | State::ContentLf
+                | State::TrailerStart
+                | State::Trailer
+                | State::TrailerEnd
+                | State::LastLf
+                | State::Done,
+                _,
+            ) => Err(BodyFault),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Content and what is left behind the end; in pieces of this size.
+    fn read(framing: Framing, mut input: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>), BodyFault> {
+        let mut body = Body::new(framing);
+        let mut content = Vec::new();
+        while !body.is_done() && !input.is_empty() {
+            let taken = body.take(&input[..piece.min(input.len())])?;
+            assert!(taken.used > 0);
+            content.extend_from_slice(&input[taken.content]);
+            input = &input[taken.used..];
+        }
+        if body.is_done() { Ok((content, input.to_vec())) } else { Err(BodyFault) }
+    }
+
+    #[test]
+    fn bodies_end_where_they_say() {
+        for piece in [1, 2, 3, 100] {
+            let read = |framing, input: &[u8]| read(framing, input, piece).unwrap();
+            assert_eq!(read(Framing::Nothing, b"next"), (b"".to_vec(), b"next".to_vec()));
+            assert_eq!(read(Framing::Length(3), b"abcnext"), (b"abc".to_vec(), b"next".to_vec()));
+            let chunks = b"3\r\nabc\r\n0A;x=\"y\"\r\n0123456789\r\n0\r\nX: y\r\n\r\nnext";
+            assert_eq!(read(Framing::Chunked, chunks), (b"abc0123456789".to_vec(), b"next".to_vec()));
+        }
+    }
+
+    #[test]
+    fn chunks_with_more_than_one_reading() {
+        let long = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(300));
+        let trailers = format!("0\r\n{}\r\n", "X: y\r\n".repeat(2000));
+        for bytes in [
+            &b"3\nabc\r\n0\r\n\r\n"[..],
+            b"3\r\nabc\n0\r\n\r\n",
+            b"3\r\nabcd\r\n0\r\n\r\n",
+            b" 3\r\nabc\r\n0\r\n\r\n",
+            b"3 \r\nabc\r\n0\r\n\r\n",
+            b"0x3\r\nabc\r\n0\r\n\r\n",
+            b"-3\r\nabc\r\n0\r\n\r\n",
+            b"\r\n\r\n",
+            b";x\r\n\r\n",
+            b"3;x\ny\r\nabc\r\n0\r\n\r\n",
+            b"3\r\r\nabc\r\n0\r\n\r\n",
+            b"10000000000000000\r\n",
+            b"0\r\n folded\r\n\r\n",
+            b"0\r\nX: \0\r\n\r\n",
+            b"0\r\n\n",
+            long.as_bytes(),
+            trailers.as_bytes(),
+        ] {
+            assert_eq!(
+                read(Framing::Chunked, bytes, 100),
+                Err(BodyFault),
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
+        }
+    }
+
+    #[test]
+    fn fuzz_chunks() {
+        let everyday = std::time::Duration::from_millis(300);
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            assert_eq!(read(Framing::Chunked, bytes, 1).is_ok(), read(Framing::Chunked, bytes, 1000).is_ok());
+        });
+    }
+}

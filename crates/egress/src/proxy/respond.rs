@@ -1,0 +1,132 @@
+//! A host's answer on its way to the client: whole, or visibly not whole.
+
+use super::gate::Moved;
+use super::head::{Head, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::{Response, StatusCode};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::WriteHalf;
+
+/// Headers that speak of one connection, and go no further.
+pub(super) const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+/// What becomes of the client's connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Next,
+    Close,
+}
+
+/// Why there is no whole answer.
+pub(super) enum Ending {
+    NoAnswer(String),
+    Broken(String),
+}
+
+/// How an answer's end is told to the client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    NoBody,
+    Length,
+    Chunks,
+    UntilClose,
+}
+
+/// Passes the host's answer on.
+pub(super) async fn send_response(
+    idle: Duration,
+    writer: &mut WriteHalf<'_>,
+    head: &Head,
+    response: Response<Incoming>,
+    moved: &Moved,
+) -> Result<Then, Ending> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Ending::NoAnswer("it wants to switch protocols".to_owned()));
+    }
+    let (parts, mut body) = response.into_parts();
+    let bodiless =
+        head.method == "HEAD" || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let sending = match (bodiless, body.size_hint().exact(), head.version) {
+        (true, _, _) => Sending::NoBody,
+        (false, Some(_), _) => Sending::Length,
+        (false, None, Version::Http11) => Sending::Chunks,
+        (false, None, Version::Http10) => Sending::UntilClose,
+    };
+    let then = if sending != Sending::UntilClose && head.keeps_alive() { Then::Next } else { Then::Close };
+    let text = response_head(&parts, body.size_hint().exact(), sending, &then);
+    moved.received.fetch_add(text.len() as u64, Ordering::Relaxed);
+    let broken = |error: io::Error| Ending::Broken(format!("the client broke off: {error}"));
+    writer.write_all(&text).await.map_err(broken)?;
+    loop {
+        let frame = match tokio::time::timeout(idle, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => return Err(Ending::Broken(error.to_string())),
+            Ok(None) => break,
+            Err(_elapsed) => return Err(Ending::Broken("nothing came for too long".to_owned())),
+        };
+        let Ok(content) = frame.into_data() else { continue };
+        if content.is_empty() {
+            continue;
+        }
+        moved.received.fetch_add(content.len() as u64, Ordering::Relaxed);
+        if sending == Sending::Chunks {
+            let framed = [format!("{:x}\r\n", content.len()).as_bytes(), &content, b"\r\n"].concat();
+            writer.write_all(&framed).await.map_err(broken)?;
+        } else {
+            writer.write_all(&content).await.map_err(broken)?;
+        }
+    }
+    if sending == Sending::Chunks {
+        writer.write_all(b"0\r\n\r\n").await.map_err(broken)?;
+    }
+    Ok(then)
+}
+
+fn response_head(
+    parts: &hyper::http::response::Parts,
+    length: Option<u64>,
+    sending: Sending,
+    then: &Then,
+) -> Vec<u8> {
+    let reason = parts.status.canonical_reason().unwrap_or("Unknown");
+    let mut head = format!("HTTP/1.1 {} {reason}\r\n", parts.status.as_str()).into_bytes();
+    let named: Vec<String> = parts
+        .headers
+        .get_all("connection")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|word| word.trim().to_ascii_lowercase()))
+        .collect();
+    for (name, value) in &parts.headers {
+        let framing = name == "content-length" && sending != Sending::NoBody;
+        if framing || HOP_BY_HOP.contains(&name.as_str()) || named.iter().any(|word| word == name.as_str()) {
+            continue;
+        }
+        head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    match (sending, length) {
+        (Sending::Length, Some(length)) => head.extend(format!("content-length: {length}\r\n").into_bytes()),
+        (Sending::Chunks, _) => head.extend(b"transfer-encoding: chunked\r\n"),
+        (Sending::NoBody | Sending::Length | Sending::UntilClose, _) => {}
+    }
+    head.extend(match then {
+        Then::Next => &b"connection: keep-alive\r\n\r\n"[..],
+        Then::Close => b"connection: close\r\n\r\n",
+    });
+    head
+}

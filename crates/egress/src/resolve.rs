@@ -1,0 +1,120 @@
+//! Names to addresses. A name is resolved once per connection; what is dialled is an address that was looked at.
+
+use belljar_contract::HostName;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+/// What a resolver gives back.
+pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
+
+/// Knows the addresses of names.
+pub trait Resolve: Send + Sync {
+    /// The addresses of a name, in the order in which they are to be tried.
+    fn resolve<'a>(&'a self, name: &'a HostName) -> Resolving<'a>;
+}
+
+/// Names asked for at the same time. A lookup holds a thread until the system gives up on it.
+const LOOKUPS_AT_ONCE: usize = 32;
+
+/// As this machine resolves names.
+#[derive(Debug)]
+pub struct SystemResolver {
+    within: Duration,
+    lookups: Semaphore,
+}
+
+impl SystemResolver {
+    /// Waits so long for an answer.
+    #[must_use]
+    pub fn new(within: Duration) -> Self {
+        Self { within, lookups: Semaphore::new(LOOKUPS_AT_ONCE) }
+    }
+}
+
+impl Resolve for SystemResolver {
+    fn resolve<'a>(&'a self, name: &'a HostName) -> Resolving<'a> {
+        Box::pin(async move {
+            let lookup = async {
+                let _turn = self.lookups.acquire().await.map_err(io::Error::other)?;
+                let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+                Ok(found.map(|address| address.ip()).collect())
+            };
+            tokio::time::timeout(self.within, lookup).await.map_err(|_elapsed| io::ErrorKind::TimedOut)?
+        })
+    }
+}
+
+/// Names with addresses that were given, and no others.
+#[derive(Debug, Clone, Default)]
+pub struct FixedNames(pub BTreeMap<HostName, Vec<IpAddr>>);
+
+impl Resolve for FixedNames {
+    fn resolve<'a>(&'a self, name: &'a HostName) -> Resolving<'a> {
+        let found = self.0.get(name).cloned();
+        Box::pin(async move { found.ok_or_else(|| io::ErrorKind::NotFound.into()) })
+    }
+}
+
+/// Connects to the first of these addresses that answers.
+///
+/// # Errors
+/// That of the last one tried.
+pub async fn dial(addresses: &[SocketAddr], within: Duration) -> io::Result<(TcpStream, SocketAddr)> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match tokio::time::timeout(within, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // A request is small and waits for its answer; nothing is gained by holding it back.
+                stream.set_nodelay(true)?;
+                return Ok((stream, *address));
+            }
+            Ok(Err(error)) => failure = error,
+            Err(_elapsed) => failure = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn this_machine_knows_itself() {
+        let resolver = SystemResolver::new(Duration::from_secs(30));
+        let found = run(resolver.resolve(&HostName::new("localhost").unwrap())).unwrap();
+        assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback), "{found:?}");
+    }
+
+    #[test]
+    fn a_name_that_was_not_given_is_not_known() {
+        let name = |text| HostName::new(text).unwrap();
+        let names = FixedNames(BTreeMap::from([(name("a.test"), vec![IpAddr::from([192, 0, 2, 1])])]));
+        assert_eq!(run(names.resolve(&name("a.test"))).unwrap(), [IpAddr::from([192, 0, 2, 1])]);
+        assert!(run(names.resolve(&name("localhost"))).is_err());
+    }
+
+    #[test]
+    fn the_next_address_is_tried() {
+        run(async {
+            let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let open = (open.local_addr().unwrap(), open);
+            let (_, reached) = dial(&[closed, open.0], Duration::from_secs(5)).await.unwrap();
+            assert_eq!(reached, open.0);
+            let refused = dial(&[closed], Duration::from_secs(5)).await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+            assert!(dial(&[], Duration::from_secs(5)).await.is_err());
+        });
+    }
+}

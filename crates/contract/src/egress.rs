@@ -203,6 +203,12 @@ impl EgressPolicy {
         Digest::of(self.rules.iter().map(line).collect::<String>().as_bytes())
     }
 
+    /// All rules, in their order.
+    #[must_use]
+    pub fn rules(&self) -> &[EgressRule] {
+        &self.rules
+    }
+
     fn with(&self, effect: RuleEffect) -> impl Iterator<Item = &EgressRule> {
         self.rules.iter().filter(move |rule| rule.effect == effect)
     }

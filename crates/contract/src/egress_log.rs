@@ -22,6 +22,10 @@ pub enum EgressWay {
     Http,
     /// A tunnel asked for over SOCKS.
     Socks,
+    /// A connection to a door inside, by a program that knows nothing of proxies.
+    Door,
+    /// A name that was looked up inside.
+    Lookup,
     /// A request inside a tunnel whose TLS ends here.
     Intercepted,
     /// A signature for ssh.

@@ -7,7 +7,6 @@
 //!   agent can be run to its end without a key, a token or a network.
 //! - [`tls`]: TLS towards the world.
 
-mod doors;
 pub mod log;
 pub mod proxy;
 pub mod resolve;

@@ -5,7 +5,7 @@ use crate::log::{EgressLog, LogError, milliseconds};
 use crate::resolve::Resolve;
 use belljar_contract::{
     AgentName, Denial, Destination, EgressDecision, EgressEnd, EgressPolicy, EgressRefusal, EgressVerdict,
-    EgressWay, Host,
+    EgressWay, Host, request_allowed, requests_matter,
 };
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -88,6 +88,7 @@ impl Gate {
             Ok(admission) => admission,
             Err(denial) => return Err(self.deny(&ask, None, denial)),
         };
+        self.look_into(&ask)?;
         let Ok(found) = self.addresses_of(&ask.destination.host).await else {
             return Err(self.refuse(&ask, None, None, EgressRefusal::Unresolved));
         };
@@ -119,12 +120,29 @@ impl Gate {
             Ok(admission) => admission,
             Err(denial) => return Err(self.deny(&ask, None, denial)),
         };
+        self.look_into(&ask)?;
         match self.policy.check(&admission, address.ip()) {
             Ok(opener) => {
                 let rule = opener.id.clone();
                 self.allow(ask, vec![address], rule)
             }
             Err(denial) => Err(self.deny(&ask, Some(address.ip()), denial)),
+        }
+    }
+
+    /// A request that can be read is held to the rules about requests.
+    fn look_into(&self, ask: &Ask) -> Result<(), Stop> {
+        let (Some(method), Some(path)) = (&ask.method, &ask.path) else { return Ok(()) };
+        if !requests_matter(self.policy.rules(), &ask.destination) {
+            return Ok(());
+        }
+        match request_allowed(self.policy.rules(), &ask.destination, method, path.as_bytes()) {
+            Ok(_) => Ok(()),
+            Err(denial) => {
+                let rule = denial.rule().map(str::to_owned);
+                let what = denial.to_string();
+                Err(self.refuse(ask, None, rule, EgressRefusal::Request { what }))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod client;
 mod client_hello;
 mod connection;
 mod copy;
+mod doors;
 mod forward;
 mod gate;
 mod head;
@@ -21,6 +22,7 @@ mod token;
 mod tunnel;
 mod upstream;
 
+pub use doors::OpenDoors;
 pub use gate::{Mode, OnRefusal};
 pub use intercept::{Intercept, InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
 pub use refusal::{Asked, Refusal};
@@ -49,6 +51,8 @@ const ACCEPT_REST: Duration = Duration::from_millis(20);
 pub struct ProxyConfig {
     /// Where it is reached; bound already, perhaps in another network namespace.
     pub listeners: Vec<std::net::TcpListener>,
+    /// Where programs are let out that know nothing of proxies.
+    pub doors: Option<OpenDoors>,
     /// The rules.
     pub policy: Arc<EgressPolicy>,
     /// Who knows names.
@@ -143,6 +147,7 @@ pub async fn serve(
 ) -> Result<ProxySummary, ProxyError> {
     let ProxyConfig {
         listeners,
+        doors,
         policy,
         resolver,
         log,
@@ -154,19 +159,16 @@ pub async fn serve(
         on_refusal,
         limits,
     } = config;
-    let adopt = |listener: std::net::TcpListener| {
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener)
-    };
-    let listeners: Vec<TcpListener> =
-        listeners.into_iter().map(adopt).collect::<io::Result<_>>().map_err(ProxyError::Adopt)?;
+    let listeners = adopt(listeners)?;
+    let doors = doors.map(doors::Served::new).transpose()?;
     let token = Token::new(&token).ok_or(ProxyError::NoToken)?;
     let gate = Gate { policy, resolver, log, agent, mode, on_refusal, tally: Tally::default() };
     let shared = Arc::new(Shared { gate, token, intercept, raw, limits });
     let mut connections = JoinSet::new();
     tokio::select! {
         () = shutdown => {}
-        () = accept(&listeners, &shared, &mut connections) => {}
+        () = accept(&listeners, doors.as_ref(), &shared, &mut connections) => {}
+        () = doors::answer_lookups(doors.as_ref(), &shared) => {}
     }
     // Each one writes its end down as it goes.
     connections.shutdown().await;
@@ -184,15 +186,27 @@ fn summary(gate: &Gate) -> ProxySummary {
     }
 }
 
+fn adopt(listeners: Vec<std::net::TcpListener>) -> Result<Vec<TcpListener>, ProxyError> {
+    let adopt = |listener: std::net::TcpListener| {
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    };
+    listeners.into_iter().map(adopt).collect::<io::Result<_>>().map_err(ProxyError::Adopt)
+}
+
 /// Accepts until it is dropped.
-async fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
+async fn accept(
+    listeners: &[TcpListener],
+    doors: Option<&doors::Served>,
+    shared: &Arc<Shared>,
+    connections: &mut JoinSet<()>,
+) {
     let places = Arc::new(Semaphore::new(shared.limits.connections));
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match next(listeners).await {
-            Ok(stream) => {
-                shared.gate.tally.connections.fetch_add(1, Ordering::Relaxed);
+        match next(listeners, doors.map_or(&[], |doors| doors.listeners.as_slice())).await {
+            Ok(Came::ToProxy(stream)) => {
                 let shared = Arc::clone(shared);
                 connections.spawn(async move {
                     // How a connection ended is in the log as far as it concerns anyone.
@@ -200,18 +214,41 @@ async fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, connections: &m
                     drop(place);
                 });
             }
-            Err(_) => tokio::time::sleep(ACCEPT_REST).await,
+            Ok(Came::ToDoor(stream)) => {
+                let destination = doors.and_then(|doors| doors.destination(&stream));
+                let shared = Arc::clone(shared);
+                connections.spawn(async move {
+                    doors::serve(&shared, stream, destination).await.ok();
+                    drop(place);
+                });
+            }
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_REST).await;
+                continue;
+            }
         }
+        shared.gate.tally.connections.fetch_add(1, Ordering::Relaxed);
         while connections.try_join_next().is_some() {}
     }
 }
 
+/// Where a connection came to.
+enum Came {
+    ToProxy(TcpStream),
+    ToDoor(TcpStream),
+}
+
 /// The next connection on any of the listeners.
-async fn next(listeners: &[TcpListener]) -> io::Result<TcpStream> {
+async fn next(listeners: &[TcpListener], doors: &[TcpListener]) -> io::Result<Came> {
     poll_fn(|context| {
         for listener in listeners {
             if let Poll::Ready(accepted) = listener.poll_accept(context) {
-                return Poll::Ready(accepted.map(|(stream, _)| stream));
+                return Poll::Ready(accepted.map(|(stream, _)| Came::ToProxy(stream)));
+            }
+        }
+        for door in doors {
+            if let Poll::Ready(accepted) = door.poll_accept(context) {
+                return Poll::Ready(accepted.map(|(stream, _)| Came::ToDoor(stream)));
             }
         }
         Poll::Pending

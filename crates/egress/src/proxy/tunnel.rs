@@ -25,6 +25,8 @@ use tokio::time::timeout;
 pub(super) enum Dialect {
     Connect,
     Socks,
+    /// It did not ask: it connected to a door.
+    Door,
 }
 
 impl Dialect {
@@ -32,6 +34,7 @@ impl Dialect {
         match self {
             Self::Connect => EgressWay::Connect,
             Self::Socks => EgressWay::Socks,
+            Self::Door => EgressWay::Door,
         }
     }
 
@@ -39,6 +42,7 @@ impl Dialect {
         match self {
             Self::Connect => client.stream.write_all(ESTABLISHED).await,
             Self::Socks => client.stream.write_all(&Reply::Granted.bytes()).await,
+            Self::Door => Ok(()),
         }
     }
 
@@ -49,6 +53,8 @@ impl Dialect {
                 client.stream.write_all(&reply.bytes()).await?;
                 client.leave().await
             }
+            // There is no language to say it in; a reset is not mistaken for an answer.
+            Self::Door => client.stream.set_zero_linger(),
         }
     }
 }

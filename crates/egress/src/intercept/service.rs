@@ -112,8 +112,11 @@ async fn requests(served: Arc<Served>, stream: TlsStream<Counted<Box<dyn Stream>
             .serve_connection(stream, service)
             .await
     };
-    // A client that goes away in the middle of something is no failure of ours, but the log may say so.
-    ended.map_err(|error| format!("the client's connection ended early: {error}"))
+    match ended {
+        // A client that is done may go without a word.
+        Err(error) if !error.is_shutdown() => Err(format!("the client's connection ended early: {error}")),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// One request, from its head to the head of its answer.

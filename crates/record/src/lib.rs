@@ -27,6 +27,6 @@ pub use disk::{Size, measure, remove_tree, write_atomically};
 pub use error::{ReadError, RemoveError, WriteError};
 pub use line::{LINE_MAX, LOG_MAX};
 pub use reader::RunReader;
-pub use redact::{Redact, Secrets};
+pub use redact::Redact;
 pub use store::{RunEntry, RunState, RunStore};
 pub use writer::{AgentStderr, RunWriter, STDERR_MAX};

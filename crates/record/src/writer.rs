@@ -4,7 +4,9 @@ use crate::disk::{make_private, write_atomically};
 use crate::error::WriteError;
 use crate::line::{self, LINE_MAX, LOG_MAX};
 use crate::redact::{Redact, redact_event, redact_value};
-use belljar_contract::{AbsPath, Digest, Event, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus};
+use belljar_contract::{
+    AbsPath, Digest, Event, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
+};
 use serde_json::json;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -18,17 +20,8 @@ pub const STDERR_MAX: u64 = 16 << 20;
 pub struct RunWriter {
     directory: AbsPath,
     log: Log,
-    redact: Hidden,
+    redact: Redact,
     _lock: File,
-}
-
-/// The secrets behind it are nobody's to print.
-struct Hidden(Redact);
-
-impl std::fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Redact")
-    }
 }
 
 #[derive(Debug)]
@@ -59,7 +52,7 @@ pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
     let mut head = head.clone();
     head.plan = redact_value(head.plan, redact);
     for text in head.versions.values_mut() {
-        *text = redact(text);
+        *text = redact.scrub(text);
     }
     for value in head.host.values_mut() {
         *value = redact_value(value.take(), redact);
@@ -85,7 +78,7 @@ impl RunWriter {
             seq: 0,
             chain: Digest::of(head_text.as_bytes()),
         };
-        let mut writer = Self { directory, log, redact: Hidden(redact), _lock: lock };
+        let mut writer = Self { directory, log, redact, _lock: lock };
         let RunHead { id, name, agent, backend, purpose, started_at_ms, versions, plan_digest, .. } = head;
         writer.emit(
             0,
@@ -120,7 +113,7 @@ impl RunWriter {
     /// # Errors
     /// When it cannot be written. The log then ends with the event before; a later attempt may succeed.
     pub fn emit(&mut self, offset_ms: u64, event: &Event) -> Result<(), WriteError> {
-        let value = redact_event(json!(event), &self.redact.0);
+        let value = redact_event(json!(event), &self.redact);
         self.log.append(offset_ms, &value)
     }
 
@@ -130,7 +123,7 @@ impl RunWriter {
     /// When it cannot be written.
     pub fn keep(&self, name: &str, text: &str) -> Result<(), WriteError> {
         let path = self.artifacts()?.child(name);
-        let text = (self.redact.0)(text);
+        let text = self.redact.scrub(text);
         write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
     }
 
@@ -152,7 +145,7 @@ impl RunWriter {
     /// When it cannot be made.
     pub fn agent_stderr(&self) -> Result<AgentStderr, WriteError> {
         let file = new_file(&self.directory.child("agent.stderr"))?;
-        Ok(AgentStderr { file, redact: Hidden(self.redact.0.clone()), line: Vec::new(), left: STDERR_MAX })
+        Ok(AgentStderr { file, scrubbed: self.redact.stream(), left: STDERR_MAX })
     }
 
     /// Ends the run: the last event, then the result. The folder's path is returned, to be shown.
@@ -172,7 +165,7 @@ impl RunWriter {
         let result = RunResult { format: RUN_FORMAT, status, duration_ms, metrics, events, chain };
         let mut value = json!(result);
         // The one free text in it is why a command was not started.
-        value["status"] = redact_value(value["status"].take(), &self.redact.0);
+        value["status"] = redact_value(value["status"].take(), &self.redact);
         let path = self.directory.child("result.json");
         write_atomically(&path, format!("{value:#}\n").as_bytes()).map_err(|cause| failed(&path, cause))?;
         Ok(self.directory)
@@ -213,54 +206,39 @@ impl Log {
     }
 }
 
-/// A line longer than this is written in parts.
-const STDERR_LINE: usize = 64 << 10;
-
-/// Takes what the agent writes to standard error, redacts it line by line, and keeps [`STDERR_MAX`] bytes of it.
-///
-/// A secret across the end of a line, or of a part of a very long one, is not found.
+/// Takes what the agent writes to standard error, redacts it as it comes, and keeps [`STDERR_MAX`] bytes of it.
 #[derive(Debug)]
 pub struct AgentStderr {
     file: File,
-    redact: Hidden,
-    line: Vec<u8>,
+    scrubbed: ScrubStream,
     left: u64,
 }
 
 impl AgentStderr {
-    fn put(&mut self) -> io::Result<()> {
-        if self.line.is_empty() || self.left == 0 {
-            self.line.clear();
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() || self.left == 0 {
             return Ok(());
         }
-        let text = String::from_utf8_lossy(&self.line);
-        let redacted = (self.redact.0)(&text);
-        let mut bytes = if redacted == text { self.line.as_slice() } else { redacted.as_bytes() };
         let cut = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-        bytes = &bytes[..cut];
-        self.file.write_all(bytes)?;
+        self.file.write_all(&bytes[..cut])?;
         self.left -= cut as u64;
         if self.left == 0 {
             self.file.write_all(b"\n[belljar: the rest was not kept]\n")?;
         }
-        self.line.clear();
         Ok(())
     }
 }
 
 impl Write for AgentStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-        let taken = end.min(STDERR_LINE - self.line.len());
-        self.line.extend_from_slice(&bytes[..taken]);
-        if self.line.ends_with(b"\n") || self.line.len() == STDERR_LINE {
-            self.put()?;
-        }
-        Ok(taken)
+        let scrubbed = self.scrubbed.push(bytes);
+        self.put(&scrubbed)?;
+        Ok(bytes.len())
     }
 
-    /// Writes an unfinished line as well: for the end of the stream.
+    /// Writes what was held back as well: for the end of the stream.
     fn flush(&mut self) -> io::Result<()> {
-        self.put()
+        let rest = self.scrubbed.finish();
+        self.put(&rest)
     }
 }

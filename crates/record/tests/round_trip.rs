@@ -4,12 +4,13 @@
 
 mod support;
 
-use belljar_contract::{Completeness, Event, Logged, Metrics, Missing, RunId, RunStatus};
-use belljar_record::{LINE_MAX, ReadError, RemoveError, RunReader, RunState, RunStore, Secrets, WriteError};
+use belljar_contract::{Completeness, Event, Logged, Metrics, Missing, RunId, RunStatus, Scrubber, Secret};
+use belljar_record::{LINE_MAX, ReadError, RemoveError, RunReader, RunState, RunStore, WriteError};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use support::{STARTED_MS, abs, events, head, metrics, nothing, status};
 
@@ -93,11 +94,8 @@ fn only_the_user_can_read_it() {
 fn secrets_do_not_reach_the_disk() {
     let base = tempfile::tempdir().unwrap();
     let secrets = || {
-        Secrets::new([
-            ("TOKEN".to_owned(), "hunter2".to_owned()),
-            ("QUOTED".to_owned(), "hun\"ter\n3".to_owned()),
-        ])
-        .into_redact()
+        let secrets = [("TOKEN", &Secret::new("hunter2")), ("QUOTED", &Secret::new("hun\"ter\n3"))];
+        Arc::new(Scrubber::new(secrets).unwrap().0)
     };
     let mut head = head(1);
     head.plan = serde_json::json!({"argv": ["--key=hunter2"], "hunter2": {"deep": ["hun\"ter\n3"]}});

@@ -6,24 +6,21 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
 use crate::terminal::{Terminal, TerminalError};
+use crate::values::{Found, for_the_guest, values};
 use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
-    AbsPath, EnvEntry, EnvSource, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, RunName, RunStatus, WorkspaceMode,
+    AbsPath, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource, OsText, Plan,
+    RunName, RunStatus, Scrubber, ScrubberError, Unsearched, WorkspaceMode,
 };
 use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
-use belljar_record::{Redact, Secrets};
+use belljar_record::Redact;
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Overlay, held_limits, look_around, lower,
 };
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::SystemTime;
-
-/// Larger than any secret.
-const VALUE_LIMIT: u64 = 1 << 20;
 
 /// Asks the user for a value, without showing what is typed.
 pub type Ask<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
@@ -66,6 +63,9 @@ pub enum RunError {
     /// The model could not be served.
     #[error("cannot serve the model")]
     Model(#[source] StartError),
+    /// The secrets cannot be kept out of the record.
+    #[error(transparent)]
+    Secrets(#[from] ScrubberError),
     /// The command got out of sight.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
@@ -189,7 +189,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let (launch, watch) = watched(planned, surroundings, errand, &model)?;
     let plan = &planned.compiled.plan;
     let identities = identities(plan);
-    let variables = values(&plan.env, surroundings, ask)?;
+    let values = values(&plan.env, surroundings, ask)?;
     let instance = HeldInstance::prepare(plan, SystemTime::now())?;
     let _session = match session(planned, errand) {
         Some(id) => Some(SessionLock::take(
@@ -212,14 +212,17 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     };
     let mut journal = match errand {
         Errand::Agent(_) => {
-            Some(Journal::open(planned, surroundings, name.as_ref(), secrets(plan, &variables))?)
+            let (redact, unsearched) = secrets(plan, &values)?;
+            let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
+            unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
+            Some(journal)
         }
         Errand::Command(_) => None,
     };
     let prepared = Prepared {
         plan,
         launch: &launch,
-        variables,
+        variables: for_the_guest(&values)?,
         identities: &identities,
         surroundings,
         overlay: overlay.as_ref(),
@@ -348,16 +351,13 @@ fn carry_out(
 
 /// Values that no record may hold: every one that did not come from the manifest's own text, and those that
 /// did under a name that looks like a secret's.
-fn secrets(plan: &Plan, variables: &[GuestVariable]) -> Redact {
-    let secret = |variable: &&GuestVariable| {
-        let entry = plan.env.iter().find(|entry| entry.name.as_str().as_bytes() == variable.name.as_bytes());
-        entry.is_some_and(EnvEntry::enters_as_secret)
+fn secrets(plan: &Plan, values: &[Found]) -> Result<(Redact, Vec<Unsearched>), RunError> {
+    let secret = |found: &&Found| {
+        plan.env.iter().any(|entry| entry.name == found.name && EnvEntry::enters_as_secret(entry))
     };
-    let pairs = variables
-        .iter()
-        .filter(secret)
-        .map(|variable| (variable.name.to_string(), variable.value.to_string()));
-    Secrets::new(pairs).into_redact()
+    let pairs = values.iter().filter(secret).map(|found| (found.name.as_str(), &found.value));
+    let (scrubber, unsearched) = Scrubber::new(pairs)?;
+    Ok((Arc::new(scrubber), unsearched))
 }
 
 /// What the sources of the mounts are now: the launch compares.
@@ -385,68 +385,4 @@ fn terminal_variables(surroundings: &Surroundings) -> Vec<GuestVariable> {
         known("TERM").filter(|term| !term.is_empty()).map_or(&b"xterm-256color"[..], |term| term.as_bytes());
     let colour = known("COLORTERM").and_then(|value| pair("COLORTERM", value.as_bytes()));
     pair("TERM", term).into_iter().chain(colour).collect()
-}
-
-/// The values of the variables that are not constants.
-fn values(
-    env: &[EnvEntry],
-    surroundings: &Surroundings,
-    ask: Ask<'_>,
-) -> Result<Vec<GuestVariable>, RunError> {
-    let mut out = Vec::new();
-    for entry in env {
-        let failed =
-            |cause| RunError::Value { name: entry.name.to_string(), what: entry.source.describe(), cause };
-        let bytes = match &entry.source {
-            EnvSource::Constant(_) | EnvSource::Run(_) => continue,
-            EnvSource::Literal(text) => text.clone().into_bytes(),
-            EnvSource::Variable(name) => surroundings
-                .variables
-                .get(std::ffi::OsStr::new(name.as_str()))
-                .map(|value| value.as_bytes().to_vec())
-                .ok_or_else(|| failed(std::io::Error::other("it is not set")))?,
-            EnvSource::Prompt(message) => ask(message).map_err(failed)?.into_bytes(),
-            EnvSource::File(path) => trimmed(read_file(path).map_err(failed)?),
-            EnvSource::Command(argv) => trimmed(output_of(argv).map_err(failed)?),
-        };
-        let value = OsText::new(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
-        let name = OsText::new(entry.name.as_str()).map_err(|error| failed(std::io::Error::other(error)))?;
-        out.push(GuestVariable { name, value });
-    }
-    Ok(out)
-}
-
-/// Files and commands end their output with a newline that is not part of the value.
-fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
-    while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
-        bytes.pop();
-    }
-    bytes
-}
-
-fn read_file(path: &AbsPath) -> std::io::Result<Vec<u8>> {
-    let file = std::fs::File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(VALUE_LIMIT).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn output_of(argv: &[String]) -> std::io::Result<Vec<u8>> {
-    let (program, arguments) =
-        argv.split_first().ok_or_else(|| std::io::Error::other("there is no program"))?;
-    let mut child =
-        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let mut bytes = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        stdout.take(VALUE_LIMIT).read_to_end(&mut bytes)?;
-    }
-    let status = child.wait()?;
-    if status.success() {
-        Ok(bytes)
-    } else {
-        Err(std::io::Error::other(format!("the command ended with {status}")))
-    }
 }

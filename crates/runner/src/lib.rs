@@ -20,6 +20,7 @@ mod starting;
 mod supervise;
 mod sweep;
 mod terminal;
+mod values;
 mod workspace;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};

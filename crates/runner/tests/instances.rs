@@ -5,7 +5,7 @@
 mod support;
 
 use belljar_contract::{AbsPath, MountSource, Plan, RunName, TimeSpan};
-use belljar_runner::record::{RunStore, Secrets};
+use belljar_runner::record::RunStore;
 use belljar_runner::{
     HeldInstance, Holder, InstanceError, Instances, ProjectState, RuntimeDirectory, SessionLock, SweepMode,
     SweepOutcome, SweepRequest, Swept, SweptKind, fresh_run_id, sweep,
@@ -247,7 +247,7 @@ fn old_runs_are_swept_but_never_under_a_writer() {
             plan_digest: plan.digest(),
             plan: serde_json::json!(plan),
         };
-        store.create(&head, Secrets::new([]).into_redact()).unwrap()
+        store.create(&head, std::sync::Arc::new(belljar_contract::Scrubber::nothing())).unwrap()
     };
     let age = |directory: &AbsPath, days: u32| {
         let log = fs::File::options().append(true).open(directory.child("events.jsonl")).unwrap();

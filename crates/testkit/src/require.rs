@@ -66,6 +66,16 @@ pub enum Prerequisite {
     Zsh,
     /// fish is installed.
     Fish,
+    /// curl is installed.
+    Curl,
+    /// openssl is installed.
+    Openssl,
+    /// Node is installed.
+    Node,
+    /// npm is installed.
+    Npm,
+    /// A Java that runs source files is installed.
+    Java,
 }
 
 /// Whether a test may go on.
@@ -80,7 +90,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -91,6 +101,11 @@ impl Prerequisite {
         Self::Python,
         Self::Zsh,
         Self::Fish,
+        Self::Curl,
+        Self::Openssl,
+        Self::Node,
+        Self::Npm,
+        Self::Java,
     ];
 
     /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
@@ -106,6 +121,11 @@ impl Prerequisite {
             Self::Python => "Python",
             Self::Zsh => "Zsh",
             Self::Fish => "Fish",
+            Self::Curl => "Curl",
+            Self::Openssl => "Openssl",
+            Self::Node => "Node",
+            Self::Npm => "Npm",
+            Self::Java => "Java",
         }
     }
 
@@ -125,6 +145,11 @@ impl Prerequisite {
             Self::Python => succeeds("python3", &["--version"]),
             Self::Zsh => succeeds("zsh", &["--version"]),
             Self::Fish => succeeds("fish", &["--version"]),
+            Self::Curl => succeeds("curl", &["--version"]),
+            Self::Openssl => succeeds("openssl", &["version"]),
+            Self::Node => succeeds("node", &["--version"]),
+            Self::Npm => succeeds("npm", &["--version"]),
+            Self::Java => succeeds("java", &["--list-modules"]),
         }
     }
 }

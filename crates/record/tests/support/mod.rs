@@ -5,7 +5,7 @@ use belljar_contract::{
     AbsPath, AgentName, BackendKind, Digest, EVENT_FORMAT, Event, GuestEnd, GuestLandlock, GuestWall,
     InstanceKey, LimitKind, Metrics, OsText, Purpose, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
 };
-use belljar_record::{Redact, Secrets};
+use belljar_record::Redact;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,5 +85,5 @@ pub fn status() -> RunStatus {
 
 /// Nothing is secret here.
 pub fn nothing() -> Redact {
-    Secrets::new([]).into_redact()
+    std::sync::Arc::new(belljar_contract::Scrubber::nothing())
 }

@@ -1,0 +1,181 @@
+//! The certificate authority of one run. Its key is made in memory, is never written anywhere, and ends with the run.
+
+use aws_lc_rs::rand;
+use belljar_contract::HostName;
+use rcgen::{
+    BasicConstraints, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use zeroize::{Zeroize, Zeroizing};
+
+/// Clocks differ: a certificate is valid from a little before it was made.
+const BEFORE: Duration = Duration::from_secs(3600);
+
+/// No run lasts longer, and no certificate of one.
+const AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A rule for all names below another lets the agent think of many.
+const LEAVES_MAX: usize = 256;
+
+/// Why certificates cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The library refuses.
+    #[error("cannot make a certificate for {what}")]
+    Certificate {
+        /// Whose.
+        what: String,
+        /// Why.
+        #[source]
+        cause: rcgen::Error,
+    },
+    /// There is no randomness to be had.
+    #[error("the system gives no random bytes")]
+    Random,
+    /// TLS refuses what was made.
+    #[error("TLS cannot be set up for {what}")]
+    Tls {
+        /// For whom.
+        what: String,
+        /// Why.
+        #[source]
+        cause: rustls::Error,
+    },
+}
+
+/// Signs for the hosts of one run, and can sign for no others.
+pub struct Authority {
+    params: CertificateParams,
+    key: KeyPair,
+    certificate: CertificateDer<'static>,
+    pem: String,
+    leaves: Mutex<HashMap<HostName, Arc<ServerConfig>>>,
+}
+
+impl Authority {
+    /// Makes an authority for these hosts and the names below them; its certificate says so, and clients hold it to it.
+    ///
+    /// # Errors
+    /// When no key or certificate can be made.
+    pub fn new(hosts: &[HostName], now: SystemTime) -> Result<Self, AuthorityError> {
+        let failed = |cause| AuthorityError::Certificate { what: "the run's authority".to_owned(), cause };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let mut params = CertificateParams::default();
+        let serial = serial()?;
+        // A name of its own: clients that meet two runs must not take one authority for the other.
+        let name = serial
+            .to_bytes()
+            .iter()
+            .take(4)
+            .fold("belljar run ".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.serial_number = Some(serial);
+        limit(&mut params, now);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.name_constraints = Some(NameConstraints {
+            permitted_subtrees: hosts.iter().map(|host| GeneralSubtree::DnsName(host.to_string())).collect(),
+            // What is not spoken of is free: addresses are another kind of name.
+            excluded_subtrees: vec![
+                GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])),
+                GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16])),
+            ],
+        });
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        let pem = certificate.pem();
+        Ok(Self { certificate: certificate.der().clone(), pem, params, key, leaves: Mutex::default() })
+    }
+
+    /// The certificate, which is public.
+    #[must_use]
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The certificate as text.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// What speaks TLS as this host.
+    pub(super) fn server(&self, host: &HostName) -> Result<Arc<ServerConfig>, AuthorityError> {
+        let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = leaves.get(host) {
+            return Ok(Arc::clone(known));
+        }
+        if leaves.len() >= LEAVES_MAX {
+            leaves.clear();
+        }
+        let config = Arc::new(self.leaf(host)?);
+        leaves.insert(host.clone(), Arc::clone(&config));
+        Ok(config)
+    }
+
+    fn leaf(&self, host: &HostName) -> Result<ServerConfig, AuthorityError> {
+        let failed = |cause| AuthorityError::Certificate { what: host.to_string(), cause };
+        let refused = |cause| AuthorityError::Tls { what: host.to_string(), cause };
+        let mut key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let mut params = CertificateParams::default();
+        // The common name has room for 64 characters, a host name may have more; clients look at the other name.
+        params.distinguished_name.push(DnType::CommonName, "belljar");
+        params.subject_alt_names = vec![SanType::DnsName(host.as_str().try_into().map_err(failed)?)];
+        params.serial_number = Some(serial()?);
+        // Within the authority's own time, whenever it is made.
+        (params.not_before, params.not_after) = (self.params.not_before, self.params.not_after);
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
+        let der = Zeroizing::new(key.serialize_der());
+        key.zeroize();
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_slice()));
+        let signer = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private).map_err(refused)?;
+        let certified = CertifiedKey::new(vec![certificate.der().clone(), self.certificate.clone()], signer);
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(refused)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Authority(…)")
+    }
+}
+
+/// Positive, and never the same twice: some clients refuse a number that they have seen.
+fn serial() -> Result<SerialNumber, AuthorityError> {
+    let mut bytes = [0_u8; 16];
+    rand::fill(&mut bytes).map_err(|_unspecified| AuthorityError::Random)?;
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+/// Sets when a certificate begins and ends. The library's own dates are 1975 and 4096, which some clients refuse.
+fn limit(params: &mut CertificateParams, now: SystemTime) {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + since.saturating_sub(BEFORE);
+    params.not_after = epoch + since + AFTER;
+}

@@ -1,0 +1,215 @@
+//! The connections to the one address that was checked, kept for as long as the client's connection lives.
+
+use super::Waits;
+use crate::tls::{Chosen, Offer, TlsClient};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::header::{COOKIE, HOST, HeaderValue};
+use hyper::{Request, Response, Uri, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// The largest head of an answer.
+const HEAD_MAX: usize = 256 << 10;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UpstreamError {
+    #[error("{host} cannot be reached at {address}")]
+    Dial {
+        host: String,
+        address: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("{host} did not show a certificate that this machine trusts, or broke off")]
+    Tls {
+        host: String,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("{host} does not speak HTTP as expected")]
+    Http {
+        host: String,
+        #[source]
+        cause: hyper::Error,
+    },
+    #[error("{host} gave no answer in time")]
+    Late { host: String },
+}
+
+enum Idle {
+    Http1(http1::SendRequest<Incoming>),
+    Http2(http2::SendRequest<Incoming>),
+}
+
+/// Speaks to one destination.
+pub(super) struct Upstream {
+    pub tls: TlsClient,
+    pub address: SocketAddr,
+    pub name: ServerName<'static>,
+    /// As the Host header has it.
+    pub authority: String,
+    pub waits: Waits,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    idle: Vec<Idle>,
+    /// What drives them; ends with this.
+    drivers: JoinSet<()>,
+}
+
+impl Upstream {
+    pub fn new(
+        tls: TlsClient,
+        address: SocketAddr,
+        name: ServerName<'static>,
+        authority: String,
+        waits: Waits,
+    ) -> Self {
+        Self { tls, address, name, authority, waits, connections: Mutex::default() }
+    }
+
+    /// Sends a request whose target is a path, and gives the head of the answer.
+    pub async fn send(&self, request: Request<Incoming>) -> Result<Response<Incoming>, UpstreamError> {
+        let late = || UpstreamError::Late { host: self.authority.clone() };
+        tokio::time::timeout(self.waits.answer, self.send_now(request)).await.map_err(|_elapsed| late())?
+    }
+
+    async fn send_now(&self, request: Request<Incoming>) -> Result<Response<Incoming>, UpstreamError> {
+        let mut request = request;
+        loop {
+            let (connection, age) = match self.take_idle() {
+                Some(connection) => (connection, Age::Used),
+                None => (self.dial().await?, Age::Fresh),
+            };
+            match self.try_send(connection, request).await {
+                Ok(response) => return Ok(response),
+                // The other side may close what was idle; the request did not leave then, and is sent anew.
+                Err((_, Some(unsent))) if age == Age::Used => request = unsent,
+                Err((cause, _)) => return Err(UpstreamError::Http { host: self.authority.clone(), cause }),
+            }
+        }
+    }
+
+    async fn try_send(
+        &self,
+        connection: Idle,
+        request: Request<Incoming>,
+    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Incoming>>)> {
+        match connection {
+            Idle::Http1(mut sender) => {
+                let request = for_http1(request, &self.authority);
+                let answer = sender.try_send_request(request).await;
+                self.lock().idle.push(Idle::Http1(sender));
+                answer
+                    .map_err(|mut error| (error.take_message(), error))
+                    .map_err(|(unsent, error)| (error.into_error(), unsent))
+            }
+            Idle::Http2(mut sender) => {
+                let request = for_http2(request, &self.authority);
+                self.lock().idle.push(Idle::Http2(sender.clone()));
+                let answer = sender.try_send_request(request).await;
+                answer
+                    .map_err(|mut error| (error.take_message(), error))
+                    .map_err(|(unsent, error)| (error.into_error(), unsent))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_idle(&self) -> Option<Idle> {
+        let mut connections = self.lock();
+        connections.idle.retain(|idle| match idle {
+            Idle::Http1(sender) => !sender.is_closed(),
+            Idle::Http2(sender) => !sender.is_closed(),
+        });
+        while connections.drivers.try_join_next().is_some() {}
+        let ready = connections.idle.iter().position(|idle| match idle {
+            Idle::Http1(sender) => sender.is_ready(),
+            Idle::Http2(sender) => sender.is_ready(),
+        })?;
+        Some(connections.idle.swap_remove(ready))
+    }
+
+    async fn dial(&self) -> Result<Idle, UpstreamError> {
+        let host = || self.authority.clone();
+        let dialled = tokio::time::timeout(self.waits.dial, TcpStream::connect(self.address));
+        let stream = dialled
+            .await
+            .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(|cause| UpstreamError::Dial { host: host(), address: self.address, cause })?;
+        // Small pieces leave at once; an answer may be a stream of events. Without it they only come later.
+        stream.set_nodelay(true).ok();
+        let handshake = self.tls.handshake(stream, self.name.clone(), Offer::Http2And1);
+        let (stream, chosen) = tokio::time::timeout(self.waits.dial, handshake)
+            .await
+            .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(|cause| UpstreamError::Tls { host: host(), cause })?;
+        let refused = |cause| UpstreamError::Http { host: host(), cause };
+        match chosen {
+            Chosen::Http1 => {
+                let (sender, connection) = http1::Builder::new()
+                    .max_buf_size(HEAD_MAX)
+                    .handshake(TokioIo::new(stream))
+                    .await
+                    .map_err(refused)?;
+                self.lock().drivers.spawn(async { connection.await.unwrap_or(()) });
+                Ok(Idle::Http1(sender))
+            }
+            Chosen::Http2 => {
+                let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                    .max_header_list_size(HEAD_MAX as u32)
+                    .handshake(TokioIo::new(stream))
+                    .await
+                    .map_err(refused)?;
+                self.lock().drivers.spawn(async { connection.await.unwrap_or(()) });
+                Ok(Idle::Http2(sender))
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Age {
+    Fresh,
+    Used,
+}
+
+fn for_http1(mut request: Request<Incoming>, authority: &str) -> Request<Incoming> {
+    *request.version_mut() = Version::HTTP_11;
+    let target = request.uri().path_and_query().cloned();
+    *request.uri_mut() = target.map_or_else(|| Uri::from_static("/"), Uri::from);
+    // The value was a host name and a port: it is always a header's.
+    if let Ok(host) = HeaderValue::from_str(authority) {
+        request.headers_mut().insert(HOST, host);
+    }
+    let cookies: Vec<&[u8]> = request.headers().get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(one) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        request.headers_mut().insert(COOKIE, one);
+    }
+    request
+}
+
+fn for_http2(mut request: Request<Incoming>, authority: &str) -> Request<Incoming> {
+    *request.version_mut() = Version::HTTP_2;
+    request.headers_mut().remove(HOST);
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let uri = Uri::builder().scheme("https").authority(authority).path_and_query(target).build();
+    if let Ok(uri) = uri {
+        *request.uri_mut() = uri;
+    }
+    request
+}

@@ -1,0 +1,149 @@
+//! What comes back.
+
+use crate::client::{Client, get, text};
+use crate::stage::{Stage, VALUE, allow_only};
+use crate::world::{Speaks, World};
+use http_body_util::{BodyExt, Full};
+
+const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
+
+#[tokio::test]
+async fn the_value_does_not_come_back() {
+    for inside in BOTH {
+        for outside in BOTH {
+            let world = World::start(&["api.test"], outside).await;
+            let stage = Stage::with_credential(&world);
+            let mut client = Client::connect(&stage, inside).await;
+            assert_eq!(client.get("/literal").await.1, "you sent Bearer [redacted:TOKEN], thank you");
+            assert_eq!(client.get("/split").await.1, "Bearer [redacted:TOKEN]", "{inside:?} {outside:?}");
+            let encoded = client.get("/base64").await.1;
+            assert!(encoded.starts_with("Basic ") && encoded.contains("[redacted:TOKEN]"), "{encoded}");
+            let response = client.send(get("/header").body(Full::default()).unwrap()).await;
+            assert_eq!(response.headers()["x-echo"], "Bearer [redacted:TOKEN]");
+            assert_eq!(response.headers()["location"], "/?t=Bearer [redacted:TOKEN]");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nor_in_trailers() {
+    let world = World::start(&["api.test"], Speaks::Http2).await;
+    let stage = Stage::with_credential(&world);
+    let mut client = Client::connect(&stage, Speaks::Http2).await;
+    let request = get("/trailers").header("te", "trailers").body(Full::default()).unwrap();
+    let body = client.send(request).await.into_body().collect().await.unwrap();
+    assert_eq!(body.trailers().unwrap()["x-sum"], "Bearer [redacted:TOKEN]");
+    assert_eq!(body.to_bytes(), "body");
+}
+
+#[tokio::test]
+async fn nor_into_the_log_or_a_refusal() {
+    let world = World::start(&["api.test"], Speaks::Http1).await;
+    let rules = vec![allow_only("api.test", &["GET"], &["/ok/**"])];
+    let stage = Stage::new(&world, rules, vec![crate::stage::bearer("api.test:443")]);
+    let mut client = Client::connect(&stage, Speaks::Http1).await;
+    // Whoever guessed the value and sends it along gets no row of the log that holds it.
+    let (status, refusal) = client.get(&format!("/evil/{VALUE}?{VALUE}")).await;
+    assert_eq!(status, 403);
+    assert!(refusal.contains("/evil/[redacted:TOKEN]") && !refusal.contains(VALUE), "{refusal}");
+    client.get(&format!("/ok/{VALUE}")).await;
+    client.get(&format!("/ok//{VALUE}")).await;
+    let rows = format!("{:?}", stage.rows());
+    assert_eq!(stage.rows().len(), 3);
+    assert!(!rows.contains(VALUE) && rows.contains("/ok/[redacted:TOKEN]"), "{rows}");
+}
+
+#[tokio::test]
+async fn compressed_answers_are_not_wanted_and_not_passed() {
+    let world = World::start(&["api.test"], Speaks::Http1).await;
+    let stage = Stage::with_credential(&world);
+    let mut client = Client::connect(&stage, Speaks::Http1).await;
+    let request = get("/gzip").header("accept-encoding", "gzip, br").header("range", "bytes=0-3");
+    let response = client.send(request.body(Full::default()).unwrap()).await;
+    assert_eq!(response.status(), 502);
+    assert!(text(response).await.contains("compressed"));
+    let seen = &world.seen()[0];
+    assert_eq!(seen.headers["accept-encoding"], "identity");
+    assert!(!seen.headers.contains_key("range"));
+}
+
+#[tokio::test]
+async fn a_host_without_a_credential_may_compress() {
+    let world = World::start(&["api.test"], Speaks::Http1).await;
+    let stage = Stage::new(&world, vec![allow_only("api.test", &["GET"], &["/**"])], vec![]);
+    let mut client = Client::connect(&stage, Speaks::Http1).await;
+    let request = get("/gzip").header("accept-encoding", "gzip");
+    let response = client.send(request.body(Full::default()).unwrap()).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-encoding"]),
+        (200, &"gzip".parse().unwrap())
+    );
+    assert_eq!(world.seen()[0].headers["accept-encoding"], "gzip");
+}
+
+#[tokio::test]
+async fn events_are_passed_on_as_they_come() {
+    for inside in BOTH {
+        let world = World::start(&["api.test"], Speaks::Http1).await;
+        let stage = Stage::with_credential(&world);
+        let mut client = Client::connect(&stage, inside).await;
+        let mut body = client.send(get("/events").body(Full::default()).unwrap()).await.into_body();
+        // The host sends the second event only when told to, after the first has been seen here.
+        for event in ["data: one\n\n", "data: two\n\n"] {
+            let frame = body.frame().await.unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap(), event);
+            world.go_on.notify_one();
+        }
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "");
+    }
+}
+
+#[tokio::test]
+async fn answers_without_a_body_and_redirects_stay_what_they_are() {
+    for inside in BOTH {
+        for outside in BOTH {
+            let world = World::start(&["api.test"], outside).await;
+            let stage = Stage::with_credential(&world);
+            let mut client = Client::connect(&stage, inside).await;
+            let head = get("/length").method("HEAD").body(Full::default()).unwrap();
+            let response = client.send(head).await;
+            assert_eq!(response.headers()["content-length"], "5");
+            assert_eq!(text(response).await, "");
+            assert_eq!(client.get("/nothing").await, (204, String::new()));
+            assert_eq!(client.get("/length").await, (200, "hello".to_owned()));
+            let response = client.send(get("/redirect").body(Full::default()).unwrap()).await;
+            assert_eq!(
+                (response.status().as_u16(), response.headers()["location"].as_bytes()),
+                (302, &b"https://elsewhere.test/"[..])
+            );
+            assert_eq!(world.seen().len(), 4, "nobody followed it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_requests() {
+    for outside in BOTH {
+        let world = World::start(&["api.test"], outside).await;
+        let stage = Stage::with_credential(&world);
+        let mut client = Client::connect(&stage, Speaks::Http1).await;
+        for _ in 0..5 {
+            assert_eq!(client.get("/").await.0, 200);
+        }
+        assert_eq!(world.connections.load(std::sync::atomic::Ordering::SeqCst), 1);
+        drop(client.sender);
+        let end = client.end.await.unwrap();
+        assert!(end.sent > 0 && end.received > 0 && end.failure.is_none(), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_body_passes_both_ways() {
+    let world = World::start(&["api.test"], Speaks::Http2).await;
+    let stage = Stage::with_credential(&world);
+    let mut client = Client::connect(&stage, Speaks::Http2).await;
+    let large: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let request = get("/echo").method("POST").body(Full::from(large.clone())).unwrap();
+    let answer = client.send(request).await.into_body().collect().await.unwrap().to_bytes();
+    assert!(answer == large, "{} bytes came back of {}", answer.len(), large.len());
+}

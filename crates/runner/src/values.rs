@@ -1,0 +1,140 @@
+//! Finds the values of a run where the plan says they are. Every one of them travels as a secret: which of them are
+//! public is decided by who asks, not by how they are carried.
+
+use crate::launching::{Ask, RunError};
+use crate::planning::Surroundings;
+use belljar_contract::{AbsPath, EnvEntry, EnvName, EnvSource, GuestVariable, OsText, Secret};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+use zeroize::Zeroizing;
+
+/// Larger than any secret, and than what can be searched for.
+const VALUE_LIMIT: usize = belljar_contract::SCRUBBED_MAX;
+
+/// A variable's value.
+pub(crate) struct Found {
+    pub name: EnvName,
+    pub value: Secret,
+}
+
+/// The values of the variables that are not constants.
+pub(crate) fn values(
+    env: &[EnvEntry],
+    surroundings: &Surroundings,
+    ask: Ask<'_>,
+) -> Result<Vec<Found>, RunError> {
+    let mut out = Vec::new();
+    for entry in env {
+        if matches!(entry.source, EnvSource::Constant(_) | EnvSource::Run(_)) {
+            continue;
+        }
+        let value = find(&entry.source, surroundings, ask).map_err(|cause| RunError::Value {
+            name: entry.name.to_string(),
+            what: entry.source.describe(),
+            cause,
+        })?;
+        out.push(Found { name: entry.name.clone(), value });
+    }
+    Ok(out)
+}
+
+/// The value of one source.
+pub(crate) fn find(source: &EnvSource, surroundings: &Surroundings, ask: Ask<'_>) -> io::Result<Secret> {
+    match source {
+        EnvSource::Constant(text) | EnvSource::Literal(text) => Ok(Secret::new(text.as_bytes())),
+        EnvSource::Variable(name) => surroundings
+            .variables
+            .get(std::ffi::OsStr::new(name.as_str()))
+            .map(|value| Secret::new(value.as_bytes()))
+            .ok_or_else(|| io::Error::other("it is not set")),
+        EnvSource::Prompt(message) => ask(message).map(Secret::new),
+        EnvSource::File(path) => read_file(path),
+        EnvSource::Command(argv) => output_of(argv),
+        EnvSource::Run(_) => Err(io::Error::other("it is made for the run, not found")),
+    }
+}
+
+/// As they go to the guest, which is the one place that a value of the environment is for.
+pub(crate) fn for_the_guest(values: &[Found]) -> Result<Vec<GuestVariable>, RunError> {
+    let pair = |found: &Found| {
+        let failed = |error| RunError::Value {
+            name: found.name.to_string(),
+            what: "it cannot be a variable".to_owned(),
+            cause: io::Error::other(error),
+        };
+        let name = OsText::new(found.name.as_str()).map_err(failed)?;
+        Ok(GuestVariable { name, value: OsText::new(found.value.expose()).map_err(failed)? })
+    };
+    values.iter().map(pair).collect()
+}
+
+/// All that comes, up to the limit, without the newline at the end, which is not part of the value.
+fn read(source: impl Read) -> io::Result<Secret> {
+    // Of its final size from the start: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(VALUE_LIMIT + 64));
+    source.take(VALUE_LIMIT as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > VALUE_LIMIT {
+        return Err(io::Error::other(format!("it is longer than {VALUE_LIMIT} bytes")));
+    }
+    while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        bytes.pop();
+    }
+    Ok(Secret::new(bytes.as_slice()))
+}
+
+fn read_file(path: &AbsPath) -> io::Result<Secret> {
+    let file = std::fs::File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    read(file)
+}
+
+fn output_of(argv: &[String]) -> io::Result<Secret> {
+    let (program, arguments) = argv.split_first().ok_or_else(|| io::Error::other("there is no program"))?;
+    let mut child =
+        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    let value = read(stdout).inspect_err(|_| {
+        // It may go on writing to nobody; it is not waited for in vain.
+        child.kill().ok();
+    });
+    let status = child.wait()?;
+    let value = value?;
+    if status.success() {
+        Ok(value)
+    } else {
+        Err(io::Error::other(format!("the command ended with {status}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    fn command(script: &str) -> io::Result<Secret> {
+        output_of(&["sh".to_owned(), "-c".to_owned(), script.to_owned()])
+    }
+
+    #[test]
+    fn the_last_newline_is_not_part_of_it() {
+        assert_eq!(command("printf 'a\\nb\\r\\n\\n'").unwrap().expose(), b"a\nb");
+    }
+
+    #[test]
+    fn too_much_is_an_error_and_ends_the_command() {
+        let error = command("while :; do echo 0123456789012345678901234567890123456789; done").unwrap_err();
+        assert_eq!(error.to_string(), "it is longer than 65536 bytes");
+        let error = read(&vec![b'x'; VALUE_LIMIT + 1][..]).unwrap_err();
+        assert_eq!(error.to_string(), "it is longer than 65536 bytes");
+        assert_eq!(read(&vec![b'x'; VALUE_LIMIT][..]).unwrap().expose().len(), VALUE_LIMIT);
+    }
+
+    #[test]
+    fn a_failed_command_has_no_value() {
+        let error = command("echo half-a-secret; exit 3").unwrap_err();
+        assert_eq!(error.to_string(), "the command ended with exit status: 3");
+    }
+}

@@ -1,7 +1,9 @@
 //! What stands between the sandbox and the world.
 //!
-//! So far this is the scripted model ([`script`]): it speaks the Messages API over loopback TCP or a unix
-//! socket, so that the real agent can be run to its end without a key, a token or a network.
+//! The model gateway ([`gateway`]) is where the agent believes the model is: one HTTP front end, and behind it the live
+//! model with the credential that stays outside, or a script ([`script`]) that lets the real agent run to its end
+//! without a key, a token or a network.
 
+pub mod gateway;
 pub mod script;
 pub mod tls;

@@ -1,16 +1,21 @@
 //! What stands between the sandbox and the world.
 //!
-//! - [`proxy`]: the way out for everything that speaks HTTP or SOCKS, closed unless a rule opens it.
+//! - [`gateway`]: where the agent believes the model is: one HTTP front end, and behind it the live model with the
+//!   credential that stays outside, or a script.
 //! - [`intercept`]: TLS that is opened, for hosts whose requests are looked at or get a credential.
 //! - [`log`]: what was decided, written before the first byte moves.
+//! - [`proxy`]: the way out for everything that speaks HTTP or SOCKS, or nothing of the kind; closed unless a rule
+//!   opens it.
 //! - [`resolve`]: names to addresses, once per connection.
-//! - [`script`]: a scripted model that speaks the Messages API over loopback TCP or a unix socket, so that the real
-//!   agent can be run to its end without a key, a token or a network.
+//! - [`script`]: a scripted model, so that the real agent can be run to its end without a key, a token or a network.
+//! - [`ssh`]: signatures for logins at declared hosts, by keys that stay outside.
 //! - [`tls`]: TLS towards the world.
 
+pub mod gateway;
 pub mod intercept;
 pub mod log;
 pub mod proxy;
 pub mod resolve;
 pub mod script;
+pub mod ssh;
 pub mod tls;

@@ -1,15 +1,13 @@
 //! A response body in frames, with pauses between them and perhaps no proper end.
 
-use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::transport::{Break, Severance};
+use crate::gateway::Broken;
 
 /// What is sent after the head of a response.
 pub(super) struct FramedBody {
@@ -27,9 +25,10 @@ enum Framing {
 }
 
 /// What happens after the last frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Complete,
-    Break(Arc<Severance>, Break),
+    Break(Broken),
 }
 
 impl FramedBody {
@@ -51,12 +50,12 @@ impl FramedBody {
 
 impl Body for FramedBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Broken;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
         if let Some(silence) = &mut this.silence {
             ready!(silence.as_mut().poll(context));
@@ -68,13 +67,9 @@ impl Body for FramedBody {
             }
             return Poll::Ready(Some(Ok(Frame::data(frame))));
         }
-        match &this.ending {
+        match this.ending {
             Ending::Complete => Poll::Ready(None),
-            Ending::Break(severance, end) => {
-                severance.request(*end);
-                // No waker is kept: the flush that follows a pending body ends the connection.
-                Poll::Pending
-            }
+            Ending::Break(broken) => Poll::Ready(Some(Err(broken))),
         }
     }
 
@@ -86,6 +81,6 @@ impl Body for FramedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.ending, Ending::Complete) && self.frames.len() == 0
+        self.ending == Ending::Complete && self.frames.len() == 0
     }
 }

@@ -30,7 +30,6 @@ mod player;
 mod request;
 mod server;
 mod service;
-mod transport;
 mod wire;
 
 pub use check::{Fault, ScriptFaults};
@@ -42,4 +41,6 @@ pub use log::{
 };
 pub use matching::{Sender, Tools, When};
 pub use parse::{LoadScriptError, ParseScriptError};
-pub use server::{Listen, ScriptedModel, StartError};
+pub use server::{ScriptedModel, StartError};
+
+pub use crate::gateway::{Listen, ListenError};

@@ -3,31 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use serde_json::Value;
 
 use super::body::{Ending, FramedBody};
-use super::format::{Answer, Cut, CutEnd, ErrorReply, Reply, Turn};
+use super::format::{Answer as ScriptedAnswer, Cut, CutEnd, ErrorReply, Reply, Turn};
 use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
 use super::matching::Sender;
 use super::player::Choice;
 use super::request::{Delivery, MessagesRequest};
-use super::transport::{Break, Severance};
 use super::wire::{self, Envelope};
-
-/// Largest request body that is read; the API's own limit is half of it.
-const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+use crate::gateway::{Answer, Answering, Asked, BodyFault, Broken, HangUp};
 
 /// Mark of a sub-agent's requests.
 const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
-
-/// The script wants no answer; the connection ends.
-#[derive(Debug, thiserror::Error)]
-#[error("the script hangs up")]
-pub(super) struct HungUp;
 
 /// What a method and a path ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,29 +31,39 @@ enum Route {
     Unknown,
 }
 
-/// Answers requests of one connection.
+/// Answers by the script.
 #[derive(Debug, Clone)]
-pub(super) struct Service {
+pub(super) struct Scripted {
     pub ledger: Arc<Ledger>,
-    pub severance: Arc<Severance>,
 }
 
-impl Service {
-    /// Reads a request to its end, enters it into the ledger and answers it.
-    pub async fn answer(self, request: Request<Incoming>) -> Result<Response<FramedBody>, HungUp> {
-        let (head, body) = request.into_parts();
-        let route = route(&head.method, head.uri.path());
-        let sender = if head.headers.contains_key(AGENT_ID_HEADER) { Sender::SubAgent } else { Sender::Main };
-        let (body, body_bytes) = read(body).await;
+impl Answer for Scripted {
+    fn answer(&self, asked: Asked) -> Answering {
+        let scripted = self.clone();
+        Box::pin(async move { Ok(scripted.play(asked).await?.map(BodyExt::boxed_unsync)) })
+    }
+}
+
+impl Scripted {
+    /// Enters a request into the ledger and answers it.
+    async fn play(self, asked: Asked) -> Result<Response<FramedBody>, HangUp> {
+        let Asked { method, uri, headers, body } = asked;
+        let route = route(&method, uri.path());
+        let sender = if headers.contains_key(AGENT_ID_HEADER) { Sender::SubAgent } else { Sender::Main };
+        let body_bytes = body.as_ref().map_or(0, Bytes::len);
         let arrival = Arrival {
-            method: head.method.to_string(),
-            path: head.uri.path().to_owned(),
-            query: head.uri.query().map(str::to_owned),
-            headers: headers_seen(&head.headers),
-            body,
+            method: method.to_string(),
+            path: uri.path().to_owned(),
+            query: uri.query().map(str::to_owned),
+            headers: headers_seen(&headers),
+            body: match &body {
+                Ok(bytes) => seen(bytes),
+                Err(BodyFault::TooLarge { .. } | BodyFault::NoRoom) => BodySeen::TooLarge,
+                Err(BodyFault::Broken | BodyFault::Late) => BodySeen::Broken,
+            },
             body_bytes,
         };
-        if let Some(refusal) = refusal(route, &arrival) {
+        if let Some(refusal) = refusal(route, &arrival, body.err()) {
             return Ok(self.refuse(arrival, refusal));
         }
         match route {
@@ -77,7 +79,7 @@ impl Service {
         }
     }
 
-    async fn messages(self, arrival: Arrival, sender: Sender) -> Result<Response<FramedBody>, HungUp> {
+    async fn messages(self, arrival: Arrival, sender: Sender) -> Result<Response<FramedBody>, HangUp> {
         let body = if let BodySeen::Json(body) = &arrival.body { body } else { &Value::Null };
         let asked = match MessagesRequest::read(body, sender) {
             Ok(asked) => asked,
@@ -103,70 +105,70 @@ impl Service {
         turn: Turn,
         asked: &MessagesRequest,
         request: usize,
-    ) -> Result<Response<FramedBody>, HungUp> {
+    ) -> Result<Response<FramedBody>, HangUp> {
         let Turn { when: _, delay_ms, answer } = turn;
         if delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
         match answer {
-            Answer::HangUp => Err(HungUp),
-            Answer::Error(error) => Ok(error_response(&error, request)),
-            Answer::Reply(reply) => {
+            ScriptedAnswer::HangUp => Err(HangUp),
+            ScriptedAnswer::Error(error) => Ok(error_response(&error, request)),
+            ScriptedAnswer::Reply(reply) => {
                 let envelope = Envelope { request, model: &asked.model };
                 Ok(match asked.delivery {
-                    Delivery::Stream => self.streamed(&reply, envelope),
-                    Delivery::Whole => self.whole(&reply, envelope),
+                    Delivery::Stream => streamed(&reply, envelope),
+                    Delivery::Whole => whole(&reply, envelope),
                 })
             }
-        }
-    }
-
-    fn streamed(self, reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
-        let mut events = wire::events(reply, envelope);
-        let ending = match reply.cut {
-            Some(Cut { after_events, end }) if after_events < events.len() => {
-                events.truncate(after_events);
-                self.ending(end)
-            }
-            Some(_) | None => Ending::Complete,
-        };
-        let body = FramedBody::stream(events, Duration::from_millis(reply.pause_ms), ending);
-        let mut response = response(StatusCode::OK, body, envelope.request);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        response
-    }
-
-    fn whole(self, reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
-        let document = wire::whole(reply, envelope);
-        let Some(Cut { after_events: _, end }) = reply.cut else {
-            return json_response(StatusCode::OK, document, envelope.request);
-        };
-        let half = document.slice(..document.len() / 2);
-        let ending = match self.ending(end) {
-            Ending::Complete => return json_response(StatusCode::OK, half, envelope.request),
-            ending @ Ending::Break(..) => ending,
-        };
-        let body = FramedBody::stream(vec![half], Duration::ZERO, ending);
-        let mut response = response(StatusCode::OK, body, envelope.request);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
-        response
-    }
-
-    fn ending(self, end: CutEnd) -> Ending {
-        match end {
-            CutEnd::Close => Ending::Break(self.severance, Break::Close),
-            CutEnd::Reset => Ending::Break(self.severance, Break::Reset),
-            CutEnd::EndOfBody => Ending::Complete,
         }
     }
 
     fn refuse(&self, arrival: Arrival, refusal: ErrorReply) -> Response<FramedBody> {
         let request = self.ledger.enter(arrival, AnsweredBy::Refused(refusal.status));
         error_response(&refusal, request)
+    }
+}
+
+fn streamed(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
+    let mut events = wire::events(reply, envelope);
+    let ending = match reply.cut {
+        Some(Cut { after_events, end }) if after_events < events.len() => {
+            events.truncate(after_events);
+            ending(end)
+        }
+        Some(_) | None => Ending::Complete,
+    };
+    let body = FramedBody::stream(events, Duration::from_millis(reply.pause_ms), ending);
+    let mut response = response(StatusCode::OK, body, envelope.request);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+fn whole(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
+    let document = wire::whole(reply, envelope);
+    let Some(Cut { after_events: _, end }) = reply.cut else {
+        return json_response(StatusCode::OK, document, envelope.request);
+    };
+    let half = document.slice(..document.len() / 2);
+    let ending = match ending(end) {
+        Ending::Complete => return json_response(StatusCode::OK, half, envelope.request),
+        ending @ Ending::Break(_) => ending,
+    };
+    let body = FramedBody::stream(vec![half], Duration::ZERO, ending);
+    let mut response = response(StatusCode::OK, body, envelope.request);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
+    response
+}
+
+fn ending(end: CutEnd) -> Ending {
+    match end {
+        CutEnd::Close => Ending::Break(Broken::Close),
+        CutEnd::Reset => Ending::Break(Broken::Reset),
+        CutEnd::EndOfBody => Ending::Complete,
     }
 }
 
@@ -190,13 +192,12 @@ fn route(method: &Method, path: &str) -> Route {
 }
 
 /// Why a request is turned away before the script is asked.
-fn refusal(route: Route, arrival: &Arrival) -> Option<ErrorReply> {
+fn refusal(route: Route, arrival: &Arrival, fault: Option<BodyFault>) -> Option<ErrorReply> {
+    if let Some(fault) = fault {
+        return Some(ErrorReply::new(fault_status(fault), fault.to_string()));
+    }
     let Arrival { method, path, query: _, headers: _, body, body_bytes: _ } = arrival;
     match (route, body) {
-        (_, BodySeen::TooLarge) => {
-            Some(ErrorReply::new(413, format!("the request body is larger than {MAX_BODY_BYTES} bytes")))
-        }
-        (_, BodySeen::Broken) => Some(ErrorReply::new(400, "the request body broke off")),
         (Route::Unknown, _) => Some(ErrorReply::new(404, format!("nothing is served at {method} {path}"))),
         (Route::PostOnly, _) => {
             let refusal = ErrorReply::new(405, format!("{path} is served for POST only"));
@@ -208,23 +209,21 @@ fn refusal(route: Route, arrival: &Arrival) -> Option<ErrorReply> {
         (Route::Messages | Route::CountTokens, BodySeen::Empty) => {
             Some(ErrorReply::new(400, "the request has no body"))
         }
-        (Route::Messages | Route::CountTokens, BodySeen::Json(_) | BodySeen::NotKept { .. })
+        (
+            Route::Messages | Route::CountTokens,
+            BodySeen::Json(_) | BodySeen::NotKept { .. } | BodySeen::TooLarge | BodySeen::Broken,
+        )
         | (Route::Greeting, _) => None,
     }
 }
 
-/// Reads a body within bounds; returns it with its size.
-async fn read(body: Incoming) -> (BodySeen, usize) {
-    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        return (BodySeen::TooLarge, 0);
-    }
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
-        Ok(collected) => {
-            let bytes = collected.to_bytes();
-            (seen(&bytes), bytes.len())
-        }
-        Err(error) if error.is::<LengthLimitError>() => (BodySeen::TooLarge, 0),
-        Err(_) => (BodySeen::Broken, 0),
+/// The status for a body that was not read.
+fn fault_status(fault: BodyFault) -> u16 {
+    match fault {
+        BodyFault::TooLarge { .. } => 413,
+        BodyFault::Broken => 400,
+        BodyFault::NoRoom => 503,
+        BodyFault::Late => 408,
     }
 }
 

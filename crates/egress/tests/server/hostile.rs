@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, DEADLINE, ask, asking, post, started};
 
-const MAX_BODY: usize = 64 * 1024 * 1024;
+const MAX_BODY: usize = 32 * 1024 * 1024;
 
 #[test]
 fn a_body_announced_as_too_large_is_not_read() {

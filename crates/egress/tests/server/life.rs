@@ -5,7 +5,9 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use belljar_egress::script::{AnsweredBy, Listen, Reply, Script, ScriptedModel, StartError, Turn};
+use belljar_egress::script::{
+    AnsweredBy, Listen, ListenError, Reply, Script, ScriptedModel, StartError, Turn,
+};
 
 use crate::client::{Client, DEADLINE, End, ask, asking, on_both, post, started};
 
@@ -77,7 +79,7 @@ fn the_socket_goes_with_the_model_and_only_its_own() {
     let model = ScriptedModel::start(Script::new(), Listen::unix(&path)).unwrap();
     assert!(path.exists());
     let taken = ScriptedModel::start(Script::new(), Listen::unix(&path)).unwrap_err();
-    assert!(matches!(taken, StartError::BindUnix { .. }), "{taken:?}");
+    assert!(matches!(taken, StartError::Listen(ListenError::BindUnix { .. })), "{taken:?}");
     assert!(path.exists());
     drop(model);
     assert!(!path.exists());

@@ -1,4 +1,4 @@
-//! A client's socket that a script can break on purpose.
+//! A client's socket that can be broken on purpose, and that does not wait for a client that has stopped reading.
 //!
 //! hyper drops what it has buffered when a body fails, so a body cannot break a stream *after* a given event. Instead
 //! the body asks for the break here and falls silent; hyper then flushes, and the break happens at the end of that
@@ -8,16 +8,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Sleep;
 
-/// How a connection can be broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Break {
-    Close,
-    Reset,
-}
+use super::answer::Broken;
 
 /// The wish to break a connection, shared by the body that has it and the socket that grants it.
 #[derive(Debug, Default)]
@@ -29,10 +26,10 @@ const RESET: u8 = 2;
 
 impl Severance {
     /// Asks for the connection to end at the next flush.
-    pub fn request(&self, end: Break) {
+    pub fn request(&self, end: Broken) {
         let end = match end {
-            Break::Close => CLOSE,
-            Break::Reset => RESET,
+            Broken::Close => CLOSE,
+            Broken::Reset => RESET,
         };
         self.0.store(end, Ordering::Release);
     }
@@ -44,7 +41,7 @@ impl Severance {
 
 /// An accepted connection.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -54,11 +51,15 @@ pub(super) enum Stream {
 pub(super) struct Transport {
     stream: Stream,
     severance: std::sync::Arc<Severance>,
+    patience: Duration,
+    /// Runs while the client takes nothing.
+    stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl Transport {
-    pub fn new(stream: Stream, severance: std::sync::Arc<Severance>) -> Self {
-        Self { stream, severance }
+    /// A connection whose client may take nothing for as long as `patience`.
+    pub fn new(stream: Stream, severance: std::sync::Arc<Severance>, patience: Duration) -> Self {
+        Self { stream, severance, patience, stall: None }
     }
 
     fn reader(&mut self) -> Pin<&mut (dyn AsyncRead + Unpin + '_)> {
@@ -88,7 +89,15 @@ impl AsyncRead for Transport {
 
 impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().writer().poll_write(context, bytes)
+        let this = self.get_mut();
+        if let Poll::Ready(written) = this.writer().poll_write(context, bytes) {
+            this.stall = None;
+            return Poll::Ready(written);
+        }
+        let patience = this.patience;
+        let stall = this.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stall.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

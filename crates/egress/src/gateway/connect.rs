@@ -1,0 +1,274 @@
+//! A connection to the model's host: resolve once, check, dial the checked address, speak TLS and HTTP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use belljar_contract::{Destination, Host};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::upstream::{NotDialled, Scheme, Upstream};
+use crate::tls::{Chosen, Offer, TlsClient};
+
+/// Bytes of the head of an answer.
+const MAX_HEAD_BYTES: usize = 128 * 1024;
+
+/// A connection of HTTP/2 that is silent this long is asked whether it lives.
+const HTTP2_PING: Duration = Duration::from_secs(30);
+
+/// The addresses of a host.
+pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+
+/// Finds addresses. Asked once for each connection; only what it said, and what was then checked, is dialled.
+pub trait Resolve: Send + Sync {
+    /// The addresses of a host, at its port.
+    fn resolve(&self, destination: &Destination) -> Resolving;
+}
+
+/// Asks the machine's own resolver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, destination: &Destination) -> Resolving {
+        let port = destination.port.get();
+        match &destination.host {
+            Host::Address(address) => {
+                let address = SocketAddr::new(*address, port);
+                Box::pin(async move { Ok(vec![address]) })
+            }
+            Host::Name(name) => {
+                let name = name.to_string();
+                Box::pin(async move { Ok(tokio::net::lookup_host((name, port)).await?.collect()) })
+            }
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("it cannot be resolved ({0})")]
+    Resolve(io::Error),
+    #[error("it has no address")]
+    NoAddress,
+    #[error(transparent)]
+    NotDialled(#[from] NotDialled),
+    #[error("it does not take the connection ({0})")]
+    Dial(io::Error),
+    #[error("TLS fails ({0})")]
+    Tls(io::Error),
+    #[error("its name cannot stand in a certificate")]
+    Name,
+    #[error("it does not speak HTTP ({0})")]
+    Http(hyper::Error),
+    #[error("the connection takes longer than {0:?}")]
+    Late(Duration),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    sender: Sender,
+    read: Arc<AtomicU64>,
+    pub history: History,
+}
+
+/// Whether a connection has carried a request before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    New,
+    Used,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// What a connection needs.
+pub(super) struct Dialler {
+    pub upstream: Upstream,
+    pub resolver: Arc<dyn Resolve>,
+    pub tls: TlsClient,
+    pub connect_within: Duration,
+}
+
+impl Dialler {
+    /// Makes a connection.
+    pub async fn connect(&self) -> Result<Link, ConnectError> {
+        let connecting = tokio::time::timeout(self.connect_within, self.dial_and_speak());
+        connecting.await.map_err(|_late| ConnectError::Late(self.connect_within))?
+    }
+
+    async fn dial_and_speak(&self) -> Result<Link, ConnectError> {
+        let stream = self.dial().await?;
+        let read = Arc::new(AtomicU64::new(0));
+        let (stream, chosen): (Box<dyn Wire>, Chosen) = match self.upstream.scheme {
+            Scheme::Http => (Box::new(stream), Chosen::Http1),
+            Scheme::Https => {
+                let name = self.server_name()?;
+                let spoken = self.tls.handshake(stream, name, Offer::Http2And1).await;
+                let (stream, chosen) = spoken.map_err(ConnectError::Tls)?;
+                (Box::new(stream), chosen)
+            }
+        };
+        let io = TokioIo::new(Counted { stream, read: Arc::clone(&read) });
+        let sender = match chosen {
+            Chosen::Http1 => {
+                let mut client = http1::Builder::new();
+                client.max_buf_size(MAX_HEAD_BYTES);
+                let (sender, connection) = client.handshake(io).await.map_err(ConnectError::Http)?;
+                // How a connection ends is told to whoever waits for an answer on it.
+                tokio::spawn(async move { connection.await.ok() });
+                Sender::Http1(sender)
+            }
+            Chosen::Http2 => {
+                let mut client = http2::Builder::new(TokioExecutor::new());
+                client
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(HTTP2_PING)
+                    .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX));
+                let (sender, connection) = client.handshake(io).await.map_err(ConnectError::Http)?;
+                tokio::spawn(async move { connection.await.ok() });
+                Sender::Http2(sender)
+            }
+        };
+        Ok(Link { sender, read, history: History::New })
+    }
+
+    async fn dial(&self) -> Result<TcpStream, ConnectError> {
+        let addresses = self.resolver.resolve(&self.upstream.destination).await;
+        let mut failure = ConnectError::NoAddress;
+        for address in addresses.map_err(ConnectError::Resolve)? {
+            if let Err(refused) = self.upstream.check(address.ip()) {
+                failure = refused.into();
+                continue;
+            }
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(ConnectError::Dial)?;
+                    return Ok(stream);
+                }
+                Err(error) => failure = ConnectError::Dial(error),
+            }
+        }
+        Err(failure)
+    }
+
+    fn server_name(&self) -> Result<ServerName<'static>, ConnectError> {
+        match &self.upstream.destination.host {
+            Host::Address(address) => Ok(ServerName::IpAddress((*address).into())),
+            Host::Name(name) => ServerName::try_from(name.to_string()).map_err(|_invalid| ConnectError::Name),
+        }
+    }
+}
+
+impl Link {
+    /// Sends a request; the answer's head.
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
+        match &mut self.sender {
+            Sender::Http1(sender) => sender.send_request(request).await,
+            Sender::Http2(sender) => sender.send_request(request).await,
+        }
+    }
+
+    pub fn protocol(&self) -> Chosen {
+        match &self.sender {
+            Sender::Http1(_) => Chosen::Http1,
+            Sender::Http2(_) => Chosen::Http2,
+        }
+    }
+
+    /// Bytes that have come so far, on this connection and not only for one request.
+    pub fn read_bytes(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Another handle on a connection that carries many requests at once.
+    pub fn share(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::Http1(_) => None,
+            Sender::Http2(sender) => {
+                let sender = Sender::Http2(sender.clone());
+                Some(Self { sender, read: Arc::clone(&self.read), history: History::Used })
+            }
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    /// Waits until a connection that has carried a request can carry the next.
+    pub async fn ready(&mut self) -> Result<(), hyper::Error> {
+        match &mut self.sender {
+            Sender::Http1(sender) => sender.ready().await,
+            Sender::Http2(sender) => sender.ready().await,
+        }
+    }
+}
+
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for S {}
+
+/// A stream that counts what comes.
+struct Counted {
+    stream: Box<dyn Wire>,
+    read: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        this.read.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

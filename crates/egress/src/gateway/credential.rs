@@ -1,0 +1,298 @@
+//! The credential for the model: where it is looked for, and how it is sent. It never enters the sandbox.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use belljar_contract::Secret;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, InvalidHeaderValue};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+/// What the model's host wants to see.
+#[derive(Debug)]
+pub enum ModelCredential {
+    /// A key, sent as `x-api-key`.
+    ApiKey(Secret),
+    /// A token of a login, sent as `authorization: Bearer`.
+    Bearer(Secret),
+}
+
+impl ModelCredential {
+    /// The header that carries it, marked so that it is not shown and not kept in a header table.
+    pub(super) fn header(&self) -> Result<(HeaderName, HeaderValue), InvalidHeaderValue> {
+        let (name, value) = match self {
+            Self::ApiKey(key) => {
+                (HeaderName::from_static("x-api-key"), HeaderValue::from_bytes(key.expose()))
+            }
+            Self::Bearer(token) => {
+                let value = Zeroizing::new([b"Bearer ", token.expose()].concat());
+                (AUTHORIZATION, HeaderValue::from_bytes(&value))
+            }
+        };
+        let mut value = value?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    }
+
+    /// The secret, to keep it out of what is passed on.
+    pub(super) fn secret(&self) -> &Secret {
+        match self {
+            Self::ApiKey(secret) | Self::Bearer(secret) => secret,
+        }
+    }
+}
+
+/// Where a credential can come from, in the order in which it is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// The variable `ANTHROPIC_API_KEY`.
+    ApiKeyVariable,
+    /// The variable `CLAUDE_CODE_OAUTH_TOKEN`.
+    TokenVariable,
+    /// The file that a login of Claude Code leaves.
+    LoginFile,
+    /// The keychain, where a login leaves it on macOS.
+    Keychain,
+}
+
+impl fmt::Display for CredentialSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ApiKeyVariable => "ANTHROPIC_API_KEY",
+            Self::TokenVariable => "CLAUDE_CODE_OAUTH_TOKEN",
+            Self::LoginFile => "~/.claude/.credentials.json",
+            Self::Keychain => "the keychain",
+        })
+    }
+}
+
+/// What was found on the machine, gathered by the caller. Nothing is read here.
+#[derive(Debug, Default)]
+pub struct CredentialFacts {
+    /// The value of `ANTHROPIC_API_KEY`.
+    pub api_key_variable: Option<Secret>,
+    /// The value of `CLAUDE_CODE_OAUTH_TOKEN`.
+    pub token_variable: Option<Secret>,
+    /// The contents of `.credentials.json` in the configuration folder of Claude Code.
+    pub login_file: Option<Secret>,
+    /// What the command of `KEYCHAIN_COMMAND` printed; on macOS only.
+    pub keychain: Option<Secret>,
+}
+
+/// Prints the login of Claude Code. Its output is a secret.
+#[cfg(target_os = "macos")]
+pub const KEYCHAIN_COMMAND: [&str; 5] =
+    ["/usr/bin/security", "find-generic-password", "-s", "Claude Code-credentials", "-w"];
+
+/// A credential and where it is from.
+#[derive(Debug)]
+pub struct FoundCredential {
+    /// It.
+    pub credential: ModelCredential,
+    /// Its source, which may be shown.
+    pub source: CredentialSource,
+    /// When it ends, if it says so.
+    pub expires: Option<SystemTime>,
+}
+
+/// Why there is no credential. The text is for the user, and holds nothing of a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialError {
+    /// Nothing was found.
+    #[error(
+        "there is no credential for the model: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or log in with `claude`"
+    )]
+    Missing,
+    /// A login that is over.
+    #[error(
+        "the login in {source_name} has expired: run `claude` and log in again (belljar uses a login, and never renews one)",
+        source_name = .0
+    )]
+    Expired(CredentialSource),
+    /// A login that is not in the known form.
+    #[error("{source_name} is not in the form that a login of `claude` leaves (line {line}, column {column})", source_name = .of)]
+    Form {
+        /// Which.
+        of: CredentialSource,
+        /// Where it differs.
+        line: usize,
+        /// Where in the line.
+        column: usize,
+    },
+    /// Characters that cannot be sent.
+    #[error("the credential in {source_name} has characters that no credential has", source_name = .0)]
+    Characters(CredentialSource),
+}
+
+/// The file of a login, as far as it is used. The token that renews it is left where it is.
+#[derive(Deserialize)]
+struct LoginFile<'d> {
+    #[serde(borrow, rename = "claudeAiOauth")]
+    login: Option<Login<'d>>,
+}
+
+#[derive(Deserialize)]
+struct Login<'d> {
+    /// Borrowed, so that no copy is left behind.
+    #[serde(rename = "accessToken")]
+    access_token: &'d str,
+    /// In milliseconds since 1970.
+    #[serde(rename = "expiresAt")]
+    expires_at: Option<u64>,
+}
+
+/// Chooses the credential.
+///
+/// The order is that of [`CredentialSource`]. A source that is there and unusable ends the search: a key that the user
+/// set must not be passed over in silence for another account. An empty variable is a missing one.
+///
+/// # Errors
+/// See [`CredentialError`].
+pub fn find_credential(facts: CredentialFacts, now: SystemTime) -> Result<FoundCredential, CredentialError> {
+    let CredentialFacts { api_key_variable, token_variable, login_file, keychain } = facts;
+    if let Some(key) = api_key_variable.and_then(|value| filled(&value)) {
+        return sendable(ModelCredential::ApiKey(key), CredentialSource::ApiKeyVariable, None);
+    }
+    if let Some(token) = token_variable.and_then(|value| filled(&value)) {
+        return sendable(ModelCredential::Bearer(token), CredentialSource::TokenVariable, None);
+    }
+    let logins = [(login_file, CredentialSource::LoginFile), (keychain, CredentialSource::Keychain)];
+    for (login, source) in logins {
+        let Some(login) = login.filter(|login| !login.is_empty()) else { continue };
+        if let Some(found) = read_login(&login, source, now)? {
+            return Ok(found);
+        }
+    }
+    Err(CredentialError::Missing)
+}
+
+/// The login in a file, if the file has one.
+fn read_login(
+    file: &Secret,
+    source: CredentialSource,
+    now: SystemTime,
+) -> Result<Option<FoundCredential>, CredentialError> {
+    // What the JSON reader says can quote the text, so only the place is kept.
+    let form = |error: serde_json::Error| CredentialError::Form {
+        of: source,
+        line: error.line(),
+        column: error.column(),
+    };
+    let file: LoginFile<'_> = serde_json::from_slice(file.expose()).map_err(form)?;
+    let Some(Login { access_token, expires_at }) = file.login else { return Ok(None) };
+    let Some(token) = filled(&Secret::new(access_token.as_bytes())) else { return Ok(None) };
+    let expires = expires_at.map(|millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
+    let expires = expires.flatten();
+    if expires.is_some_and(|expires| expires <= now) {
+        return Err(CredentialError::Expired(source));
+    }
+    sendable(ModelCredential::Bearer(token), source, expires).map(Some)
+}
+
+/// The value without blanks around it, unless nothing is left.
+fn filled(value: &Secret) -> Option<Secret> {
+    let value = value.expose().trim_ascii();
+    (!value.is_empty()).then(|| Secret::new(value))
+}
+
+fn sendable(
+    credential: ModelCredential,
+    source: CredentialSource,
+    expires: Option<SystemTime>,
+) -> Result<FoundCredential, CredentialError> {
+    if !credential.secret().expose().iter().all(u8::is_ascii_graphic) {
+        return Err(CredentialError::Characters(source));
+    }
+    Ok(FoundCredential { credential, source, expires })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MILLIS: u64 = 1_800_000_000_000;
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(NOW_MILLIS)
+    }
+
+    fn secret(value: &str) -> Option<Secret> {
+        Some(Secret::new(value))
+    }
+
+    fn login(token: &str, expires_at: u64) -> Option<Secret> {
+        secret(&format!(
+            r#"{{"claudeAiOauth":{{"accessToken":"{token}","refreshToken":"r-hush","expiresAt":{expires_at},"scopes":["user:inference"]}}}}"#
+        ))
+    }
+
+    fn found(facts: CredentialFacts) -> Result<(CredentialSource, String), CredentialError> {
+        let found = find_credential(facts, now())?;
+        let value = String::from_utf8(found.credential.secret().expose().to_vec()).unwrap();
+        let shown = match &found.credential {
+            ModelCredential::ApiKey(_) => format!("key {value}"),
+            ModelCredential::Bearer(_) => format!("bearer {value}"),
+        };
+        assert!(!format!("{found:?}").contains(&value));
+        Ok((found.source, shown))
+    }
+
+    #[test]
+    fn the_order_is_kept_and_empty_is_missing() {
+        let all = || CredentialFacts {
+            api_key_variable: secret(" sk-1\n"),
+            token_variable: secret("tok-2"),
+            login_file: login("tok-3", NOW_MILLIS + 1),
+            keychain: login("tok-4", NOW_MILLIS + 1),
+        };
+        assert_eq!(found(all()), Ok((CredentialSource::ApiKeyVariable, "key sk-1".into())));
+        let rest = CredentialFacts { api_key_variable: secret(""), ..all() };
+        assert_eq!(found(rest), Ok((CredentialSource::TokenVariable, "bearer tok-2".into())));
+        let rest = CredentialFacts { api_key_variable: None, token_variable: secret(" "), ..all() };
+        assert_eq!(found(rest), Ok((CredentialSource::LoginFile, "bearer tok-3".into())));
+        let rest = CredentialFacts { keychain: login("tok-4", NOW_MILLIS + 1), ..CredentialFacts::default() };
+        assert_eq!(found(rest), Ok((CredentialSource::Keychain, "bearer tok-4".into())));
+        assert_eq!(found(CredentialFacts::default()), Err(CredentialError::Missing));
+        let other =
+            CredentialFacts { login_file: secret(r#"{"mcpOAuth":{}}"#), ..CredentialFacts::default() };
+        assert_eq!(found(other), Err(CredentialError::Missing));
+    }
+
+    #[test]
+    fn an_expired_login_says_so_and_is_not_renewed() {
+        let facts = CredentialFacts { login_file: login("tok", NOW_MILLIS), ..CredentialFacts::default() };
+        let error = found(facts).unwrap_err();
+        assert_eq!(error, CredentialError::Expired(CredentialSource::LoginFile));
+        let text = error.to_string();
+        assert!(
+            text.contains("expired") && text.contains("log in again") && text.contains("never renews"),
+            "{text}"
+        );
+        // One that is over does not lead to another account.
+        let facts = CredentialFacts {
+            login_file: login("tok", 1),
+            keychain: login("tok", NOW_MILLIS + 1),
+            ..CredentialFacts::default()
+        };
+        assert!(found(facts).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_the_value() {
+        for text in [
+            "sk-hush",
+            r#"{"claudeAiOauth":"sk-hush"}"#,
+            r#"{"claudeAiOauth":{"accessToken":["sk-hush"]}}"#,
+            "{\"\u{1}",
+        ] {
+            let facts = CredentialFacts { login_file: secret(text), ..CredentialFacts::default() };
+            let error = found(facts).unwrap_err();
+            assert!(matches!(error, CredentialError::Form { .. }), "{error:?}");
+            assert!(!format!("{error} {error:?}").contains("hush"), "{error}");
+        }
+        let facts = CredentialFacts { api_key_variable: secret("sk hush"), ..CredentialFacts::default() };
+        let error = found(facts).unwrap_err();
+        assert_eq!(error, CredentialError::Characters(CredentialSource::ApiKeyVariable));
+        assert!(!error.to_string().contains("hush"));
+    }
+}

@@ -1,0 +1,215 @@
+//! The one HTTP server of every mode: bounds, deadlines and framing, whoever answers.
+//!
+//! HTTP/1.1 only. An answer has a length or is chunked; over a unix socket the agent takes the end of a connection for
+//! the end of a message at the wrong moment, so a body that is delimited by the close of its connection is never sent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
+
+use super::answer::{Again, Answer, AnswerBody, Asked, BodyFault, HangUp, error_answer};
+use super::listen::Listener;
+use super::transport::{Severance, Stream, Transport};
+
+/// Rest after a failed accept. The usual cause is a lack of descriptors, which an immediate retry would meet again.
+const ACCEPT_REST: Duration = Duration::from_millis(20);
+
+/// What a front end takes from its clients, in size and in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrontLimits {
+    /// Connections served at once; further ones wait to be accepted.
+    pub connections: usize,
+    /// Bytes of a request's head; at least 8192.
+    pub head_bytes: usize,
+    /// Bytes of one request's body. The API's own limit is the same.
+    pub body_bytes: usize,
+    /// Bytes of the bodies of all requests under way.
+    pub all_bodies_bytes: u32,
+    /// How long a connection may wait for a request, and a request for the end of its head.
+    pub head_within: Duration,
+    /// How long a body may take to arrive.
+    pub body_within: Duration,
+    /// How long a request may take from its head to the end of its answer.
+    pub request_within: Duration,
+    /// How long a client may take nothing of what it asked for.
+    pub stalled_within: Duration,
+}
+
+impl Default for FrontLimits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            head_bytes: 64 * 1024,
+            body_bytes: 32 * 1024 * 1024,
+            all_bodies_bytes: 256 * 1024 * 1024,
+            head_within: Duration::from_secs(600),
+            body_within: Duration::from_secs(60),
+            request_within: Duration::from_secs(3600),
+            stalled_within: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Accepts connections until it is dropped, and drops them with itself.
+pub async fn serve(listener: Listener, answer: Arc<dyn Answer>, limits: FrontLimits) {
+    let front = Arc::new(Front { answer, limits, room: room_for_bodies(&limits) });
+    let mut connections = JoinSet::new();
+    loop {
+        match listener.accept().await {
+            Ok(stream) => {
+                connections.spawn(Arc::clone(&front).connection(stream));
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_REST).await,
+        }
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= limits.connections {
+            connections.join_next().await;
+        }
+    }
+}
+
+fn room_for_bodies(limits: &FrontLimits) -> Arc<Semaphore> {
+    let bytes = usize::try_from(limits.all_bodies_bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    Arc::new(Semaphore::new(bytes))
+}
+
+/// What all connections share.
+struct Front {
+    answer: Arc<dyn Answer>,
+    limits: FrontLimits,
+    /// One permit for each byte of a body.
+    room: Arc<Semaphore>,
+}
+
+impl Front {
+    /// Serves one connection to its end. How it ended is the client's affair or that of who answers; neither is a
+    /// fault here.
+    async fn connection(self: Arc<Self>, stream: Stream) {
+        let severance = Arc::new(Severance::default());
+        let patience = self.limits.stalled_within;
+        let transport = TokioIo::new(Transport::new(stream, Arc::clone(&severance), patience));
+        let mut server = http1::Builder::new();
+        server
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_within)
+            .max_buf_size(self.limits.head_bytes.max(8192));
+        let service = service_fn(move |request| Arc::clone(&self).request(request, Arc::clone(&severance)));
+        server.serve_connection(transport, service).await.ok();
+    }
+
+    async fn request(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        severance: Arc<Severance>,
+    ) -> Result<Response<FrontBody>, HangUp> {
+        let deadline = Instant::now() + self.limits.request_within;
+        let version = request.version();
+        let (head, body) = request.into_parts();
+        let (body, room) = match tokio::time::timeout(self.limits.body_within, self.read(body)).await {
+            Ok((body, room)) => (body, room),
+            Err(_late) => (Err(BodyFault::Late), None),
+        };
+        let asked = Asked { method: head.method, uri: head.uri, headers: head.headers, body };
+        let answered = if version == Version::HTTP_11 {
+            tokio::time::timeout_at(deadline, self.answer.answer(asked)).await
+        } else {
+            Ok(Ok(wrong_version()))
+        };
+        let response = match answered {
+            Ok(answered) => answered?,
+            Err(_late) => self.late(),
+        };
+        let deadline = Box::pin(tokio::time::sleep_until(deadline));
+        Ok(response.map(|inner| FrontBody { inner, severance, deadline, _room: room }))
+    }
+
+    /// Reads a body within bounds.
+    async fn read(&self, mut body: Incoming) -> (Result<Bytes, BodyFault>, Option<OwnedSemaphorePermit>) {
+        let limit = self.limits.body_bytes;
+        if usize::try_from(body.size_hint().lower()).map_or(true, |announced| announced > limit) {
+            return (Err(BodyFault::TooLarge { limit }), None);
+        }
+        let mut room: Option<OwnedSemaphorePermit> = None;
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return (Err(BodyFault::Broken), None) };
+            let Ok(piece) = frame.into_data() else { continue };
+            if bytes.len() + piece.len() > limit {
+                return (Err(BodyFault::TooLarge { limit }), None);
+            }
+            let wanted = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            let Ok(more) = Arc::clone(&self.room).try_acquire_many_owned(wanted) else {
+                return (Err(BodyFault::NoRoom), None);
+            };
+            match &mut room {
+                Some(room) => room.merge(more),
+                None => room = Some(more),
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        (Ok(Bytes::from(bytes)), room)
+    }
+
+    fn late(&self) -> Response<AnswerBody> {
+        let message = format!("no answer came within {:?}", self.limits.request_within);
+        error_answer(StatusCode::GATEWAY_TIMEOUT, "timeout_error", &message, Again::Never)
+    }
+}
+
+fn wrong_version() -> Response<AnswerBody> {
+    let message = "only HTTP/1.1 is served";
+    error_answer(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "invalid_request_error", message, Again::Never)
+}
+
+/// The body of an answer on its way to the client.
+struct FrontBody {
+    inner: AnswerBody,
+    severance: Arc<Severance>,
+    deadline: Pin<Box<Sleep>>,
+    /// The request's body may live as long as its answer.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Body for FrontBody {
+    type Data = Bytes;
+    type Error = HangUp;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HangUp>>> {
+        let this = self.get_mut();
+        let end = if this.deadline.as_mut().poll(context).is_ready() {
+            super::answer::Broken::Close
+        } else {
+            match Pin::new(&mut this.inner).poll_frame(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(Some(Err(end))) => end,
+            }
+        };
+        this.severance.request(end);
+        // No waker is kept: the flush that follows a pending body ends the connection.
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+}

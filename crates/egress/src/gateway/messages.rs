@@ -1,0 +1,382 @@
+//! What the gateway reads in a request: model, size, and everything that makes the provider act on its own.
+//!
+//! Texts are passed over, not kept; a body that names a member twice is refused, for the reader upstream may heed the
+//! other one.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::prices::{CacheWrites, Speed};
+
+/// Bytes of text that make a token at least. Where that is too few, the answer tells before much is written.
+const BYTES_IN_A_TOKEN: u64 = 3;
+
+/// Tokens that an image has at most, however many bytes.
+const IMAGE_TOKENS: u64 = 5_000;
+
+/// Bytes that a model's name can have.
+const MODEL_NAME_BYTES: usize = 128;
+
+/// A request to the model, as far as it is read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MessagesView {
+    pub model: String,
+    pub max_tokens: Option<u64>,
+    pub speed: Speed,
+    pub tools: Vec<ToolView>,
+    /// The tool that must be called, by name.
+    pub forced_tool: Option<String>,
+    pub has_mcp_servers: bool,
+    pub has_container: bool,
+    /// A picture or document that the provider would fetch.
+    pub has_url_source: bool,
+    /// No more tokens than this, as far as a size can tell.
+    pub input_tokens: u64,
+    pub cache_writes: CacheWrites,
+}
+
+/// A tool that is offered to the model.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ToolView {
+    /// Absent for a tool that the agent defines itself.
+    pub kind: Option<String>,
+    pub name: Option<String>,
+    /// Where it stands in the body.
+    pub at: Range<usize>,
+}
+
+/// Why a body is not passed on; the text is what the agent is told.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotMessages {
+    #[error("the request body is not a request to the model: {0}")]
+    Form(String),
+    #[error("model: a name has at most {MODEL_NAME_BYTES} bytes, and none is a control character")]
+    ModelName,
+}
+
+impl MessagesView {
+    /// Reads a body.
+    pub fn read(body: &[u8]) -> Result<Self, NotMessages> {
+        let text = std::str::from_utf8(body).map_err(|error| NotMessages::Form(error.to_string()))?;
+        let wire: Wire<'_> = serde_json::from_str(text).map_err(form)?;
+        if wire.model.len() > MODEL_NAME_BYTES || wire.model.chars().any(char::is_control) {
+            return Err(NotMessages::ModelName);
+        }
+        let start = text.as_ptr() as usize;
+        let tools = wire.tools.unwrap_or_default().into_iter().map(|raw| {
+            let from = raw.get().as_ptr() as usize - start;
+            let tool: WireTool = serde_json::from_str(raw.get()).map_err(form)?;
+            Ok(ToolView { kind: tool.kind, name: tool.name, at: from..from + raw.get().len() })
+        });
+        let sources = wire.messages.0.plus(wire.system.0);
+        let image_tokens = sources.image_bytes.div_ceil(BYTES_IN_A_TOKEN);
+        let image_tokens = image_tokens.min(sources.images.saturating_mul(IMAGE_TOKENS));
+        let rest_bytes = (body.len() as u64).saturating_sub(sources.image_bytes);
+        Ok(Self {
+            tools: tools.collect::<Result<_, _>>()?,
+            model: wire.model.into_owned(),
+            max_tokens: wire.max_tokens,
+            speed: match wire.speed.as_deref() {
+                Some("fast") => Speed::Fast,
+                Some(_) | None => Speed::Standard,
+            },
+            forced_tool: wire.tool_choice.and_then(|choice| choice.name),
+            has_mcp_servers: wire.mcp_servers.is_some_and(|servers| servers.0 == Filled::Something),
+            has_container: wire.container.is_some_and(|container| container.0 == Filled::Something),
+            has_url_source: sources.urls > 0,
+            input_tokens: rest_bytes.div_ceil(BYTES_IN_A_TOKEN).saturating_add(image_tokens),
+            cache_writes: if text.contains("\"1h\"") {
+                CacheWrites::PerhapsHour
+            } else {
+                CacheWrites::FiveMinutes
+            },
+        })
+    }
+}
+
+fn form(error: serde_json::Error) -> NotMessages {
+    NotMessages::Form(error.to_string())
+}
+
+#[derive(Deserialize)]
+struct Wire<'d> {
+    #[serde(borrow)]
+    model: Cow<'d, str>,
+    max_tokens: Option<u64>,
+    speed: Option<String>,
+    #[serde(borrow)]
+    tools: Option<Vec<&'d RawValue>>,
+    tool_choice: Option<WireChoice>,
+    mcp_servers: Option<Member>,
+    container: Option<Member>,
+    messages: Content,
+    #[serde(default)]
+    system: Content,
+}
+
+#[derive(Deserialize)]
+struct WireTool {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireChoice {
+    name: Option<String>,
+}
+
+/// Pictures and documents in the content of a message.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sources {
+    urls: u64,
+    images: u64,
+    image_bytes: u64,
+}
+
+impl Sources {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            urls: self.urls.saturating_add(other.urls),
+            images: self.images.saturating_add(other.images),
+            image_bytes: self.image_bytes.saturating_add(other.image_bytes),
+        }
+    }
+}
+
+/// Content: a text, a list of blocks, or messages, which have content themselves.
+#[derive(Default)]
+struct Content(Sources);
+
+/// A block, or a message. What it holds is found by name: `source` of a picture or document, `content` of a message or
+/// of a tool's result.
+#[derive(Deserialize)]
+struct Block {
+    source: Option<Source>,
+    #[serde(default)]
+    content: Content,
+}
+
+impl<'d> Deserialize<'d> for Content {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'d> Visitor<'d> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a list of blocks")
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'d>>(self, mut blocks: A) -> Result<Content, A::Error> {
+        let mut sources = Sources::default();
+        while let Some(Block { source, content }) = blocks.next_element()? {
+            sources = sources.plus(content.0);
+            if let Some(Source(own)) = source {
+                sources = sources.plus(own);
+            }
+        }
+        Ok(Content(sources))
+    }
+
+    /// The error of a tool of the provider is an object; it holds no block.
+    fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<Content, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Content::default())
+    }
+}
+
+/// Where a picture or document comes from.
+struct Source(Sources);
+
+#[derive(Deserialize)]
+struct WireSource<'d> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    media_type: Option<String>,
+    #[serde(borrow)]
+    data: Option<&'d RawValue>,
+    #[serde(default)]
+    content: Content,
+}
+
+impl<'d> Deserialize<'d> for Source {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SourceVisitor)
+    }
+}
+
+struct SourceVisitor;
+
+impl<'d> Visitor<'d> for SourceVisitor {
+    type Value = Source;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("where a picture or document comes from")
+    }
+
+    /// A search result has a text here, the link it was found at; nothing is fetched for it.
+    fn visit_str<E>(self, _: &str) -> Result<Source, E> {
+        Ok(Source(Sources::default()))
+    }
+
+    /// Read within the same reader, whose depth is bounded.
+    fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Source, A::Error> {
+        let wire = WireSource::deserialize(MapAccessDeserializer::new(map))?;
+        let mut sources = wire.content.0;
+        if wire.kind.as_deref() == Some("url") {
+            sources.urls += 1;
+        }
+        if let (Some(data), Some(media)) = (wire.data, wire.media_type)
+            && media.starts_with("image/")
+        {
+            sources.images += 1;
+            sources.image_bytes = sources.image_bytes.saturating_add(data.get().len() as u64);
+        }
+        Ok(Source(sources))
+    }
+}
+
+/// Whether a member holds anything.
+struct Member(Filled);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    Nothing,
+    Something,
+}
+
+impl<'d> Deserialize<'d> for Member {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        let empty = ["null", "[]", "{}", "\"\""].contains(&raw.get());
+        Ok(Self(if empty { Filled::Nothing } else { Filled::Something }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: &str) -> MessagesView {
+        MessagesView::read(body.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_read() {
+        let body = json!({
+            "model": "claude-opus-4-8", "max_tokens": 32000, "stream": true, "speed": "fast",
+            "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+            "messages": [{"role": "user", "content": "x"}, {"role": "system", "content": [{"type": "text", "text": "n"}]}],
+            "tools": [{"name": "Bash", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "web_search"}],
+            "tool_choice": {"type": "tool", "name": "Bash"},
+            "mcp_servers": [], "container": null,
+        })
+        .to_string();
+        let view = read(&body);
+        assert_eq!(
+            (view.model.as_str(), view.max_tokens, view.speed),
+            ("claude-opus-4-8", Some(32000), Speed::Fast)
+        );
+        assert_eq!(view.forced_tool.as_deref(), Some("Bash"));
+        assert_eq!(view.cache_writes, CacheWrites::PerhapsHour);
+        assert_eq!((view.has_mcp_servers, view.has_container, view.has_url_source), (false, false, false));
+        assert_eq!(view.input_tokens, (body.len() as u64).div_ceil(3));
+        let kinds: Vec<_> = view.tools.iter().map(|tool| tool.kind.as_deref()).collect();
+        assert_eq!(kinds, [None, Some("web_search_20250305")]);
+        assert_eq!(&body[view.tools[1].at.clone()], r#"{"type":"web_search_20250305","name":"web_search"}"#);
+    }
+
+    #[test]
+    fn what_the_provider_would_fetch_is_found_wherever_it_stands() {
+        let url = json!({"type": "image", "source": {"type": "url", "url": "https://x.test/?secret"}});
+        let base64 =
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}});
+        for (content, fetched) in [
+            (json!([url]), true),
+            (json!([{"type": "tool_result", "tool_use_id": "t", "content": [url]}]), true),
+            (json!([{"type": "document", "source": {"type": "content", "content": [url]}}]), true),
+            (json!([base64]), false),
+            (json!("https://x.test"), false),
+            // The arguments of a tool are not looked into: nobody fetches them.
+            (
+                json!([{"type": "tool_use", "id": "t", "name": "n", "input": {"source": {"type": "url"}}}]),
+                false,
+            ),
+            (json!([{"type": "search_result", "source": "https://x.test", "content": []}]), false),
+            (
+                json!([{"type": "web_search_tool_result", "content": {"type": "error", "source": {"type": "url"}}}]),
+                false,
+            ),
+        ] {
+            let body = json!({"model": "m", "messages": [{"role": "user", "content": content}]}).to_string();
+            assert_eq!(read(&body).has_url_source, fetched, "{body}");
+        }
+        let system = json!({"model": "m", "messages": [], "system": [url]}).to_string();
+        assert!(read(&system).has_url_source);
+    }
+
+    #[test]
+    fn an_image_is_not_reckoned_by_its_bytes() {
+        let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a".repeat(3_000_000)}});
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": [image]}]}).to_string();
+        assert!(read(&body).input_tokens < IMAGE_TOKENS + 200, "{}", read(&body).input_tokens);
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        for body in [
+            r#"{"model":"m","messages":[],"tools":[],"tools":[{"type":"web_search_20250305"}]}"#,
+            r#"{"model":"m","messages":[],"model":"n"}"#,
+            r#"{"model":"m","messages":[],"tools":[{"type":"custom","type":"web_search_20250305"}]}"#,
+            r#"{"model":"m","messages":[{"content":"x","content":[{"source":{"type":"url"}}]}]}"#,
+            r#"{"model":"m","messages":[]} x"#,
+            r#"{"model":"m"}"#,
+            r#"{"messages":[]}"#,
+            r#"{"model":"m","messages":[],"max_tokens":-1}"#,
+            r#"{"model":"a\nb","messages":[]}"#,
+            "[]",
+            "",
+        ] {
+            assert!(MessagesView::read(body.as_bytes()).is_err(), "{body}");
+        }
+        let deep = r#"{"model":"m","messages":[{"content":[{"source":{"content":["#.to_owned()
+            + &r#"{"source":{"content":["#.repeat(200_000);
+        assert!(MessagesView::read(deep.as_bytes()).is_err());
+        assert!(MessagesView::read(b"{\"model\":\"\xff\",\"messages\":[]}").is_err());
+        // A name that is written with escapes is the same name.
+        let escaped =
+            "{\"model\":\"m\",\"messages\":[],\"to\\u006fls\":[{\"type\":\"web_search_20250305\"}]}";
+        assert_eq!(read(escaped).tools.len(), 1);
+    }
+
+    #[test]
+    fn fuzz_messages_view() {
+        let everyday = std::time::Duration::from_millis(300);
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            if let Ok(view) = MessagesView::read(bytes) {
+                assert!(view.tools.iter().all(|tool| bytes.get(tool.at.clone()).is_some()));
+            }
+        });
+    }
+}

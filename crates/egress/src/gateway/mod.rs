@@ -1,0 +1,45 @@
+//! Where the agent believes the model is.
+
+mod account;
+mod answer;
+mod budget;
+mod connect;
+mod credential;
+mod event;
+mod front;
+mod headers;
+mod listen;
+mod live;
+mod messages;
+mod money;
+mod observe;
+mod pool;
+mod prices;
+mod provider_tools;
+mod refusal;
+mod relay;
+mod routes;
+mod transport;
+mod upstream;
+mod usage;
+
+pub use answer::{Answer, AnswerBody, Answering, Asked, BodyFault, Broken, HangUp};
+pub use connect::{Resolve, Resolving, SystemResolver};
+#[cfg(target_os = "macos")]
+pub use credential::KEYCHAIN_COMMAND;
+pub use credential::{
+    CredentialError, CredentialFacts, CredentialSource, FoundCredential, ModelCredential, find_credential,
+};
+pub use event::{
+    CountedBy, CountedTokens, GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished,
+    RequestStarted,
+};
+pub use front::{FrontLimits, serve};
+pub use listen::{Address, Bound, Listen, ListenError, Listener};
+pub use live::{Live, LiveSetup, UpstreamTimes};
+pub use money::Cost;
+pub use observe::{AnswerEnd, Observe, ObserveAnswer, Observed};
+pub use prices::{PriceTable, PriceTableError, Speed};
+pub use provider_tools::{ProviderTools, UnknownProviderTool};
+pub use upstream::{Reach, Upstream, UpstreamError};
+pub use usage::{ModelTotals, TokenCount, UsageTotals};

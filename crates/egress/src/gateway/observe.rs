@@ -1,0 +1,111 @@
+//! The seam for tapes: whoever answers can be watched, request by request and chunk by chunk, with the time of each.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::{HeaderMap, StatusCode};
+
+use super::answer::{Answer, AnswerBody, Answering, Asked, Broken};
+
+/// Watches exchanges.
+pub trait Observe: Send + Sync {
+    /// A request is about to be answered. Its credentials are placeholders, as the agent has no others.
+    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer>;
+}
+
+/// Watches one answer. Dropped without [`ObserveAnswer::ended`], it was not delivered to its end.
+pub trait ObserveAnswer: Send {
+    /// The head of the answer.
+    fn head(&mut self, status: StatusCode, headers: &HeaderMap, at: Instant);
+    /// A piece of its body, as it goes to the client.
+    fn chunk(&mut self, bytes: &Bytes, at: Instant);
+    /// How it ended.
+    fn ended(self: Box<Self>, end: AnswerEnd, at: Instant);
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerEnd {
+    /// At its end.
+    Complete,
+    /// Before it.
+    Broken,
+}
+
+/// An answer with someone watching.
+pub struct Observed {
+    inner: Arc<dyn Answer>,
+    observer: Arc<dyn Observe>,
+}
+
+impl Observed {
+    /// Watches `inner`.
+    pub fn new(inner: Arc<dyn Answer>, observer: Arc<dyn Observe>) -> Self {
+        Self { inner, observer }
+    }
+}
+
+impl Answer for Observed {
+    fn answer(&self, asked: Asked) -> Answering {
+        let mut watcher = self.observer.asked(&asked);
+        let answering = self.inner.answer(asked);
+        Box::pin(async move {
+            let response = answering.await?;
+            watcher.head(response.status(), response.headers(), Instant::now());
+            Ok(response.map(|inner| WatchedBody { inner, watcher: Some(watcher) }.boxed_unsync()))
+        })
+    }
+}
+
+struct WatchedBody {
+    inner: AnswerBody,
+    watcher: Option<Box<dyn ObserveAnswer>>,
+}
+
+impl WatchedBody {
+    fn end(&mut self, end: AnswerEnd) {
+        if let Some(watcher) = self.watcher.take() {
+            watcher.ended(end, Instant::now());
+        }
+    }
+}
+
+impl Body for WatchedBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.inner).poll_frame(context);
+        match &polled {
+            Poll::Pending => (),
+            Poll::Ready(None) => this.end(AnswerEnd::Complete),
+            Poll::Ready(Some(Err(_))) => this.end(AnswerEnd::Broken),
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(bytes), Some(watcher)) = (frame.data_ref(), &mut this.watcher) {
+                    watcher.chunk(bytes, Instant::now());
+                }
+                // A body of known length is not asked for its end once it has given all.
+                if this.inner.is_end_stream() {
+                    this.end(AnswerEnd::Complete);
+                }
+            }
+        }
+        polled
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+}

@@ -1,0 +1,170 @@
+//! Connections that are used again: one that carries many requests at once, or a few that wait for their next.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{HeaderMap, Method, Request, Response};
+
+use super::connect::{ConnectError, Dialler, History, Link};
+use super::upstream::Scheme;
+use crate::tls::Chosen;
+
+/// Connections that wait at most.
+const MAX_WAITING: usize = 16;
+
+/// How long a connection that just carried a request may take to be ready for the next.
+const READY_WITHIN: Duration = Duration::from_millis(100);
+
+/// Connections to one host.
+pub(super) struct Pool {
+    dialler: Dialler,
+    idle_within: Duration,
+    kept: Mutex<Kept>,
+    /// Held while the first connection is made over TLS: it may turn out to carry all the others.
+    first: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Kept {
+    shared: Option<Link>,
+    waiting: Vec<(Link, Instant)>,
+    protocol: Option<Chosen>,
+}
+
+/// A request to the model's host.
+pub(super) struct Outgoing {
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SendError {
+    /// Nothing of it was sent.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// It was sent, at least in part.
+    #[error("{0}")]
+    Broken(hyper::Error),
+    /// It cannot be written as a request.
+    #[error("{0}")]
+    Form(hyper::http::Error),
+}
+
+impl Pool {
+    pub fn new(dialler: Dialler, idle_within: Duration) -> Self {
+        Self { dialler, idle_within, kept: Mutex::default(), first: tokio::sync::Mutex::default() }
+    }
+
+    /// Sends a request. Nothing is sent twice, but for one case: a connection that was used before and was closed
+    /// without a byte of an answer. Its host had given it up before the request came.
+    pub async fn send(&self, outgoing: &Outgoing) -> Result<(Response<Incoming>, Link), SendError> {
+        let mut link = self.take().await?;
+        let before = link.read_bytes();
+        let error = match link.send(self.request(outgoing, &link)?).await {
+            Ok(response) => return Ok((response, link)),
+            Err(error) => error,
+        };
+        if link.history == History::New || link.read_bytes() != before {
+            return Err(SendError::Broken(error));
+        }
+        self.forget(&link);
+        let mut link = self.dialler.connect().await?;
+        match link.send(self.request(outgoing, &link)?).await {
+            Ok(response) => {
+                self.keep_shared(&link);
+                Ok((response, link))
+            }
+            Err(error) => Err(SendError::Broken(error)),
+        }
+    }
+
+    /// Takes a connection back whose answer was read to its end.
+    pub fn give_back(&self, mut link: Link) {
+        if link.protocol() == Chosen::Http2 || link.is_closed() {
+            return;
+        }
+        link.history = History::Used;
+        let mut kept = self.kept();
+        if kept.waiting.len() < MAX_WAITING {
+            kept.waiting.push((link, Instant::now()));
+        }
+    }
+
+    async fn take(&self) -> Result<Link, ConnectError> {
+        while let Some(mut link) = self.kept_link() {
+            if link.protocol() == Chosen::Http2 {
+                return Ok(link);
+            }
+            if let Ok(Ok(())) = tokio::time::timeout(READY_WITHIN, link.ready()).await {
+                return Ok(link);
+            }
+        }
+        let may_be_shared = {
+            let kept = self.kept();
+            self.dialler.upstream.scheme == Scheme::Https && kept.protocol != Some(Chosen::Http1)
+        };
+        if !may_be_shared {
+            return self.dialler.connect().await;
+        }
+        let _first = self.first.lock().await;
+        if let Some(link) = self.kept_link() {
+            return Ok(link);
+        }
+        let link = self.dialler.connect().await?;
+        self.keep_shared(&link);
+        Ok(link)
+    }
+
+    fn kept_link(&self) -> Option<Link> {
+        let mut kept = self.kept();
+        kept.shared = kept.shared.take().filter(|link| !link.is_closed());
+        if let Some(link) = kept.shared.as_ref().and_then(Link::share) {
+            return Some(link);
+        }
+        let fresh = |since: &Instant| since.elapsed() < self.idle_within;
+        kept.waiting.retain(|(link, since)| !link.is_closed() && fresh(since));
+        kept.waiting.pop().map(|(link, _)| link)
+    }
+
+    fn keep_shared(&self, link: &Link) {
+        let mut kept = self.kept();
+        kept.protocol = Some(link.protocol());
+        if let Some(shared) = link.share() {
+            kept.shared = Some(shared);
+        }
+    }
+
+    /// Gives up a shared connection that failed.
+    fn forget(&self, link: &Link) {
+        if link.protocol() == Chosen::Http2 {
+            self.kept().shared = None;
+        }
+    }
+
+    fn request(&self, outgoing: &Outgoing, link: &Link) -> Result<Request<Full<Bytes>>, SendError> {
+        let Outgoing { path, headers, body } = outgoing;
+        let authority = &self.dialler.upstream.authority;
+        let builder = Request::builder().method(Method::POST);
+        let builder = match link.protocol() {
+            Chosen::Http1 => builder.uri(path.as_str()),
+            Chosen::Http2 => builder.uri(format!("https://{authority}{path}")),
+        };
+        let mut request = builder.body(Full::new(body.clone())).map_err(SendError::Form)?;
+        *request.headers_mut() = headers.clone();
+        if link.protocol() == Chosen::Http1 {
+            let host = HeaderValue::from_str(authority).map_err(|invalid| SendError::Form(invalid.into()))?;
+            request.headers_mut().insert(HOST, host);
+        }
+        Ok(request)
+    }
+
+    /// A panic elsewhere cannot leave the lists half changed: each change is a single push, take or retain.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,137 @@
+//! An answer on its way from upstream to the agent: each piece as it comes, counted as it passes.
+//!
+//! Nothing is kept and nothing is fetched ahead: the agent's reading pulls each piece. When the agent leaves, this is
+//! dropped, and with it the request upstream.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use super::account::Account;
+use super::answer::Broken;
+use super::connect::Link;
+use super::event::RequestEnd;
+use super::pool::Pool;
+use super::usage::Meter;
+
+/// The body of an answer of the live model.
+pub(super) struct RelayBody {
+    incoming: Incoming,
+    silence: Pin<Box<Sleep>>,
+    silent_within: Duration,
+    running: Option<Running>,
+}
+
+/// What is settled when the answer ends.
+pub(super) struct Running {
+    pub meter: Meter,
+    pub account: Account,
+    pub status: u16,
+    pub link: Link,
+    pub pool: Arc<Pool>,
+}
+
+impl RelayBody {
+    pub fn new(incoming: Incoming, silent_within: Duration, running: Running) -> Self {
+        let silence = Box::pin(tokio::time::sleep(silent_within));
+        let mut body = Self { incoming, silence, silent_within, running: Some(running) };
+        if body.incoming.is_end_stream() {
+            body.complete();
+        }
+        body
+    }
+
+    fn take(&mut self, bytes: &Bytes) {
+        self.silence.as_mut().reset(Instant::now() + self.silent_within);
+        if let Some(running) = &mut self.running {
+            running.meter.feed(bytes);
+            running.account.received(bytes.len(), running.meter.input_so_far());
+        }
+    }
+
+    fn complete(&mut self) {
+        if let Some(Running { meter, account, status, link, pool }) = self.running.take() {
+            account.close(RequestEnd::Complete, Some(status), &meter.reading());
+            pool.give_back(link);
+        }
+    }
+
+    fn end(&mut self, end: RequestEnd) {
+        if let Some(Running { meter, account, status, link: _, pool: _ }) = self.running.take() {
+            account.close(end, Some(status), &meter.reading());
+        }
+    }
+}
+
+impl Body for RelayBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        loop {
+            match Pin::new(&mut this.incoming).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers end here; the agent knows none.
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    this.take(&bytes);
+                    if this.incoming.is_end_stream() {
+                        this.complete();
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    this.end(RequestEnd::Failed(format!("the answer broke off: {error}")));
+                    return Poll::Ready(Some(Err(Broken::Close)));
+                }
+                Poll::Ready(None) => {
+                    this.complete();
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => {
+                    if this.running.is_some() && this.silence.as_mut().poll(context).is_ready() {
+                        let silent = this.silent_within;
+                        this.end(RequestEnd::Failed(format!("upstream was silent for {silent:?}")));
+                        return Poll::Ready(Some(Err(Broken::Close)));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+}
+
+impl Drop for RelayBody {
+    fn drop(&mut self) {
+        self.end(RequestEnd::ClientLeft);
+    }
+}
+
+/// How an answer is read, by what it says of itself. One that is compressed although that was not asked for cannot be.
+pub(super) fn meter(headers: &hyper::HeaderMap) -> Meter {
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !["", "identity"].contains(&value("content-encoding")) {
+        return Meter::Blind;
+    }
+    let kind = value("content-type").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "text/event-stream" => Meter::stream(),
+        "application/json" => Meter::document(),
+        _ => Meter::Blind,
+    }
+}

@@ -1,0 +1,84 @@
+//! A credential that is missing, refused or repeated.
+
+use std::io::Write;
+
+use belljar_contract::Secret;
+use belljar_egress::gateway::{CredentialFacts, GatewayTrouble};
+use serde_json::json;
+
+use crate::client::Response;
+use crate::host::{Host, Then, answer, message};
+use crate::stage::{REAL_KEY, Stage, request};
+
+fn words(response: &Response) -> String {
+    response.json()["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn without_a_credential_nothing_is_dialled_and_the_way_out_is_told() {
+    let host = Host::always(message(1, 1));
+    let gateway = Stage { facts: CredentialFacts::default(), ..Stage::before(&host) }.start();
+    for _ in 0..3 {
+        let response = gateway.ask(&request());
+        assert_eq!((response.status, response.header("x-should-retry")), (403, Some("false")));
+        assert_eq!(response.json()["error"]["type"], "permission_error");
+        assert!(words(&response).contains("ANTHROPIC_API_KEY"), "{}", words(&response));
+    }
+    assert_eq!(host.connections(), 0);
+    assert!(matches!(gateway.heard.troubles()[..], [GatewayTrouble::NoCredential(_)]));
+}
+
+#[test]
+fn a_refused_credential_is_tried_once_and_told_once() {
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        let error = json!({"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}});
+        let host =
+            Host::always(answer(status, "content-type: application/json\r\n", error.to_string().as_bytes()));
+        let gateway = Stage::before(&host).start();
+        for _ in 0..4 {
+            let response = gateway.ask(&request());
+            assert_eq!((response.status, response.header("x-should-retry")), (403, Some("false")));
+            let words = words(&response);
+            assert!(words.contains("invalid API key") && words.contains("from ANTHROPIC_API_KEY"), "{words}");
+        }
+        assert_eq!(host.requests().len(), 1);
+        let troubles = gateway.heard.troubles();
+        assert!(matches!(troubles[..], [GatewayTrouble::CredentialRefused { .. }]), "{troubles:?}");
+        assert!(troubles[0].fix().contains("check the key"), "{}", troubles[0].fix());
+        assert_eq!(gateway.live.spent().micros(), 0);
+    }
+}
+
+#[test]
+fn a_login_goes_as_bearer_with_its_beta() {
+    let host = Host::always(message(1, 1));
+    let facts =
+        CredentialFacts { token_variable: Some(Secret::new("tok-real")), ..CredentialFacts::default() };
+    let gateway = Stage { facts, ..Stage::before(&host) }.start();
+    assert_eq!(gateway.ask(&request()).status, 200);
+    let seen = &host.requests()[0];
+    assert_eq!(seen.header("authorization"), Some("Bearer tok-real"));
+    assert_eq!(seen.header("anthropic-beta"), Some("oauth-2025-04-20"));
+    assert_eq!(seen.header("x-api-key"), None);
+}
+
+#[test]
+fn a_host_that_repeats_the_credential_does_not_hand_it_to_the_agent() {
+    for status in ["200 OK", "400 Bad Request", "401 Unauthorized", "500 Internal Server Error"] {
+        let host = Host::start(move |stream, seen| {
+            let key = seen.header("x-api-key").unwrap();
+            let body = if status.starts_with('2') {
+                "{}".to_owned()
+            } else {
+                json!({"error": {"message": key}}).to_string()
+            };
+            let headers = format!("content-type: application/json\r\nx-echo: {key}\r\n");
+            stream.write_all(&answer(status, &headers, body.as_bytes())).unwrap();
+            Then::Keep
+        });
+        let gateway = Stage::before(&host).start();
+        let response = gateway.ask(&request());
+        assert!(!format!("{response:?}").contains(REAL_KEY), "{response:?}");
+        assert!(!format!("{:?}", gateway.heard.events()).contains(REAL_KEY));
+    }
+}

@@ -1,0 +1,18 @@
+//! The gateway to the live model, as the agent and as the model's host see it. The host is a server of these tests on
+//! loopback that does what a test tells it.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod broken;
+mod budget;
+#[path = "../server/client.rs"]
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod client;
+mod credentials;
+mod host;
+mod load;
+mod observed;
+mod passing;
+mod provider_tools;
+mod secure;
+mod stage;

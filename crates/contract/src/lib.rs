@@ -23,6 +23,7 @@ mod proof;
 mod quantity;
 mod run;
 mod secret;
+mod ssh;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
@@ -34,10 +35,10 @@ pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
 pub use guest::{
-    GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestCodecError,
-    GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder, GuestReport,
-    GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall, OsText,
-    OsTextError,
+    GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
+    GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder,
+    GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall,
+    OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
@@ -59,3 +60,4 @@ pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResul
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
 pub use secret::Secret;
+pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};

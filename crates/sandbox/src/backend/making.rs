@@ -94,5 +94,9 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
             }
             Ok(object.to_string().into_bytes())
         }
+        FileContent::SshKnownHosts { .. } | FileContent::SshPublicKey { .. } => Err(LaunchError::Content {
+            name: name.to_owned(),
+            cause: io::Error::other("the keys of ssh were not looked up"),
+        }),
     }
 }

@@ -12,7 +12,7 @@ use belljar_contract::{
 };
 
 /// Where the guest lies inside.
-pub(in crate::backend) const GUEST: &str = "/opt/belljar/bin/belljar-guest";
+pub(in crate::backend) const GUEST: &str = belljar_contract::GUEST_PROGRAM;
 /// Where sockets to the supervisor appear.
 const RUN: &str = "/run/belljar";
 /// How long processes have to end.

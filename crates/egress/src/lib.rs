@@ -4,4 +4,5 @@
 //! socket, so that the real agent can be run to its end without a key, a token or a network.
 
 pub mod script;
+pub mod ssh;
 pub mod tls;

@@ -66,6 +66,8 @@ pub enum Prerequisite {
     Zsh,
     /// fish is installed.
     Fish,
+    /// OpenSSH's client and server are installed.
+    Sshd,
 }
 
 /// Whether a test may go on.
@@ -80,7 +82,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -91,6 +93,7 @@ impl Prerequisite {
         Self::Python,
         Self::Zsh,
         Self::Fish,
+        Self::Sshd,
     ];
 
     /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
@@ -106,6 +109,7 @@ impl Prerequisite {
             Self::Python => "Python",
             Self::Zsh => "Zsh",
             Self::Fish => "Fish",
+            Self::Sshd => "Sshd",
         }
     }
 
@@ -125,6 +129,7 @@ impl Prerequisite {
             Self::Python => succeeds("python3", &["--version"]),
             Self::Zsh => succeeds("zsh", &["--version"]),
             Self::Fish => succeeds("fish", &["--version"]),
+            Self::Sshd => succeeds("ssh", &["-V"]).and_then(|()| server()),
         }
     }
 }
@@ -233,6 +238,16 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
     let command = [&[program], arguments].concat().join(" ");
     Err(format!("`{command}` failed with {}: {}", finished.status, finished.stderr.trim()))
+}
+
+/// The server is not on everyone's PATH, and has to be called by its whole path.
+fn server() -> Result<(), String> {
+    let path = "/usr/sbin/sshd";
+    if fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        Ok(())
+    } else {
+        Err(format!("{path} is missing"))
+    }
 }
 
 /// `/proc/self` belongs to the effective user of the process.

@@ -248,8 +248,9 @@ mod tests {
     #[test]
     fn known_under_the_names_that_ssh_looks_up() {
         let key = SshPublicKey::parse(KEY).unwrap();
-        let lines =
-            |host: &str, hostname: &str, port| known_lines(&entry(host, hostname, port), &[key.clone()]);
+        let lines = |host: &str, hostname: &str, port| {
+            known_lines(&entry(host, hostname, port), std::slice::from_ref(&key))
+        };
         assert_eq!(lines("forge", "git.example.org", 22), format!("forge,git.example.org {KEY}\n"));
         assert_eq!(lines("forge", "192.0.2.1", 2222), format!("[forge]:2222,[192.0.2.1]:2222 {KEY}\n"));
         assert_eq!(lines("forge", "[2001:db8::1]", 22), format!("forge,2001:db8::1 {KEY}\n"));

@@ -29,6 +29,8 @@ pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
 pub const GUEST_PROTOCOL: u32 = 1;
+/// Where the guest lies inside.
+pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
 pub const GUEST_SPEC_MAX: usize = 4 * 1024 * 1024;
 /// The longest [`GuestReport`] or [`GuestOrder`] in bytes.

@@ -1,8 +1,6 @@
 //! A plan, lowered: what exactly is started, and which mechanism enforces which need.
 
-use crate::{
-    AbsPath, BackendKind, FileContent, GuestSpec, Limits, OsText, Plan, Purpose, RunFile, WorkspaceMode,
-};
+use crate::{AbsPath, BackendKind, FileContent, GuestSpec, Limits, OsText, Plan, Purpose, WorkspaceMode};
 use serde::Serialize;
 
 /// An isolation property that a plan demands. A backend enforces it by a named control or refuses the launch.
@@ -216,30 +214,6 @@ pub struct Launch {
     pub controls: Vec<Control>,
     /// What nothing enforces. Empty for every backend that has walls; choosing one without is the acceptance.
     pub open: Vec<Unmet>,
-}
-
-impl Launch {
-    /// Puts the texts that were made for the run in the place of their names.
-    pub fn fill(&mut self, text: impl Fn(RunFile) -> Option<String>) {
-        let contents = self.arguments.iter_mut().filter_map(|argument| match argument {
-            LaunchArgument::Content { content, .. } => Some(content),
-            LaunchArgument::Text(_)
-            | LaunchArgument::Source(_)
-            | LaunchArgument::Readable(_)
-            | LaunchArgument::Control => None,
-        });
-        let made = self.made.iter_mut().filter_map(|made| match made {
-            Made::Written { content, .. } => Some(content),
-            Made::Directory(_) | Made::Fresh(_) | Made::File(_) | Made::Link { .. } | Made::Copy { .. } => {
-                None
-            }
-        });
-        for content in contents.chain(made) {
-            if let FileContent::Run(file) = content {
-                *content = text(*file).map_or(FileContent::Run(*file), FileContent::Text);
-            }
-        }
-    }
 }
 
 /// Something on the host that is made before the launch.

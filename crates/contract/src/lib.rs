@@ -27,6 +27,7 @@ mod request_rule;
 mod run;
 mod scrub;
 mod secret;
+mod ssh;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
@@ -43,10 +44,10 @@ pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
 pub use guest::{
-    GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestCodecError,
-    GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder, GuestRange,
-    GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall,
-    OsText, OsTextError,
+    GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
+    GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder,
+    GuestRange, GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable,
+    GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
@@ -73,3 +74,4 @@ pub use secret::Secret;
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
+pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};

@@ -4,8 +4,8 @@
 //! from a manifest is carried for the launch but never serialised.
 
 use crate::{
-    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, HostName, HostPattern, InstanceKey, LibraryName,
-    Port, RequestRule, TimeSpan, Usd,
+    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, InstanceKey,
+    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, Usd,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -175,16 +175,34 @@ pub enum FileContent {
         /// What the object holds otherwise.
         base: serde_json::Value,
     },
-    /// A text that does not exist before the run.
+    /// The keys of the hosts of `ssh`, of which these are looked up in the user's known hosts at launch.
+    SshKnownHosts {
+        /// The aliases.
+        looked_up: Vec<String>,
+    },
+    /// The public half of a key of ssh, read at launch.
+    SshPublicKey {
+        /// The alias it is for.
+        host: String,
+        /// The key's file on the host.
+        identity_file: AbsPath,
+    },
+    /// Something that does not exist before the run.
     Run(RunFile),
+    /// What was made for the run; no plan holds this.
+    Bytes(Vec<u8>),
 }
 
-/// A file whose text is made for one run.
+/// A file that is made for one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunFile {
     /// The authorities that this machine trusts, and the one that was made for this run.
     TrustBundle,
+    /// The one that was made for this run.
+    RunAuthority,
+    /// The same as the bundle, as Java keeps it.
+    JavaKeystore,
 }
 
 /// Where a value of the environment comes from.
@@ -357,8 +375,9 @@ pub struct Credential {
 pub struct SshEntry {
     /// The alias.
     pub host: String,
-    /// The real name.
-    pub hostname: HostName,
+    /// The real name, or the address.
+    #[serde(serialize_with = "shown")]
+    pub hostname: Host,
     /// The user there.
     pub user: String,
     /// The port there.
@@ -366,7 +385,13 @@ pub struct SshEntry {
     /// The key's file on the host.
     pub identity_file: AbsPath,
     /// The host's public key; without it the user's own known hosts decide at launch.
-    pub known_host_key: Option<String>,
+    pub known_host_key: Option<SshPublicKey>,
+    /// Whether git inside may sign commits and tags with the key.
+    pub sign_commits: bool,
+}
+
+fn shown<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 /// What the run may use up. `None` means that no limit was asked for.

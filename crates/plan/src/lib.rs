@@ -12,8 +12,8 @@ mod syntax;
 mod text;
 
 pub use compile::{
-    BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, built_in_manifest,
-    questions, select,
+    BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, SshNotFound,
+    built_in_manifest, fill_ssh, questions, select,
 };
 pub use decode::Place;
 pub use explain::{Origin, Reason, why};

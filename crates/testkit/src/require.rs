@@ -76,6 +76,8 @@ pub enum Prerequisite {
     Npm,
     /// A Java that runs source files is installed.
     Java,
+    /// OpenSSH's client and server are installed.
+    Sshd,
 }
 
 /// Whether a test may go on.
@@ -90,7 +92,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -106,6 +108,7 @@ impl Prerequisite {
         Self::Node,
         Self::Npm,
         Self::Java,
+        Self::Sshd,
     ];
 
     /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
@@ -126,6 +129,7 @@ impl Prerequisite {
             Self::Node => "Node",
             Self::Npm => "Npm",
             Self::Java => "Java",
+            Self::Sshd => "Sshd",
         }
     }
 
@@ -150,6 +154,7 @@ impl Prerequisite {
             Self::Node => succeeds("node", &["--version"]),
             Self::Npm => succeeds("npm", &["--version"]),
             Self::Java => succeeds("java", &["--list-modules"]),
+            Self::Sshd => succeeds("ssh", &["-V"]).and_then(|()| server()),
         }
     }
 }
@@ -258,6 +263,16 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
     let command = [&[program], arguments].concat().join(" ");
     Err(format!("`{command}` failed with {}: {}", finished.status, finished.stderr.trim()))
+}
+
+/// The server is not on everyone's PATH, and has to be called by its whole path.
+fn server() -> Result<(), String> {
+    let path = "/usr/sbin/sshd";
+    if fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        Ok(())
+    } else {
+        Err(format!("{path} is missing"))
+    }
 }
 
 /// `/proc/self` belongs to the effective user of the process.

@@ -1,10 +1,10 @@
 //! What can be reached, with which credentials and keys, and what may be used up.
 
-use super::{Compiler, Reasons, Wanted, defaults};
+use super::{Compiler, Reasons, defaults};
 use crate::decode::At;
 use crate::explain::Origin;
-use crate::manifest::{AllowText, CredentialSpec, CredentialText, EgressSpec, LimitsSpec, SshSpec};
-use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, Limits, RuleEffect, SshEntry};
+use crate::manifest::{AllowText, CredentialSpec, CredentialText, EgressSpec, LimitsSpec};
+use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, Limits, RuleEffect};
 use std::collections::BTreeSet;
 
 /// The rules, numbered in the order they are written.
@@ -94,37 +94,6 @@ impl Compiler<'_> {
                 host: host.value.clone(),
                 header,
                 value: parts.into_iter().flatten().collect(),
-            });
-        }
-        out
-    }
-
-    /// Keys, each for one host. A key that is not there is noticed now, not after a confirmation.
-    pub(super) fn ssh(&mut self, written: &[At<SshSpec>], reasons: &mut Reasons) -> Vec<SshEntry> {
-        let mut seen = BTreeSet::new();
-        let mut out = Vec::new();
-        for spec in written {
-            let SshSpec { host, hostname, user, port, identity_file, known_host_key } = &spec.value;
-            if !seen.insert(host.value.0.clone()) {
-                let message = format!("the ssh host `{}` is declared twice", host.value.0);
-                self.report("duplicate-ssh", message, &host.place, "the second");
-                continue;
-            }
-            let what = format!("the key of the ssh host `{}`", host.value.0);
-            let Some(path) = self.resolve(identity_file) else { continue };
-            let Some(key) = self.existing(&path, &identity_file.place, &what, Wanted::File) else { continue };
-            reasons.add(
-                format!("ssh.{}", host.value.0),
-                format!("{}@{}", user.value.0, hostname.value),
-                Origin::Written(host.place.clone()),
-            );
-            out.push(SshEntry {
-                host: host.value.0.clone(),
-                hostname: hostname.value.clone(),
-                user: user.value.0.clone(),
-                port: port.as_ref().map_or(defaults::ssh_port(), |port| port.value),
-                identity_file: key,
-                known_host_key: known_host_key.as_ref().map(|key| key.value.0.clone()),
             });
         }
         out

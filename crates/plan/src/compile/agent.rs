@@ -1,8 +1,9 @@
 //! One agent: from what is written to a whole plan.
 
+use super::env::Surroundings;
 use super::library::server_names;
 use super::mounts::{Inside, Parts};
-use super::{Compiled, Compiler, Reasons, access, defaults, network, note};
+use super::{Compiled, Compiler, Reasons, access, defaults, network, note, ssh};
 use crate::decode::{At, list, nearest};
 use crate::explain::Origin;
 use crate::facts::{PathFact, TextFact};
@@ -45,7 +46,7 @@ pub(super) fn compile(
         env,
         egress,
         credentials,
-        ssh,
+        ssh: ssh_entries,
         limits,
     } = &agent.spec;
     let request = compiler.request;
@@ -86,12 +87,19 @@ pub(super) fn compile(
             Some("go into the project's own folder; `-C DIR` does that too".to_owned());
     }
     let role = compiler.role(role.as_ref(), &mut reasons);
-    let egress = access::egress(egress.as_ref(), &mut reasons);
+    let mut egress = access::egress(egress.as_ref(), &mut reasons);
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
-    let ssh = compiler.ssh(ssh, &mut reasons);
+    let ssh_entries = compiler.ssh(ssh_entries, &mut egress, &mut reasons);
+    let ssh_files = ssh::files(&inside.home, &ssh_entries);
     let limits = access::limits(limits.as_ref(), &mut reasons);
-    let mut env = compiler.environment(env, server_env, profile, &inside.home, &mut reasons);
-    network::tell(&egress, &ssh, &mut env, &mut reasons);
+    let mut env = compiler.environment(
+        env,
+        server_env,
+        profile,
+        &Surroundings { home: &inside.home, ssh: &ssh_entries },
+        &mut reasons,
+    );
+    network::tell(&egress, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
     let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);
     let tools = tool_rules(tools.as_ref(), &mut reasons);
@@ -112,7 +120,7 @@ pub(super) fn compile(
         egress: &egress,
         limits: &limits,
         credentials: &credentials.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
-        ssh: &ssh.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
+        ssh: &ssh_entries.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
     });
     let plugin_targets: Vec<(Plugin, AbsPath)> = plugins
         .iter()
@@ -155,6 +163,7 @@ pub(super) fn compile(
             assembly: &assembly,
             skills: &skills,
             plugins: &plugin_targets,
+            ssh: &ssh_files,
             declared: mounts,
         },
         &mut reasons,
@@ -172,14 +181,14 @@ pub(super) fn compile(
         home_directory: inside.home,
         workspace,
         mounts,
-        files: assembly.files,
+        files: assembly.files.into_iter().chain(ssh_files).collect(),
         env,
         refused: refusals(&egress, &tools, &permissions, &undeclared),
         egress,
         model_credentials: profile.credentials.clone(),
         provider_tools,
         credentials,
-        ssh,
+        ssh: ssh_entries,
         limits,
         skills,
         mcp: servers,

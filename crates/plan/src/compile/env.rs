@@ -6,6 +6,7 @@ use crate::explain::Origin;
 use crate::manifest::{EnvText, Layered, McpSpec};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
+    SSH_AGENT_SOCKET, SshEntry,
 };
 
 /// Set by belljar for every agent; a manifest may replace those that are marked so.
@@ -23,6 +24,14 @@ const BASE: [(&str, &str, bool, &str); 3] = [
 const OWN_PREFIX: &str = "BELLJAR_";
 const RESERVED: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 
+/// What of the inside shows in the environment.
+pub(super) struct Surroundings<'a> {
+    /// The agent's home.
+    pub home: &'a AbsPath,
+    /// The keys that ssh inside can sign with.
+    pub ssh: &'a [SshEntry],
+}
+
 impl Compiler<'_> {
     /// The agent's own variables, those of its servers, those of the harness and belljar's own.
     pub(super) fn environment(
@@ -30,11 +39,11 @@ impl Compiler<'_> {
         written: &[Named<EnvName, EnvText>],
         servers: Vec<EnvEntry>,
         profile: &HarnessProfile,
-        home: &AbsPath,
+        surroundings: &Surroundings<'_>,
         reasons: &mut Reasons,
     ) -> Vec<EnvEntry> {
         let mut out = Vec::new();
-        let constants = base(home).into_iter().chain(
+        let constants = base(surroundings).into_iter().chain(
             profile
                 .env
                 .iter()
@@ -142,7 +151,8 @@ impl Compiler<'_> {
     }
 }
 
-fn base(home: &AbsPath) -> Vec<(EnvName, String, bool, String)> {
+fn base(surroundings: &Surroundings<'_>) -> Vec<(EnvName, String, bool, String)> {
+    let Surroundings { home, ssh } = surroundings;
     let home_text = home.as_path().to_string_lossy().into_owned();
     let own = RESERVED.iter().map(|name| {
         let value = if *name == "HOME" { home_text.clone() } else { "agent".to_owned() };
@@ -150,7 +160,11 @@ fn base(home: &AbsPath) -> Vec<(EnvName, String, bool, String)> {
     });
     let rest =
         BASE.iter().map(|(name, value, replaceable, why)| (*name, (*value).to_owned(), *replaceable, *why));
+    let socket = (!ssh.is_empty()).then(|| {
+        ("SSH_AUTH_SOCK", SSH_AGENT_SOCKET.to_owned(), false, "ssh signs through it with the declared keys")
+    });
     own.chain(rest)
+        .chain(socket)
         .filter_map(|(name, value, replaceable, why)| {
             Some((EnvName::new(name).ok()?, value, replaceable, why.to_owned()))
         })

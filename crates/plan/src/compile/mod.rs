@@ -9,9 +9,11 @@ mod mounts;
 mod network;
 mod note;
 mod questions;
+mod ssh;
 
 pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
 pub use questions::questions;
+pub use ssh::{SshNotFound, fill_ssh};
 
 use crate::decode::{At, Place, list, nearest};
 use crate::explain::{Origin, Reason};

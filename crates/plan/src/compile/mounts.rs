@@ -6,8 +6,8 @@ use crate::explain::Origin;
 use crate::facts::PathFact;
 use crate::manifest::MountSpec;
 use belljar_contract::{
-    AbsPath, Access, Assembly, HarnessProfile, HomeMode, Instance, Mount, MountSource, PersistedKind, Plugin,
-    Skill, Workspace,
+    AbsPath, Access, Assembly, HarnessProfile, HomeMode, Instance, Mount, MountSource, PersistedKind,
+    PlannedFile, Plugin, Skill, Workspace,
 };
 
 /// Where things lie inside.
@@ -28,6 +28,7 @@ pub(super) struct Parts<'a> {
     pub assembly: &'a Assembly,
     pub skills: &'a [Skill],
     pub plugins: &'a [(Plugin, AbsPath)],
+    pub ssh: &'a [PlannedFile],
     pub declared: &'a [At<MountSpec>],
 }
 
@@ -63,7 +64,8 @@ fn mount(target: &AbsPath, source: MountSource, access: Access, why: impl Into<S
 impl Compiler<'_> {
     /// All mounts, in order.
     pub(super) fn mounts(&mut self, parts: &Parts<'_>, reasons: &mut Reasons) -> Vec<Mount> {
-        let Parts { inside, workspace, instance, home, profile, assembly, skills, plugins, declared } = parts;
+        let Parts { inside, workspace, instance, home, profile, assembly, skills, plugins, ssh: _, declared } =
+            parts;
         let mut out = skeleton(inside);
         if let Some(repository) = &self.request.facts.project.outside_repository {
             let why = "the repository of this worktree";
@@ -176,6 +178,7 @@ impl Compiler<'_> {
             .assembly
             .files
             .iter()
+            .chain(parts.ssh)
             .any(|file| file.target.is_within(target) || target.is_within(&file.target))
         {
             Some("belljar makes a file there".to_owned())

@@ -2,7 +2,7 @@
 
 use super::Reasons;
 use crate::explain::Origin;
-use belljar_contract::{Egress, EnvEntry, EnvGiver, EnvName, EnvSource, RunValue, SshEntry};
+use belljar_contract::{Egress, EnvEntry, EnvGiver, EnvName, EnvSource, RunValue};
 
 /// What is reached inside never goes through the proxy.
 const OWN_HOSTS: &str = "localhost,127.0.0.1,::1";
@@ -30,8 +30,8 @@ enum Told {
 }
 
 /// Adds the variables of the way out, where there is one. What the manifest says of a variable stands.
-pub(super) fn tell(egress: &Egress, ssh: &[SshEntry], env: &mut Vec<EnvEntry>, reasons: &mut Reasons) {
-    if !egress.opens() && ssh.is_empty() {
+pub(super) fn tell(egress: &Egress, env: &mut Vec<EnvEntry>, reasons: &mut Reasons) {
+    if !egress.opens() {
         return;
     }
     for (name, told, why) in VARIABLES {

@@ -105,16 +105,19 @@ fn env_value(value: &EnvText) -> String {
 }
 
 fn ssh_entry(out: &mut Lines, entry: &SshSpec) {
-    let SshSpec { host, hostname, user, port, identity_file, known_host_key } = entry;
+    let SshSpec { host, hostname, user, port, identity_file, known_host_key, sign_commits } = entry;
     out.line(format!("host = {}", quote(&host.value.0)));
-    out.line(format!("hostname = {}", quote(hostname.value.as_str())));
+    out.line(format!("hostname = {}", quote(&hostname.value.to_string())));
     out.line(format!("user = {}", quote(&user.value.0)));
     if let Some(port) = port {
         out.line(format!("port = {}", port.value));
     }
     out.line(format!("identity_file = {}", quote(&path_text(&identity_file.value))));
     if let Some(known) = known_host_key {
-        out.line(format!("known_host_key = {}", quote(&known.value.0)));
+        out.line(format!("known_host_key = {}", quote(&known.value.to_string())));
+    }
+    if let Some(sign) = sign_commits {
+        out.line(format!("sign_commits = {}", sign.value));
     }
 }
 

@@ -162,7 +162,8 @@ fn ssh(page: &mut Page, table: &str, remote: Option<&HostName>) {
             ("user", "\"git\""),
             ("port", "22"),
             ("identity_file", "\"~/.ssh/id_ed25519\""),
-            ("known_host_key", "\"ssh-ed25519 AAAAwriteThePublicKeyOfTheHostHere\""),
+            ("known_host_key", "\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f put-the-key-of-your-host-here\""),
+            ("sign_commits", "true"),
         ],
     );
 }

@@ -142,7 +142,7 @@ fn what_is_there_is_picked_and_what_runs_code_is_not() {
     assert_eq!(all.mcp[&name("tickets")].spec.env.len(), 2);
     assert_eq!(all.plugins.len(), 2, "a plugin that is called like the example is kept");
     let spec = &all.agents.first_key_value().unwrap().1.spec;
-    assert_eq!(spec.ssh[0].hostname.as_str(), "git.shop.example");
+    assert_eq!(spec.ssh[0].hostname.to_string(), "git.shop.example");
     for picked in &spec.mcp {
         assert!(all.mcp.contains_key(&picked.value));
     }

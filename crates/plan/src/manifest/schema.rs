@@ -2,11 +2,11 @@
 
 use super::allow::AllowText;
 use super::source::{CredentialText, EnvText};
-use super::value::{Argument, HeaderName, KnownHostKey, Line, PathText, Program, SshWord, Text, Word};
+use super::value::{Argument, HeaderName, Line, PathText, Program, SshWord, Text, Word};
 use crate::decode::{At, Named, table};
 use belljar_contract::{
-    AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, HostName, HostPattern,
-    LibraryName, Port, TimeSpan, Usd, WorkspaceMode,
+    AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
+    LibraryName, Port, SshPublicKey, TimeSpan, Usd, WorkspaceMode,
 };
 
 table! {
@@ -181,16 +181,18 @@ table! {
     pub struct SshSpec {
         /// The alias that is typed, as in `ssh forge`.
         host: At<SshWord>,
-        /// The real name of the host.
-        hostname: At<HostName>,
+        /// The real name of the host, or its address.
+        hostname: At<Host>,
         /// The user on that host.
         user: At<SshWord>,
         /// The port of that host; 22 when absent.
         port: Option<At<Port>>,
         /// The private key's file; it stays on the host.
         identity_file: At<PathText>,
-        /// The host's public key.
-        known_host_key: Option<At<KnownHostKey>>,
+        /// The host's public key; without it your own known hosts decide.
+        known_host_key: Option<At<SshPublicKey>>,
+        /// Let git inside sign commits and tags with the key.
+        sign_commits: Option<At<bool>>,
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, shown};
 use crate::syntax::{Kind, Node};
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, HostName, HostPattern,
-    HostPatternError, HostTarget, LibraryName, PathError, Port, QuantityError, TimeSpan, Usd, WorkspaceMode,
+    AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
+    HostPatternError, HostTarget, LibraryName, PathError, Port, QuantityError, SshPublicKey,
+    SshPublicKeyError, TimeSpan, Usd, WorkspaceMode,
 };
 use serde_json::{Value, json};
 
@@ -254,25 +255,39 @@ impl Scalar for SshWord {
     }
 }
 
-/// A host's public key, as a line of `known_hosts` has it behind the name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownHostKey(pub String);
+impl Scalar for Host {
+    const EXPECTED: &'static str = "a host name or an address";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = bare.parse() {
+            return Ok(Host::of(address));
+        }
+        if let Ok(HostPattern { target: HostTarget::Address(address), .. }) = HostPattern::parse(text) {
+            return Err(Fault::new("expected an address, found a port behind it")
+                .help(format!("write `{address}`; a port has no place here")));
+        }
+        <HostName as Scalar>::parse(text).map(Host::Name)
+    }
+}
 
-impl Scalar for KnownHostKey {
+impl Scalar for SshPublicKey {
     const EXPECTED: &'static str = "a public key such as `ssh-ed25519 AAAA…`";
     fn parse(text: &str) -> Result<Self, Fault> {
-        let mut words = text.split(' ');
-        let (kind, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let kind_is_known = ["ssh-", "ecdsa-", "sk-"].iter().any(|prefix| kind.starts_with(prefix));
-        let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
-        let plain = !text.chars().any(char::is_control);
-        if !plain || !kind_is_known || key.len() < 16 || !key.bytes().all(base64) {
-            return Err(Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text))).help(
+        let parsed = match text.chars().any(char::is_control) {
+            true => Err(SshPublicKeyError::Form),
+            false => SshPublicKey::parse(text),
+        };
+        parsed.map_err(|error| {
+            let fault = match error {
+                SshPublicKeyError::Form => {
+                    Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text)))
+                }
+                other => Fault::new(other.to_string()),
+            };
+            fault.help(
                 "`ssh-keyscan HOST` prints the keys of a host; compare them with what its owner publishes",
-            ));
-        }
-        // A comment behind the key says nothing.
-        Ok(Self(format!("{kind} {key}")))
+            )
+        })
     }
 }
 

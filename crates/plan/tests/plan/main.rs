@@ -5,4 +5,5 @@
 mod compiled;
 mod fuzz;
 mod schema;
+mod ssh_config;
 mod world;

@@ -67,11 +67,12 @@ fn greedy(backend: BackendKind) -> Plan {
     });
     plan.ssh.push(SshEntry {
         host: "forge".to_owned(),
-        hostname: host,
+        hostname: belljar_contract::Host::Name(host),
         user: "git".to_owned(),
         port: Port::new(22).unwrap(),
         identity_file: path("/home/user/.ssh/id"),
         known_host_key: None,
+        sign_commits: false,
     });
     plan.limits = Limits {
         memory: ByteSize::parse("1G").ok(),

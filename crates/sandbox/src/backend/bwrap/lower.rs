@@ -14,7 +14,7 @@ use belljar_contract::{
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Where the guest lies inside.
-pub(in crate::backend) const GUEST: &str = "/opt/belljar/bin/belljar-guest";
+pub(in crate::backend) const GUEST: &str = belljar_contract::GUEST_PROGRAM;
 /// Where sockets to the supervisor appear.
 const RUN: &str = "/run/belljar";
 /// The listener of the model's gateway.
@@ -292,11 +292,10 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         at: GuestAddress::Tcp { address: PROXY_ADDRESS },
     };
     let model = matches!(errand, Errand::Agent(_)) && plan.egress.model;
-    let outward = plan.egress.opens() || !plan.ssh.is_empty();
     let listeners = [
         model.then(|| unix(MODEL_LISTENER, "model.sock")).flatten(),
         (!plan.ssh.is_empty()).then(|| unix(SSH_LISTENER, "ssh-agent.sock")).flatten(),
-        outward.then(proxy),
+        plan.egress.opens().then(proxy),
     ];
     let listeners = listeners.into_iter().flatten().collect();
     GuestSpec {

@@ -1,0 +1,213 @@
+//! Public keys of ssh, and what is known about an `ssh` entry once its keys were looked up.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// Where the broker listens inside; what `SSH_AUTH_SOCK` says there.
+pub const SSH_AGENT_SOCKET: &str = "/run/belljar/ssh-agent.sock";
+/// The longest blob that is taken for a key: twice an RSA key of 16384 bits.
+const BLOB_MAX: usize = 4096;
+/// The longest name of an algorithm, as the protocol has it.
+const ALGORITHM_MAX: usize = 64;
+
+/// A public key. It is whole: a known kind of blob, whose parts fill it exactly.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SshPublicKey {
+    algorithm: String,
+    blob: Vec<u8>,
+}
+
+/// Why something is not a public key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SshPublicKeyError {
+    /// Not a kind and a key.
+    #[error("a public key is written as `ssh-ed25519 AAAA…`")]
+    Form,
+    /// The second word is not base64.
+    #[error("the key is not whole: it is not base64")]
+    Base64,
+    /// The parts do not fill the blob.
+    #[error("the key is not whole: something of it is missing, or too much")]
+    Blob,
+    /// The word in front says something else than the key.
+    #[error("the key says that it is `{inside}`, not `{written}`")]
+    Algorithm {
+        /// What stands in front.
+        written: String,
+        /// What the key says.
+        inside: String,
+    },
+    /// A certificate, which is signed by an authority.
+    #[error("this is a certificate, not a public key")]
+    Certificate,
+}
+
+impl SshPublicKey {
+    /// Reads a line as a `.pub` file has it; a comment behind the key is dropped.
+    ///
+    /// # Errors
+    /// See [`SshPublicKeyError`].
+    pub fn parse(line: &str) -> Result<Self, SshPublicKeyError> {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(written), Some(encoded)) = (words.next(), words.next()) else {
+            return Err(SshPublicKeyError::Form);
+        };
+        if encoded.len() > BLOB_MAX * 4 / 3 + 4 {
+            return Err(SshPublicKeyError::Blob);
+        }
+        let blob = STANDARD.decode(encoded).ok().ok_or(SshPublicKeyError::Base64)?;
+        let key = Self::from_blob(&blob)?;
+        if key.algorithm != written {
+            return Err(SshPublicKeyError::Algorithm {
+                written: written.chars().take(ALGORITHM_MAX).collect::<String>().escape_debug().to_string(),
+                inside: key.algorithm,
+            });
+        }
+        Ok(key)
+    }
+
+    /// Takes a key as it is on the wire.
+    ///
+    /// # Errors
+    /// See [`SshPublicKeyError`].
+    pub fn from_blob(blob: &[u8]) -> Result<Self, SshPublicKeyError> {
+        if blob.len() > BLOB_MAX {
+            return Err(SshPublicKeyError::Blob);
+        }
+        let (algorithm, mut rest) = part(blob).ok_or(SshPublicKeyError::Blob)?;
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-@.".contains(byte);
+        if algorithm.is_empty() || algorithm.len() > ALGORITHM_MAX || !algorithm.iter().all(plain) {
+            return Err(SshPublicKeyError::Blob);
+        }
+        let algorithm = String::from_utf8_lossy(algorithm).into_owned();
+        if algorithm.contains("-cert-") {
+            return Err(SshPublicKeyError::Certificate);
+        }
+        if rest.is_empty() {
+            return Err(SshPublicKeyError::Blob);
+        }
+        while !rest.is_empty() {
+            (_, rest) = part(rest).ok_or(SshPublicKeyError::Blob)?;
+        }
+        Ok(Self { algorithm, blob: blob.to_vec() })
+    }
+
+    /// The kind, such as `ssh-ed25519`.
+    #[must_use]
+    pub fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// The key as it is on the wire.
+    #[must_use]
+    pub fn blob(&self) -> &[u8] {
+        &self.blob
+    }
+
+    /// The parts behind the kind, in the order of the wire.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = part(&self.blob).map_or(&[][..], |(_, rest)| rest);
+        std::iter::from_fn(move || {
+            let (value, behind) = part(rest)?;
+            rest = behind;
+            Some(value)
+        })
+    }
+
+    /// `SHA256:…`, as ssh shows it.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(&self.blob)))
+    }
+}
+
+/// A length of four bytes and as many bytes, and what is behind them.
+fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
+}
+
+impl fmt::Display for SshPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.algorithm, STANDARD.encode(&self.blob))
+    }
+}
+
+impl fmt::Debug for SshPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.algorithm, self.fingerprint())
+    }
+}
+
+impl Serialize for SshPublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What was looked up for an `ssh` entry at launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshFound {
+    /// The alias of the entry.
+    pub host: String,
+    /// The public half of its key.
+    pub public_key: SshPublicKey,
+    /// The keys by which its host is known: the declared one, otherwise those of the user's known hosts.
+    pub host_keys: Vec<SshPublicKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
+
+    #[test]
+    fn a_line_is_read_and_written() {
+        let key = SshPublicKey::parse(&format!("{KEY} someone@somewhere")).unwrap();
+        assert_eq!(key.to_string(), KEY);
+        assert_eq!(key.algorithm(), "ssh-ed25519");
+        assert_eq!(key.parts().collect::<Vec<_>>(), [(0..32).collect::<Vec<u8>>()]);
+        assert_eq!(SshPublicKey::from_blob(key.blob()), Ok(key.clone()));
+        // What `ssh-keygen -l` says of it.
+        assert_eq!(key.fingerprint(), "SHA256:ZkAslGjFiUHdGf/WUL8rQvkib4PTvQatUV0OUQSncCA");
+    }
+
+    #[test]
+    fn what_is_not_whole_is_no_key() {
+        use SshPublicKeyError::{Algorithm, Base64, Blob, Certificate, Form};
+        let parse = |text: &str| SshPublicKey::parse(text).unwrap_err();
+        assert_eq!(parse(""), Form);
+        assert_eq!(parse("ssh-ed25519"), Form);
+        assert_eq!(parse("ssh-ed25519 A*AA"), Base64);
+        assert_eq!(parse("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA"), Blob);
+        assert_eq!(parse("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"), Blob);
+        let (_, encoded) = KEY.split_once(' ').unwrap();
+        assert!(matches!(parse(&format!("ssh-rsa {encoded}")), Algorithm { .. }));
+        assert_eq!(parse(&format!("ssh-ed25519 {}", "A".repeat(BLOB_MAX * 2))), Blob);
+        let certificate = [&28_u32.to_be_bytes()[..], b"ssh-rsa-cert-v01@openssh.com"].concat();
+        assert_eq!(SshPublicKey::from_blob(&certificate), Err(Certificate));
+        assert_eq!(SshPublicKey::from_blob(&[&2_u32.to_be_bytes()[..], b"\n ", &[0; 4]].concat()), Err(Blob));
+    }
+
+    #[test]
+    fn fuzz_ssh_public_key() {
+        let everyday = std::time::Duration::from_millis(200);
+        let whole = SshPublicKey::parse(KEY).unwrap();
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            let check = |blob: &[u8]| {
+                if let Ok(key) = SshPublicKey::from_blob(blob) {
+                    assert_eq!(SshPublicKey::parse(&key.to_string()).unwrap(), key);
+                    assert!(key.parts().count() > 0);
+                }
+            };
+            check(bytes);
+            check(&[&[0, 0, 0, 3], &b"abc"[..], bytes].concat());
+            check(&[whole.blob(), bytes].concat());
+            SshPublicKey::parse(&String::from_utf8_lossy(bytes)).ok();
+        });
+    }
+}

@@ -1,0 +1,130 @@
+//! Keys that an agent of ours takes: behind a passphrase, in old forms, or not at all.
+
+use crate::stage::{OwnAgent, PATIENCE, Stage, done};
+use belljar_contract::SshEntry;
+use belljar_egress::ssh::{Asking, HoldError, HoldRequest, PrivateHalf, hold, look_up, public_half};
+use belljar_testkit::require;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const ED25519: &[&str] = &["-t", "ed25519"];
+
+fn entries(stage: &Stage, identity: &str) -> Vec<SshEntry> {
+    let host_key = stage.host("forge", ED25519);
+    vec![stage.entry("forge", stage.me(), identity, Some(&host_key))]
+}
+
+fn attempt(
+    stage: &Stage,
+    entries: &[SshEntry],
+    askpass: Option<&Path>,
+    own: Option<&Path>,
+) -> Result<belljar_egress::ssh::HeldKeys, HoldError> {
+    let found = look_up(entries, &[]).unwrap();
+    let folder = stage.path("held");
+    let request = HoldRequest {
+        user_agent: own,
+        folder: &folder,
+        asking: Asking::NoTerminal,
+        askpass: askpass.map(|path| path.as_os_str().to_owned()),
+        patience: if askpass.is_some_and(|path| path.ends_with("wrong")) {
+            Duration::from_secs(1)
+        } else {
+            PATIENCE
+        },
+    };
+    hold(entries, &found, &request)
+}
+
+#[test]
+fn a_passphrase_is_asked_for() {
+    require!(Sshd);
+    let stage = Stage::new();
+    let id = stage.key("id", &["-t", "ed25519", "-N", "open sesame"]);
+    assert_eq!(public_half(&id).unwrap().private, PrivateHalf::Passphrase);
+    let entries = entries(&stage, "id");
+    let refused = attempt(&stage, &entries, None, None).unwrap_err();
+    assert!(matches!(refused, HoldError::NoTerminal(_)), "{refused}");
+    let wrong = stage.script("wrong", "#!/bin/sh\necho sesame\n");
+    let refused = attempt(&stage, &entries, Some(&wrong), None).unwrap_err();
+    assert!(matches!(refused, HoldError::Add { .. }), "{refused}");
+    assert!(!stage.path("held").exists(), "nothing is left behind");
+    let right = stage.script("right", "#!/bin/sh\necho open sesame\n");
+    let held = attempt(&stage, &entries, Some(&right), None).unwrap();
+    let mode = std::fs::metadata(stage.path("held")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let broker = stage.broker(held.grants.clone());
+    stage.configure("forge", "id", &broker.socket, held.grants[0].host_keys[0].public());
+    done(stage.ssh().args(["forge", "true"]));
+    assert_eq!(broker.end().0, ["forge login allowed"]);
+    drop(held);
+    assert!(!stage.path("held").exists());
+}
+
+#[test]
+fn an_old_form_has_its_public_half_beside_it() {
+    require!(Sshd);
+    let stage = Stage::new();
+    let id = stage.key("id", &["-t", "rsa", "-b", "2048", "-m", "PEM"]);
+    assert_eq!(public_half(&id).unwrap().private, PrivateHalf::Unknown);
+    let entries = entries(&stage, "id");
+    let held = attempt(&stage, &entries, None, None).unwrap();
+    let broker = stage.broker(held.grants.clone());
+    stage.configure("forge", "id", &broker.socket, held.grants[0].host_keys[0].public());
+    done(stage.ssh().args(["forge", "true"]));
+    assert_eq!(broker.end().0, ["forge login allowed"]);
+    drop(held);
+    stage.key("other", ED25519);
+    std::fs::copy(stage.path("other.pub"), stage.path("id.pub")).unwrap();
+    let refused = attempt(&stage, &entries, None, None).unwrap_err();
+    assert!(matches!(refused, HoldError::OtherKey { .. }), "{refused}");
+    std::fs::remove_file(stage.path("id.pub")).unwrap();
+    let refused = look_up(&entries, &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "the key of the ssh host `forge` cannot be used");
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.contains("ssh-keygen -y -f"), "{why}");
+}
+
+#[test]
+fn a_public_key_is_enough_where_the_users_agent_has_the_rest() {
+    require!(Sshd);
+    let stage = Stage::new();
+    let id = stage.key("id", ED25519);
+    let entries = entries(&stage, "id.pub");
+    let refused = attempt(&stage, &entries, None, None).unwrap_err();
+    assert!(matches!(refused, HoldError::NotOffered(_)), "{refused}");
+    let gone = attempt(&stage, &entries, None, Some(&stage.path("no.sock"))).unwrap_err();
+    assert!(matches!(gone, HoldError::NotOffered(_)), "{gone}");
+    let own = OwnAgent::start(&stage, &[&id]);
+    let held = attempt(&stage, &entries, None, Some(&own.socket)).unwrap();
+    assert_eq!(held.grants[0].agent, own.socket);
+}
+
+#[test]
+fn a_key_that_others_can_read_is_not_taken() {
+    require!(Sshd);
+    let stage = Stage::new();
+    let id = stage.key("id", ED25519);
+    let entries = entries(&stage, "id");
+    std::fs::set_permissions(&id, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = attempt(&stage, &entries, None, None).unwrap_err().to_string();
+    assert!(refused.contains("are too open") && !refused.contains('\n'), "{refused}");
+}
+
+#[test]
+fn what_is_no_key() {
+    require!(Sshd);
+    let stage = Stage::new();
+    done(Command::new("mkfifo").arg(stage.path("pipe")));
+    let cut = std::fs::read_to_string(stage.key("id", ED25519)).unwrap();
+    stage.write("cut", &cut[..80]);
+    stage.write("text", "hello\n");
+    stage.write("empty", "");
+    stage.write("binary", "-----BEGIN OPENSSH PRIVATE KEY-----\n\u{0}\u{1}\u{2}\u{3}");
+    for name in ["pipe", "cut", "text", "empty", "binary", "missing"] {
+        let refused = public_half(&stage.path(name)).unwrap_err();
+        assert!(refused.to_string().contains(name), "{refused}");
+    }
+}

@@ -193,7 +193,8 @@ impl From<RunError> for CliError {
         match error {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
             RunError::Value { .. }
-            | RunError::Model(_)
+            | RunError::Outward(_)
+            | RunError::Secrets(_)
             | RunError::Workspace(_)
             | RunError::Instance(_)
             | RunError::Session(_)

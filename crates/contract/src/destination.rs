@@ -101,6 +101,14 @@ impl Destination {
     }
 }
 
+impl Destination {
+    /// As a rule writes it: without the port that a rule means anyway.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        if self.port == Port::HTTPS { self.host.to_string() } else { self.to_string() }
+    }
+}
+
 /// Host and port, at the colon behind the brackets or the only one.
 fn split(bytes: &[u8]) -> Result<(&[u8], Option<&[u8]>), DestinationError> {
     if bytes.len() > LONGEST {

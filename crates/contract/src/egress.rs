@@ -198,7 +198,8 @@ impl EgressPolicy {
                 RuleEffect::Allow => "allow",
                 RuleEffect::Deny => "deny",
             };
-            format!("{} {effect} {}\n", rule.id, rule.host)
+            let request = rule.request.as_ref().map(|request| format!(" {request}")).unwrap_or_default();
+            format!("{} {effect} {}{request}\n", rule.id, rule.host)
         };
         Digest::of(self.rules.iter().map(line).collect::<String>().as_bytes())
     }

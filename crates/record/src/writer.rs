@@ -148,6 +148,14 @@ impl RunWriter {
         Ok(AgentStderr { file, scrubbed: self.redact.stream(), left: STDERR_MAX })
     }
 
+    /// The file of the egress log, whose rows the services of the run write. There is one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn egress_log(&self) -> Result<File, WriteError> {
+        new_file(&self.directory.child("egress.jsonl"))
+    }
+
     /// Ends the run: the last event, then the result. The folder's path is returned, to be shown.
     ///
     /// # Errors

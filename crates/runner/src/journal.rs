@@ -1,16 +1,19 @@
 //! What a run leaves behind: its name while it runs, and its folder for good.
 
+use crate::launching::Spent;
 use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
     AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
-    RunName, RunStatus,
+    RunId, RunName, RunStatus,
 };
 use belljar_record::{Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Why a run cannot be recorded; it is not started then.
@@ -30,6 +33,8 @@ pub enum JournalError {
 /// A run that is being recorded. Trouble while it runs does not change how the run ends; it is told at the end.
 pub(crate) struct Journal {
     writer: RunWriter,
+    id: RunId,
+    redact: Redact,
     began: Instant,
     name: ClaimedName,
     trouble: Option<WriteError>,
@@ -68,8 +73,8 @@ impl Journal {
             plan_digest: plan.digest(),
             plan: json!(plan),
         };
-        let writer = RunStore::new(&surroundings.state).create(&head, redact)?;
-        Ok(Self { writer, began: Instant::now(), name, trouble: None })
+        let writer = RunStore::new(&surroundings.state).create(&head, Arc::clone(&redact))?;
+        Ok(Self { writer, id: head.id, redact, began: Instant::now(), name, trouble: None })
     }
 
     /// The run's name.
@@ -79,6 +84,16 @@ impl Journal {
 
     fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// The file of the egress log, and what keeps secrets out of it.
+    pub fn egress_log(&self) -> Result<(File, Redact), JournalError> {
+        Ok((self.writer.egress_log()?, Arc::clone(&self.redact)))
     }
 
     /// Records what happened.
@@ -110,15 +125,17 @@ impl Journal {
     }
 
     /// Records how it ended; gives the folder, and what could not be recorded.
-    pub fn finish(self, status: RunStatus) -> (AbsPath, Option<WriteError>) {
+    pub fn finish(self, status: RunStatus, spent: Option<Spent>) -> (AbsPath, Option<WriteError>) {
         let duration = self.elapsed_ms();
         let Self { writer, trouble, .. } = self;
         let directory = writer.directory().clone();
         let usage = belljar_sys::process::usage_of_children();
         let metrics = Metrics {
+            input_tokens: spent.map(|spent| spent.input_tokens),
+            output_tokens: spent.map(|spent| spent.output_tokens),
+            cost_micros_usd: spent.map(|spent| spent.cost_micros),
             cpu_ms: u64::try_from(usage.cpu.as_millis()).ok(),
             peak_memory_bytes: Some(usage.peak_memory),
-            ..Metrics::default()
         };
         let ended = writer.finish(duration, status, metrics);
         (directory, trouble.or(ended.err()))

@@ -3,16 +3,19 @@
 use crate::instances::{HeldInstance, InstanceError};
 use crate::journal::{self, Journal, JournalError};
 use crate::locks::{Holder, SessionLock, SessionLockError};
+use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
 use crate::terminal::{Terminal, TerminalError};
 use crate::values::{Found, for_the_guest, values};
 use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
-    AbsPath, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource, OsText, Plan,
-    RunName, RunStatus, Scrubber, ScrubberError, Unsearched, WorkspaceMode,
+    AbsPath, Destination, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
+    OsText, Plan, RunName, RunStatus, Scrubber, ScrubberError, Unsearched, WorkspaceMode,
 };
-use belljar_egress::script::{Listen, LoadScriptError, Script, ScriptedModel, StartError};
+use belljar_egress::gateway::{TokenCount, UsageTotals};
+use belljar_egress::proxy::Mode;
+use belljar_egress::script::{LoadScriptError, Script};
 use belljar_record::Redact;
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Overlay, held_limits, look_around, lower,
@@ -60,9 +63,9 @@ pub enum RunError {
     /// The run cannot be recorded.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The model could not be served.
-    #[error("cannot serve the model")]
-    Model(#[source] StartError),
+    /// The way out cannot be had.
+    #[error(transparent)]
+    Outward(#[from] OutwardError),
     /// The secrets cannot be kept out of the record.
     #[error(transparent)]
     Secrets(#[from] ScrubberError),
@@ -76,6 +79,8 @@ pub enum RunError {
 pub enum Model {
     /// Nobody: the errand is not an agent.
     Absent,
+    /// The model itself, with the user's credential, which stays outside.
+    Live,
     /// A script is played; no key, no tokens, no network.
     Script(Script),
 }
@@ -113,7 +118,7 @@ impl Outcome {
             Outcome::Ended(Ending::Stopped(signal)) => {
                 128_u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
             }
-            Outcome::Ended(Ending::Lost) => ExitCode::LaunchFailed.code(),
+            Outcome::Ended(Ending::Lost | Ending::Unguarded) => ExitCode::LaunchFailed.code(),
             Outcome::NotExecuted { exit, .. } => exit.code(),
         }
     }
@@ -123,22 +128,17 @@ impl Outcome {
 ///
 /// # Errors
 /// Names every need that cannot be enforced.
-pub fn lowered(
-    planned: &Planned,
-    surroundings: &Surroundings,
-    errand: &Errand,
-    model: &Model,
-) -> Result<Launch, RunError> {
-    watched(planned, surroundings, errand, model).map(|(launch, _)| launch)
+pub fn lowered(planned: &Planned, surroundings: &Surroundings, errand: &Errand) -> Result<Launch, RunError> {
+    watched(planned, &planned.compiled.plan, surroundings, errand).map(|(launch, _)| launch)
 }
 
+/// `plan` is the planned one, perhaps with files that were made for the run.
 fn watched(
     planned: &Planned,
+    plan: &Plan,
     surroundings: &Surroundings,
     errand: &Errand,
-    model: &Model,
 ) -> Result<(Launch, Watch), RunError> {
-    let plan = &planned.compiled.plan;
     let mut machine =
         look_around(surroundings.program("bwrap"), surroundings.guest.clone(), planned.program_found.clone());
     let limits = &plan.limits;
@@ -163,6 +163,8 @@ pub struct RunRequest<'a> {
     pub name: Option<RunName>,
     /// Who answers for the model.
     pub model: Model,
+    /// Whether what is refused is remembered for a proposal.
+    pub mode: Mode,
     /// Asks the user for a value.
     pub ask: Ask<'a>,
 }
@@ -172,12 +174,31 @@ pub struct RunRequest<'a> {
 pub struct Report {
     /// How it went.
     pub outcome: Outcome,
-    /// The folder of the run; only agents leave one.
+    /// The folder of the run; agents leave one, and whatever had a way out.
     pub folder: Option<AbsPath>,
     /// What could not be recorded, or not be looked at.
     pub trouble: Vec<String>,
     /// What the run left in the project that this machine would execute, or that leads out of it.
     pub planted: Vec<Planted>,
+    /// What it could not reach.
+    pub denied: Vec<Denied>,
+    /// What rules would have to name, where that was to be learnt.
+    pub needed: Vec<Destination>,
+    /// What only the user can mend, each with the way out.
+    pub troubles: Vec<(String, String)>,
+    /// What the model used.
+    pub spent: Option<Spent>,
+}
+
+/// What the model used in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent {
+    /// Tokens that it read, those from its cache included.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    /// Money, in millionths of a US dollar.
+    pub cost_micros: u64,
 }
 
 /// Runs an errand to its end.
@@ -185,9 +206,19 @@ pub struct Report {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, ask } = request;
-    let (launch, watch) = watched(planned, surroundings, errand, &model)?;
-    let plan = &planned.compiled.plan;
+    let RunRequest { planned, surroundings, errand, name, model, mode, ask } = request;
+    let mut plan = planned.compiled.plan.clone();
+    let outward = match (&model, plan.egress.opens()) {
+        (Model::Absent, false) => None,
+        (Model::Absent | Model::Live | Model::Script(_), _) => {
+            let request = OutwardRequest { plan: &plan, surroundings, model: &model, mode, ask: &mut *ask };
+            let outward = Outward::prepare(request)?;
+            outward.fill(&mut plan)?;
+            Some(outward)
+        }
+    };
+    let (launch, watch) = watched(planned, &plan, surroundings, errand)?;
+    let plan = &plan;
     let identities = identities(plan);
     let values = values(&plan.env, surroundings, ask)?;
     let instance = HeldInstance::prepare(plan, SystemTime::now())?;
@@ -210,24 +241,28 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             (None, Some(aside))
         }
     };
-    let mut journal = match errand {
-        Errand::Agent(_) => {
-            let (redact, unsearched) = secrets(plan, &values)?;
+    let mut journal = match (errand, &outward) {
+        (Errand::Agent(_), _) | (Errand::Command(_), Some(_)) => {
+            let (redact, unsearched) = secrets(plan, &values, outward.as_ref())?;
             let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
             unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
             Some(journal)
         }
-        Errand::Command(_) => None,
+        (Errand::Command(_), None) => None,
     };
+    let mut variables = for_the_guest(&values)?;
+    variables.extend(outward.iter().flat_map(|outward| outward.variables(plan)));
     let prepared = Prepared {
         plan,
         launch: &launch,
-        variables: for_the_guest(&values)?,
+        variables,
         identities: &identities,
         surroundings,
         overlay: overlay.as_ref(),
+        outward,
     };
-    let ended = carry_out(prepared, model, journal.as_mut());
+    let mut told = OutwardEnd::default();
+    let ended = carry_out(prepared, model, journal.as_mut(), &mut told);
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
     }
@@ -239,7 +274,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
         Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
         Ok(Outcome::Ended(Ending::Stopped(_))) => RunStatus::Stopped,
-        Ok(Outcome::Ended(Ending::Lost)) => {
+        Ok(Outcome::Ended(Ending::Lost | Ending::Unguarded)) => {
             RunStatus::Killed { signal: rustix::process::Signal::KILL.as_raw() }
         }
         Ok(Outcome::NotExecuted { what, .. }) => {
@@ -247,12 +282,28 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
-    let folder = journal.map(|journal| {
-        let (folder, failed) = journal.finish(status);
+    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript: _, failures } = told;
+    trouble.extend(failures);
+    let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
+    let folder = journal.map(|mut journal| {
+        for refused in &denied {
+            journal.emit(&Event::Notice { text: refused.sentence.clone() });
+        }
+        let (folder, failed) = journal.finish(status, spent);
         trouble.extend(failed.map(|error| format!("the record is not complete: {error}")));
         folder
     });
-    Ok(Report { outcome: ended?, folder, trouble, planted })
+    let troubles = troubles.into_iter().map(|trouble| (trouble.to_string(), trouble.fix())).collect();
+    let needed = needed.into_iter().collect();
+    Ok(Report { outcome: ended?, folder, trouble, planted, denied, needed, troubles, spent })
+}
+
+fn spent(usage: &UsageTotals, cost_micros: u64) -> Spent {
+    let tokens = |count: &TokenCount| (count.input + count.cache_read + count.cache_creation, count.output);
+    let sums = usage.models.values().map(|model| tokens(&model.tokens));
+    let (input_tokens, output_tokens) =
+        sums.fold((0, 0), |(read, written), (more, much)| (read + more, written + much));
+    Spent { input_tokens, output_tokens, cost_micros }
 }
 
 /// The conversation that the agent is asked to go on with.
@@ -283,17 +334,23 @@ struct Prepared<'a> {
     identities: &'a BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
     surroundings: &'a Surroundings,
     overlay: Option<&'a Overlay>,
+    outward: Option<Outward>,
 }
 
 fn carry_out(
     prepared: Prepared<'_>,
     model: Model,
     mut journal: Option<&mut Journal>,
+    told: &mut OutwardEnd,
 ) -> Result<Outcome, RunError> {
-    let Prepared { plan, launch, mut variables, identities, surroundings, overlay } = prepared;
+    let Prepared { plan, launch, mut variables, identities, surroundings, overlay, outward } = prepared;
     let name = match &journal {
         Some(journal) => journal.name().to_owned(),
         None => format!("{}-{}", plan.agent, std::process::id()),
+    };
+    let record = match &journal {
+        Some(journal) if outward.is_some() => Some((journal.id().clone(), journal.egress_log()?)),
+        Some(_) | None => None,
     };
     let mut emit = |event: &Event| {
         if let Some(journal) = &mut journal {
@@ -311,12 +368,13 @@ fn carry_out(
         emit(&Event::Sealed { landlock });
     }
     journal::limit_events(launch).iter().for_each(&mut emit);
-    // Serves until the end of this function; the agent's sandbox ends before it.
-    let served = match (model, running.take_listener("model")) {
-        (Model::Script(script), Some(listener)) => {
-            Some(ScriptedModel::start(script, Listen::BoundUnix(listener.into())).map_err(RunError::Model)?)
+    // Serves until the end of this function; the sandbox ends before it. Its log is begun before the command is.
+    let serving = match outward.zip(record) {
+        Some((outward, (run, (log, redact)))) => {
+            let request = ServingRequest { plan, running: &mut running, model, run, log, redact };
+            Some(Serving::start(outward, request)?)
         }
-        (Model::Absent | Model::Script(_), _) => None,
+        None => None,
     };
     terminal.enter()?;
     match running.start()? {
@@ -328,21 +386,27 @@ fn carry_out(
         }
     }
     let time = plan.limits.time.map(belljar_contract::TimeSpan::duration);
-    let ending = supervise(&mut running, &mut terminal, &signals, time)?;
+    let guard = serving.as_ref().map(Serving::alive);
+    let ending = supervise(&mut running, &mut terminal, &signals, time, guard)?;
     match ending {
         Ending::Own(end) => emit(&Event::CommandEnded { end }),
         Ending::TimeLimit(end) => {
             emit(&Event::LimitReached { limit: LimitKind::Time });
             emit(&Event::CommandEnded { end });
         }
+        Ending::Unguarded => {
+            emit(&Event::Notice { text: "the way out failed, and everything was ended".to_owned() });
+        }
         Ending::Stopped(_) | Ending::Lost => {}
     }
     if journal.is_some() {
         running.settle();
     }
-    if let (Some(served), Some(journal)) = (served, journal) {
+    if let Some(serving) = serving {
+        *told = serving.finish();
+    }
+    if let (Some(transcript), Some(journal)) = (told.transcript.take(), journal) {
         // What the model was asked, one request a line: the evidence of what the agent knew.
-        let transcript = served.finish();
         let bodies = transcript.requests.iter().filter_map(|request| request.json());
         journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());
     }
@@ -351,11 +415,17 @@ fn carry_out(
 
 /// Values that no record may hold: every one that did not come from the manifest's own text, and those that
 /// did under a name that looks like a secret's.
-fn secrets(plan: &Plan, values: &[Found]) -> Result<(Redact, Vec<Unsearched>), RunError> {
+fn secrets(
+    plan: &Plan,
+    values: &[Found],
+    outward: Option<&Outward>,
+) -> Result<(Redact, Vec<Unsearched>), RunError> {
     let secret = |found: &&Found| {
         plan.env.iter().any(|entry| entry.name == found.name && EnvEntry::enters_as_secret(entry))
     };
-    let pairs = values.iter().filter(secret).map(|found| (found.name.as_str(), &found.value));
+    let inside = values.iter().filter(secret).map(|found| (found.name.as_str(), &found.value));
+    let outside = outward.map(Outward::secrets).unwrap_or_default();
+    let pairs = inside.chain(outside.iter().map(|(name, value)| (name.as_str(), *value)));
     let (scrubber, unsearched) = Scrubber::new(pairs)?;
     Ok((Arc::new(scrubber), unsearched))
 }

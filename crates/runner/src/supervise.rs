@@ -7,7 +7,7 @@ use belljar_sys::signal::{SignalError, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// After the command's end: what it wrote last is still shown.
@@ -26,6 +26,8 @@ pub enum Ending {
     Stopped(i32),
     /// The sandbox was gone without a word.
     Lost,
+    /// What guards the way out ended before the command did.
+    Unguarded,
 }
 
 /// Why supervision failed.
@@ -67,11 +69,17 @@ pub fn supervise(
     terminal: &mut Terminal,
     signals: &Signals,
     time_limit: Option<Duration>,
+    guard: Option<BorrowedFd<'_>>,
 ) -> Result<Ending, SuperviseError> {
     let mut deadline = time_limit.map(|limit| Instant::now() + limit);
     let mut stopping: Option<Ending> = None;
     loop {
-        let ready = wait(running, terminal, signals, deadline)?;
+        let ready = wait(running, terminal, signals, deadline, guard.filter(|_| stopping.is_none()))?;
+        if ready.unguarded {
+            running.order(GuestOrder::Stop)?;
+            stopping = Some(Ending::Unguarded);
+            deadline = Some(Instant::now() + PATIENCE);
+        }
         if ready.signals {
             while let Some(signal) = signals.next()? {
                 match on_signal(signal, running, terminal) {
@@ -147,6 +155,7 @@ fn on_signal(signal: i32, running: &Running, terminal: &Terminal) -> Option<Endi
 struct Ready {
     signals: bool,
     control: bool,
+    unguarded: bool,
 }
 
 fn wait(
@@ -154,10 +163,13 @@ fn wait(
     terminal: &Terminal,
     signals: &Signals,
     deadline: Option<Instant>,
+    guard: Option<BorrowedFd<'_>>,
 ) -> Result<Ready, SuperviseError> {
     let (control, signal_fd) = (running.control(), signals.as_fd());
     let interests = terminal.interests();
     let mut polled = vec![PollFd::new(&signal_fd, PollFlags::IN), PollFd::new(&control, PollFlags::IN)];
+    let guarded = guard.is_some();
+    polled.extend(guard.iter().map(|guard| PollFd::new(guard, PollFlags::IN)));
     polled.extend(interests.iter().map(|(descriptor, flags)| PollFd::new(descriptor, *flags)));
     let timeout = deadline
         .and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok());
@@ -166,7 +178,7 @@ fn wait(
         Err(errno) => return Err(SuperviseError::Wait(errno.into())),
     }
     let ready = |at: usize| !polled[at].revents().is_empty();
-    Ok(Ready { signals: ready(0), control: ready(1) })
+    Ok(Ready { signals: ready(0), control: ready(1), unguarded: guarded && ready(2) })
 }
 
 /// Shows what the command wrote before it ended.

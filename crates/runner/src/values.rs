@@ -83,7 +83,7 @@ fn read(source: impl Read) -> io::Result<Secret> {
     Ok(Secret::new(bytes.as_slice()))
 }
 
-fn read_file(path: &AbsPath) -> io::Result<Secret> {
+pub(crate) fn read_file(path: &AbsPath) -> io::Result<Secret> {
     let file = std::fs::File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));

@@ -178,5 +178,5 @@ fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
     assert_eq!(names, ["proxy", "resolver", "door 198.18.0.1:443"]);
     assert!(open.guest.range.is_some());
     let given: Vec<String> = words(&open).into_iter().filter(|word| word.starts_with("CAP_")).collect();
-    assert_eq!(given, ["CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"]);
+    assert_eq!(given, ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"]);
 }

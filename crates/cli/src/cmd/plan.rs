@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose};
 use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
-use belljar_runner::{Agreements, Model, Planned, Planner, Standing, lowered, why};
+use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, why};
 use serde_json::json;
 
 /// Show what an agent would see, reach and keep; nothing is started
@@ -68,8 +68,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 }
 
 fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
-    let launch =
-        lowered(planned, planner.surroundings(), &Errand::Command(vec![OsText::default()]), &Model::Absent)?;
+    let launch = lowered(planned, planner.surroundings(), &Errand::Command(vec![OsText::default()]))?;
     let words: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
     if output.json {

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 /// Start an agent in its sandbox
 ///
-/// belljar ends with the agent's own status; 125 means that the sandbox could not be built.
+/// The agent speaks to its model through a gateway outside, which holds the credential: ANTHROPIC_API_KEY,
+/// CLAUDE_CODE_OAUTH_TOKEN, or the login of `claude`, whichever is there first. ANTHROPIC_BASE_URL names another
+/// model's host. belljar ends with the agent's own status; 125 means that the sandbox could not be built.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar run --dry-run\n")]
 pub struct Args {
@@ -32,7 +34,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliErr
     let name = args.name.as_deref().map(RunName::new).transpose();
     let name = name.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     let model = match &args.script {
-        None => Model::Absent,
+        None => Model::Live,
         Some(file) => {
             let path = planner.surroundings().directory.join(file);
             let path = path.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;

@@ -3,13 +3,15 @@
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{BackendKind, Envelope, Errand, ExitCode, OsText, Purpose, RunName};
+use belljar_contract::{
+    BackendKind, Destination, EgressRule, Envelope, Errand, ExitCode, OsText, Purpose, RuleEffect, RunName,
+};
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Ending, Model, Outcome, Planned, Planner, Planted, Report, RunRequest, Standing, ask_hidden,
-    launch_hints, lowered, run as carry_out,
+    Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report, RunRequest,
+    Spent, Standing, ask_hidden, launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -24,6 +26,9 @@ pub struct StartOptions {
     /// Agree to the project's manifest for this run without being asked
     #[arg(long)]
     pub yes: bool,
+    /// Propose rules for what the run could not reach; nothing is opened by it
+    #[arg(long)]
+    pub learn: bool,
     /// Show the plan and start nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -78,20 +83,22 @@ pub fn start(
         agree(planner, &planned, output)?;
     }
     audit(&planned, output);
-    warn_of_open(planner, &planned, errand, &model, output)?;
+    warn_of_open(planner, &planned, errand, output)?;
     let mut ask = |message: &str| ask_hidden(message);
-    let Report { outcome, folder, trouble, planted } = carry_out(RunRequest {
-        planned: &planned,
-        surroundings: planner.surroundings(),
-        errand,
-        name,
-        model,
-        ask: &mut ask,
-    })
-    .map_err(|error| {
-        let hints = launch_hints(&error, planner.surroundings());
-        hints.into_iter().fold(CliError::from(error), CliError::hint)
-    })?;
+    let Report { outcome, folder, trouble, planted, denied, needed, troubles, spent } =
+        carry_out(RunRequest {
+            planned: &planned,
+            surroundings: planner.surroundings(),
+            errand,
+            name,
+            model,
+            mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
+            ask: &mut ask,
+        })
+        .map_err(|error| {
+            let hints = launch_hints(&error, planner.surroundings());
+            hints.into_iter().fold(CliError::from(error), CliError::hint)
+        })?;
     match &outcome {
         Outcome::NotExecuted { what, exit } => {
             let why = if *exit == ExitCode::NotFound {
@@ -106,9 +113,22 @@ pub fn start(
             output.say(&format!("belljar: the time limit of {limit} was reached; everything was ended"));
         }
         Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
+        Outcome::Ended(Ending::Unguarded) => {
+            output.say("error: what guards the way out of the sandbox failed; everything was ended");
+        }
         Outcome::Ended(Ending::Own(_) | Ending::Stopped(_)) => {}
     }
     report_planted(&planted, planner, output);
+    report_denied(&denied, output);
+    for (what, fix) in troubles {
+        output.say(&format!("error: {what}\nhint: {fix}"));
+    }
+    if options.learn {
+        output.say(&proposal(&planned, &needed));
+    }
+    if let Some(spent) = spent {
+        output.say(&format!("belljar: {}", spending(spent)));
+    }
     for trouble in trouble {
         output.say(&format!("belljar: {trouble}"));
     }
@@ -185,18 +205,60 @@ fn report_planted(planted: &[Planted], planner: &Planner, output: &Output) {
     output.say(&text);
 }
 
+/// What could not be reached, and the line that would change that.
+fn report_denied(denied: &[Denied], output: &Output) {
+    const SHOWN: usize = 20;
+    for Denied { sentence, advice, times } in denied.iter().take(SHOWN) {
+        let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
+        output.say(&format!("{} {sentence}{often}", output.err_style().warn("refused:")));
+        if let Some(advice) = advice {
+            output.say(&format!("  to allow it, {advice}"));
+        }
+    }
+    if denied.len() > SHOWN {
+        output.say(&format!("  and {} more, in the egress log", denied.len() - SHOWN));
+    }
+}
+
+/// The lines that would allow what was asked for. Whether it should be is for the user to say.
+fn proposal(planned: &Planned, needed: &[Destination]) -> String {
+    let agent = &planned.compiled.plan.agent;
+    if needed.is_empty() {
+        return "belljar: nothing was asked for that the rules do not allow".to_owned();
+    }
+    let mut text = format!(
+        "belljar: to allow what was asked for, add to the manifest what you agree with:\n\n  [agents.{agent}.egress]\n"
+    );
+    let rules = &planned.compiled.plan.egress.rules;
+    let own = |rule: &&EgressRule| rule.effect == RuleEffect::Allow && !rule.id.starts_with("ssh-");
+    text.push_str("  allow = [\n");
+    for rule in rules.iter().filter(own) {
+        text.push_str(&format!("      {:?},\n", rule.host.to_string()));
+    }
+    for destination in needed {
+        text.push_str(&format!("    + {:?},\n", destination.pattern()));
+    }
+    text.push_str("  ]");
+    text
+}
+
+fn spending(spent: Spent) -> String {
+    let Spent { input_tokens, output_tokens, cost_micros } = spent;
+    let cents = cost_micros.div_ceil(10_000);
+    format!("{input_tokens} tokens read, {output_tokens} written, ${}.{:02}", cents / 100, cents % 100)
+}
+
 /// Says, every time, what nothing isolates: a backend without walls is never used unseen.
 fn warn_of_open(
     planner: &Planner,
     planned: &Planned,
     errand: &Errand,
-    model: &Model,
     output: &Output,
 ) -> Result<(), CliError> {
     if planned.compiled.plan.backend != BackendKind::Host {
         return Ok(());
     }
-    let launch = lowered(planned, planner.surroundings(), errand, model)
+    let launch = lowered(planned, planner.surroundings(), errand)
         .map_err(|error| CliError::from(error).into_launch())?;
     output.say(&render_open(&launch.open, output.err_style()));
     Ok(())

@@ -34,8 +34,9 @@ impl ModelCredential {
         Ok((name, value))
     }
 
-    /// The secret, to keep it out of what is passed on.
-    pub(super) fn secret(&self) -> &Secret {
+    /// The secret, to keep it out of what is passed on and written down.
+    #[must_use]
+    pub fn secret(&self) -> &Secret {
         match self {
             Self::ApiKey(secret) | Self::Bearer(secret) => secret,
         }

@@ -148,13 +148,8 @@ impl Refusal {
             let rule = self.rule_or_reason();
             return Some(format!("take {rule} out of [agents.{agent}.egress] deny"));
         }
-        self.needed().map(|needed| format!("add \"{}\" to [agents.{agent}.egress] allow", pattern(&needed)))
+        self.needed().map(|needed| format!("add \"{}\" to [agents.{agent}.egress] allow", needed.pattern()))
     }
-}
-
-/// A destination as a rule writes it.
-fn pattern(destination: &Destination) -> String {
-    if destination.port == Port::HTTPS { destination.host.to_string() } else { destination.to_string() }
 }
 
 #[cfg(test)]

@@ -25,9 +25,13 @@ struct ListenError {
 }
 
 /// Makes the range lead here, so that listeners can stand for other hosts.
+///
+/// In a network namespace of this process's own: whoever built the sandbox may have put the user in a namespace within
+/// the one that the network belongs to, and then no capability reaches it.
 pub(super) fn take_range(range: Option<GuestRange>) -> Result<(), Refusal> {
     let Some(GuestRange { network, prefix }) = range else { return Ok(()) };
-    network::add_local_range(network, prefix).map_err(|error| Refusal::new(GuestStep::Range, &error))
+    let taken = network::enter_fresh().and_then(|()| network::add_local_range(network, prefix));
+    taken.map_err(|error| Refusal::new(GuestStep::Range, &error))
 }
 
 /// Opens all, in order, or none.

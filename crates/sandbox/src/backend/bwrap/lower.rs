@@ -158,8 +158,9 @@ fn namespaces(arguments: &mut Arguments, doors: bool) {
         "--clearenv",
     ]);
     if doors {
-        // Over the new network namespace alone, and for the guest alone: it makes the doors, then empties the sets.
-        for capability in ["CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"] {
+        // Over the new user namespace alone, and for the guest alone: it makes a network namespace with the doors, then
+        // empties the sets, before the command is started.
+        for capability in ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"] {
             arguments.texts(&["--cap-add", capability]);
         }
     }

@@ -14,6 +14,12 @@ use tokio_rustls::client::TlsStream;
 #[derive(Debug, Default, Clone)]
 pub struct ExtraRoots(pub Vec<rustls::pki_types::CertificateDer<'static>>);
 
+/// The authorities that this machine trusts, for the bundle that programs inside get; none where it names none.
+#[must_use]
+pub fn machine_roots() -> Vec<rustls::pki_types::CertificateDer<'static>> {
+    rustls_native_certs::load_native_certs().certs
+}
+
 /// The protocols that are offered in a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
@@ -57,8 +63,7 @@ impl TlsClient {
     /// When nothing is trusted, or TLS cannot be set up.
     pub fn new(extra: &ExtraRoots) -> Result<Self, TlsClientError> {
         let mut roots = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
+        roots.add_parsable_certificates(machine_roots());
         if roots.is_empty() {
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }

@@ -201,6 +201,7 @@ impl From<RunError> for CliError {
             | RunError::Journal(_)
             | RunError::Terminal(_)
             | RunError::Launch(_)
+            | RunError::Secrets(_)
             | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),
         }
     }

@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 #[derive(Debug, Default, Clone)]
 pub struct ExtraRoots(pub Vec<rustls::pki_types::CertificateDer<'static>>);
 
-/// The authorities that this machine trusts; empty where it names none.
+/// The authorities that this machine trusts, for the bundle that programs inside get; none where it names none.
 #[must_use]
 pub fn machine_roots() -> Vec<rustls::pki_types::CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs

@@ -48,7 +48,7 @@ pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
 
 fn discover(directory: &Path) -> Option<Repository> {
     let start = fs::metadata(directory).ok()?;
-    let (device, owners) = (start.dev(), [start.uid(), 0, own_user()?]);
+    let (device, owners) = (start.dev(), [start.uid(), 0, own_user()]);
     for top in directory.ancestors() {
         // As git does: a repository is not looked for beyond the file system.
         if fs::metadata(top).ok()?.dev() != device {
@@ -76,9 +76,8 @@ fn discover(directory: &Path) -> Option<Repository> {
     None
 }
 
-/// `/proc/self` belongs to the effective user of the process.
-fn own_user() -> Option<u32> {
-    Some(fs::metadata("/proc/self").ok()?.uid())
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// A git directory has a HEAD, and its objects and refs or a pointer to them.

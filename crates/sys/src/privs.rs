@@ -44,6 +44,17 @@ pub fn not_dumpable() -> Result<(), PrivsError> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(named("dumpable"))
 }
 
+/// No core file of this process is ever written, nor of its children; a handler that the machine pipes cores to gets
+/// none either as long as the process is not dumpable.
+///
+/// # Errors
+/// Never: a limit can always be lowered.
+pub fn no_core_files() -> Result<(), PrivsError> {
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(rustix::process::Resource::Core, none)
+        .map_err(named("the limit of core files"))
+}
+
 /// Asks for `signal` when the *thread* that forked this process ends.
 ///
 /// # Errors

@@ -1,9 +1,11 @@
 //! Whether this user can make namespaces: found out by doing it in a forked child, and if not, why.
 
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::DumpableBehavior;
 
 use crate::process::{Ended, ProcessError, in_child};
 
@@ -153,9 +155,10 @@ impl Maps {
 pub(crate) fn enter(maps: &Maps, others: libc::c_int) -> Result<(), (Step, Errno)> {
     unshare(libc::CLONE_NEWUSER).map_err(|errno| (Step::Unshare, errno))?;
     let map = || {
-        put(c"/proc/self/setgroups", c"deny")?;
-        put(c"/proc/self/uid_map", &maps.user)?;
-        put(c"/proc/self/gid_map", &maps.group)
+        let [groups, user, group] = open_maps()?;
+        put(&groups, c"deny")?;
+        put(&user, &maps.user)?;
+        put(&group, &maps.group)
     };
     map().map_err(|errno| (Step::Map, errno))?;
     unshare(others).map_err(|errno| (Step::Namespaces, errno))
@@ -168,7 +171,20 @@ pub(crate) fn unshare(flags: libc::c_int) -> Result<(), Errno> {
     crate::raw::check(answer.into()).map(drop)
 }
 
-fn put(path: &std::ffi::CStr, content: &std::ffi::CStr) -> Result<(), Errno> {
-    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, content.to_bytes()).map(drop)
+/// The files that take the maps of the caller.
+///
+/// They belong to the superuser while a process is not dumpable, so that an ordinary user could not open them; they are
+/// opened in a moment in which it is, and written after it.
+fn open_maps() -> Result<[OwnedFd; 3], Errno> {
+    let before = rustix::process::dumpable_behavior()?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    let open =
+        |path: &std::ffi::CStr| rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    let opened = (open(c"/proc/self/setgroups"), open(c"/proc/self/uid_map"), open(c"/proc/self/gid_map"));
+    rustix::process::set_dumpable_behavior(before)?;
+    Ok([opened.0?, opened.1?, opened.2?])
+}
+
+fn put(file: &OwnedFd, content: &std::ffi::CStr) -> Result<(), Errno> {
+    rustix::io::write(file, content.to_bytes()).map(drop)
 }

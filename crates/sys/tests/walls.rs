@@ -51,6 +51,10 @@ fn privileges_are_given_up() {
     assert!(holds(|| {
         privs::not_dumpable().is_ok() && rustix::process::dumpable_behavior().unwrap() as i32 == 0
     }));
+    let cores = || rustix::process::getrlimit(rustix::process::Resource::Core);
+    assert!(holds(|| privs::no_core_files().is_ok()
+        && cores().current == Some(0)
+        && cores().maximum == Some(0)));
 }
 
 #[test]

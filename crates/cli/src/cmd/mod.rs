@@ -23,7 +23,7 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
-use belljar_runner::Planner;
+use belljar_runner::{Planner, guard_secrets};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -88,6 +88,26 @@ impl Verb {
         }
     }
 
+    /// Whether values are read that nobody else may see.
+    pub fn holds_secrets(&self) -> bool {
+        match self {
+            Verb::Run(_) | Verb::Exec(_) | Verb::Shell(_) => true,
+            Verb::Plan(_)
+            | Verb::Check(_)
+            | Verb::Init(_)
+            | Verb::Import(_)
+            | Verb::Trust(_)
+            | Verb::Diff(_)
+            | Verb::Apply(_)
+            | Verb::Discard(_)
+            | Verb::Instances(_)
+            | Verb::Gc(_)
+            | Verb::Doctor(_)
+            | Verb::Prove(_)
+            | Verb::Completions(_) => false,
+        }
+    }
+
     pub fn wants_json(&self) -> bool {
         match self {
             Verb::Run(args) => args.options.json,
@@ -111,6 +131,9 @@ impl Verb {
 }
 
 pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
+    if arguments.verb.holds_secrets() {
+        guard_secrets().map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
+    }
     let surroundings = || env::surroundings(arguments.directory.as_deref());
     let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
     let with = |backend: Option<start::Backend>| -> Result<Planner, CliError> {

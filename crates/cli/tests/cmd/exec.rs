@@ -3,10 +3,10 @@ use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -485,9 +485,8 @@ fn programs_that_people_use_work_inside() {
     }
 }
 
-#[test]
-fn an_ordinary_user_gets_the_same() {
-    require!(Bwrap, Root);
+/// A stage whose files belong to an ordinary user, and the binary where that user can reach it.
+fn ordinary_stage() -> (Stage, PathBuf) {
     let stage = Stage::new();
     let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let bin = stage.path("bin");
@@ -500,14 +499,93 @@ fn an_ordinary_user_gets_the_same() {
     for name in ["project", "home", "config", "config/belljar", "data"] {
         assert!(Command::new("chown").arg("4243:4243").arg(stage.path(name)).status().unwrap().success());
     }
-    let script = "id -u; echo made > mine; grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '";
+    (stage, bin.join("belljar"))
+}
+
+/// A command that runs as that user.
+fn as_ordinary_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=4243", "--regid=4243", "--clear-groups"]).arg(bin.join("belljar"));
+    command.args(["--reuid=4243", "--regid=4243", "--clear-groups"]).arg(program);
+    command
+}
+
+/// Everything that another process of the same user would read secrets from.
+#[test]
+fn the_memory_of_the_supervisor_is_closed_to_its_own_user() {
+    require!(Bwrap, Root);
+    let (stage, belljar) = ordinary_stage();
+    let mut command = as_ordinary_user(belljar);
+    command.args(["exec", "--", "sh", "-c", "echo ready; cat"]).current_dir(stage.path("project"));
+    command.env_clear().envs(stage.environment()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut supervisor = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(supervisor.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let mut other = as_ordinary_user("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Once it answers it is `cat`, and no longer what became `cat`.
+    other.stdin.as_mut().unwrap().write_all(b"ready\n").unwrap();
+    line.clear();
+    BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    for file in ["environ", "maps", "auxv", "fd/"] {
+        let read = |pid: u32| {
+            let mut command = as_ordinary_user("sh");
+            command.arg("-c").arg(format!(
+                "if [ -d /proc/{pid}/{file} ]; then ls /proc/{pid}/{file}; else cat /proc/{pid}/{file}; fi"
+            ));
+            run_within(&mut command, Duration::from_secs(20)).unwrap()
+        };
+        let (closed, open) = (read(supervisor.id()), read(other.id()));
+        assert!(
+            open.status.success() && !open.stdout.is_empty(),
+            "{file} of another process: {}",
+            open.stderr
+        );
+        assert!(!closed.status.success() && closed.stdout.is_empty(), "{file}: {}", closed.stdout.len());
+        assert!(closed.stderr.contains("Permission denied"), "{file}: {}", closed.stderr);
+    }
+    // The first byte of memory is nobody's: whoever may read the rest gets another answer.
+    let memory = |pid: u32| {
+        let mut command = as_ordinary_user("head");
+        command.args(["-c1", &format!("/proc/{pid}/mem")]);
+        run_within(&mut command, Duration::from_secs(20)).unwrap().stderr
+    };
+    assert!(memory(supervisor.id()).contains("Permission denied"), "{}", memory(supervisor.id()));
+    assert!(memory(other.id()).contains("Input/output error"), "{}", memory(other.id()));
+    let limits = fs::read_to_string(format!("/proc/{}/limits", supervisor.id())).unwrap();
+    let cores = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(cores.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
+    drop((supervisor.stdin.take(), other.stdin.take()));
+    assert!(supervisor.wait().unwrap().success());
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
+fn an_ordinary_user_gets_the_same() {
+    require!(Bwrap, Root);
+    let (stage, belljar) = ordinary_stage();
+    let script = "id -u; echo made > mine; grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '";
+    let mut command = as_ordinary_user(belljar);
     command.args(["exec", "--", "sh", "-c", script]).current_dir(stage.path("project"));
     let found = stage.finish(command.env_clear().envs(stage.environment()));
     assert_prints(&found, "1000\nCapEff: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\n");
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(stage.path("project/mine")).unwrap());
     assert_eq!(owner, 4243);
+}
+
+/// The process that mounts them is a copy of one that other processes of the user cannot look into.
+#[test]
+fn an_ordinary_user_keeps_changes_aside() {
+    require!(Bwrap, Root, UserNs);
+    for mode in ["overlay", "copy"] {
+        let (stage, belljar) = ordinary_stage();
+        stage.write("project/belljar.toml", format!("[agents.a]\nworkspace = \"{mode}\"\n"));
+        let mut command = as_ordinary_user(belljar);
+        command.args(["exec", "--yes", "--", "sh", "-c", "echo made > mine; cat mine"]);
+        let found =
+            stage.finish(command.current_dir(stage.path("project")).env_clear().envs(stage.environment()));
+        assert_prints(&found, "made\n");
+        assert!(!stage.path("project/mine").exists());
+    }
 }
 
 #[test]

@@ -179,3 +179,68 @@ fn limit(params: &mut CertificateParams, now: SystemTime) {
     params.not_before = epoch + since.saturating_sub(BEFORE);
     params.not_after = epoch + since + AFTER;
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use crate::tls::{ExtraRoots, Offer, TlsClient};
+    use rustls::pki_types::ServerName;
+    use tokio_rustls::TlsAcceptor;
+
+    fn host(name: &str) -> HostName {
+        HostName::new(name).unwrap()
+    }
+
+    /// Speaks TLS to a host that this authority signed for.
+    async fn spoken(authority: &Authority, name: &str) -> Result<(), String> {
+        let (client, server) = tokio::io::duplex(64 << 10);
+        let acceptor = TlsAcceptor::from(authority.server(&host(name)).unwrap());
+        tokio::spawn(async move { acceptor.accept(server).await.is_ok() });
+        let tls = TlsClient::new(&ExtraRoots(vec![authority.certificate().clone()])).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        tls.handshake(client, name, Offer::Http1).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn it_signs_for_its_names_alone() {
+        let authority = Authority::new(&[host("api.test"), host("b.test")], SystemTime::now()).unwrap();
+        assert_eq!(spoken(&authority, "api.test").await, Ok(()));
+        assert_eq!(spoken(&authority, "deep.b.test").await, Ok(()));
+        let refused = spoken(&authority, "evil.test").await.unwrap_err();
+        assert!(refused.contains("NameConstraintViolation"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn it_ends() {
+        let week = Duration::from_secs(7 * 24 * 3600);
+        for (age, good) in [
+            (Duration::ZERO, true),
+            (week - Duration::from_secs(60), true),
+            (week + Duration::from_secs(60), false),
+        ] {
+            let authority = Authority::new(&[host("api.test")], SystemTime::now() - age).unwrap();
+            let spoken = spoken(&authority, "api.test").await;
+            assert_eq!(spoken.is_ok(), good, "{age:?}: {spoken:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_signed_for_once_and_they_are_not_kept_without_end() {
+        let authority = Authority::new(&[host("test")], SystemTime::now()).unwrap();
+        let first = authority.server(&host("a.test")).unwrap();
+        assert!(Arc::ptr_eq(&first, &authority.server(&host("a.test")).unwrap()));
+        for number in 0..LEAVES_MAX + 10 {
+            authority.server(&host(&format!("h{number}.test"))).unwrap();
+        }
+        assert!(authority.leaves.lock().unwrap().len() <= LEAVES_MAX);
+    }
+
+    #[test]
+    fn numbers_differ_and_are_positive() {
+        let numbers: std::collections::BTreeSet<Vec<u8>> =
+            (0..100).map(|_| serial().unwrap().to_bytes()).collect();
+        assert_eq!(numbers.len(), 100);
+        assert!(numbers.iter().all(|number| number[0] & 0x80 == 0 && number[0] != 0));
+    }
+}

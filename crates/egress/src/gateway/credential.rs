@@ -34,8 +34,13 @@ impl ModelCredential {
         Ok((name, value))
     }
 
-    /// The secret, to keep it out of what is passed on.
-    pub(super) fn secret(&self) -> &Secret {
+    /// Whether it stands in what is passed on.
+    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+        let secret = self.secret().expose();
+        !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret)
+    }
+
+    fn secret(&self) -> &Secret {
         match self {
             Self::ApiKey(secret) | Self::Bearer(secret) => secret,
         }

@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{Again, Answer, AnswerBody, Asked, BodyFault, HangUp, error_answer};
+use super::answer::{Again, Answer, AnswerBody, Asked, BodyFault, Broken, HangUp, error_answer};
 use super::listen::Listener;
 use super::transport::{Severance, Stream, Transport};
 
@@ -191,7 +191,7 @@ impl Body for FrontBody {
     ) -> Poll<Option<Result<Frame<Bytes>, HangUp>>> {
         let this = self.get_mut();
         let end = if this.deadline.as_mut().poll(context).is_ready() {
-            super::answer::Broken::Close
+            Broken::Close
         } else {
             match Pin::new(&mut this.inner).poll_frame(context) {
                 Poll::Pending => return Poll::Pending,

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_contract::Usd;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_LENGTH;
 use hyper::{HeaderMap, Response, StatusCode, Uri};
 
 use super::account::{Account, Asker, Books, at_most};
@@ -26,7 +27,7 @@ use super::refusal::Refusal;
 use super::relay::{RelayBody, Running, meter};
 use super::routes::{Route, route};
 use super::upstream::Upstream;
-use super::usage::{Reading, UsageTotals};
+use super::usage::{Meter, Reading, UsageTotals};
 use crate::tls::TlsClient;
 
 /// Mark of a sub-agent's requests.
@@ -189,7 +190,7 @@ impl Shared {
         let outgoing = Outgoing {
             path: self.upstream.path(forward.path, forward.uri.query()),
             headers: headers::for_upstream(forward.headers, &credential.credential)
-                .map_err(|_invalid| refused(Refusal::Trouble(self.unsendable(credential))))?,
+                .map_err(|_invalid| refused(Refusal::Trouble(unsendable(credential))))?,
             body,
         };
         let mut account = self.account(asker, &view, forward.route).await.map_err(refused)?;
@@ -203,7 +204,7 @@ impl Shared {
         };
         if let Err(error) = self.books.sink.emit(GatewayEvent::Started(started)) {
             let refusal = Refusal::NotKept(error.to_string());
-            return Ok(close_refused(account, refusal));
+            return Ok(close_refused(account, &refusal));
         }
         account.sent();
         let sending = tokio::time::timeout(self.times.first_byte_within, self.pool.send(&outgoing)).await;
@@ -213,81 +214,81 @@ impl Shared {
                 if let SendError::Connect(_) | SendError::Form(_) = error {
                     account.not_sent();
                 }
-                return Ok(close_refused(account, self.failed(error)));
+                return Ok(close_refused(account, &self.failed(error)));
             }
-            Err(_late) => return Ok(close_refused(account, Refusal::Late(self.times.first_byte_within))),
+            Err(_late) => return Ok(close_refused(account, &Refusal::Late(self.times.first_byte_within))),
         };
         drop(outgoing);
-        Ok(self.pass(forward.route, credential, account, response, link).await)
+        let passing = Passing { route: forward.route, credential, account, link };
+        Ok(self.pass(passing, response).await)
     }
 
-    /// Passes an answer on.
-    async fn pass(
-        &self,
-        route: Route,
-        credential: &FoundCredential,
-        mut account: Account,
-        response: Response<Incoming>,
-        link: Link,
-    ) -> Response<AnswerBody> {
+    /// Passes an answer on. A host that repeats the credential must not hand it to the agent; that is looked for in the
+    /// head, and in the body of an error.
+    async fn pass(&self, passing: Passing<'_>, response: Response<Incoming>) -> Response<AnswerBody> {
+        let Passing { route, credential, mut account, link } = passing;
         let (head, incoming) = response.into_parts();
         let status = head.status;
         account.answered(status.as_u16());
-        let mut passed = headers::for_agent(&head.headers);
-        let secret = credential.credential.secret().expose();
-        // A host that repeats the credential must not hand it to the agent.
-        let leaks = |bytes: &[u8]| bytes.windows(secret.len()).any(|window| window == secret);
-        let repeated: Vec<_> = passed
-            .iter()
-            .filter(|(_, value)| leaks(value.as_bytes()))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let mut headers = headers::for_agent(&head.headers);
+        let repeated = headers.iter().filter(|(_, value)| credential.credential.is_in(value.as_bytes()));
+        let repeated: Vec<_> = repeated.map(|(name, _)| name.clone()).collect();
         for name in repeated {
-            passed.remove(name);
+            headers.remove(name);
         }
-        if status.is_success() {
-            let meter = match route {
-                Route::Messages => meter(&head.headers),
-                Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => {
-                    super::usage::Meter::Blind
-                }
-            };
-            let running =
-                Running { meter, account, status: status.as_u16(), link, pool: Arc::clone(&self.pool) };
-            let body = RelayBody::new(incoming, self.times.silent_within, running).boxed_unsync();
-            return with_head(body, status, passed);
+        if !status.is_success() {
+            let passing = Passing { route, credential, account, link };
+            return self.pass_error(passing, status, headers, incoming).await;
         }
-        let reading =
-            tokio::time::timeout(self.times.silent_within, Limited::new(incoming, MAX_ERROR_BYTES).collect());
-        let body = match reading.await {
+        let meter = match route {
+            Route::Messages => meter(&head.headers),
+            Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => Meter::Blind,
+        };
+        let running = Running { meter, account, status: status.as_u16(), link, pool: Arc::clone(&self.pool) };
+        let body = RelayBody::new(incoming, self.times.silent_within, running).boxed_unsync();
+        with_head(body, status, headers)
+    }
+
+    /// Passes an error on, or what is said instead of it.
+    async fn pass_error(
+        &self,
+        passing: Passing<'_>,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        incoming: Incoming,
+    ) -> Response<AnswerBody> {
+        let Passing { route: _, credential: found, mut account, link } = passing;
+        let reading = Limited::new(incoming, MAX_ERROR_BYTES).collect();
+        let body = match tokio::time::timeout(self.times.silent_within, reading).await {
             Ok(Ok(collected)) => collected.to_bytes(),
+            // The status says enough.
             Ok(Err(_)) | Err(_) => Bytes::new(),
         };
         account.received(body.len(), None);
+        let repeats = found.credential.is_in(&body);
         if let StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN = status {
-            let said =
-                if leaks(&body) { "(it repeats the credential)".to_owned() } else { message_of(&body) };
+            let said = if repeats { "(it repeats the credential)".to_owned() } else { message_of(&body) };
             let trouble = GatewayTrouble::CredentialRefused {
-                from: credential.source,
+                from: found.source,
                 upstream: self.upstream.destination().to_string(),
                 status: status.as_u16(),
                 said,
             };
             *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble.clone());
-            return self.closed(account, Refusal::Trouble(trouble));
+            self.tell(&trouble);
+            return close_refused(account, &Refusal::Trouble(trouble));
         }
         if status.is_redirection() || status.is_informational() {
-            return self.closed(account, Refusal::Redirect(status));
+            return close_refused(account, &Refusal::Redirect(status));
         }
-        if leaks(&body) {
-            return self.closed(account, Refusal::Repeats(status));
+        if repeats {
+            return close_refused(account, &Refusal::Repeats(status));
         }
         account.close(RequestEnd::Complete, Some(status.as_u16()), &Reading::default());
         self.pool.give_back(link);
         // The length is that of what was read, which upstream may have announced otherwise.
-        passed.remove(hyper::header::CONTENT_LENGTH);
-        let body = http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        with_head(body, status, passed)
+        headers.remove(CONTENT_LENGTH);
+        with_head(Full::new(body).map_err(|never| match never {}).boxed_unsync(), status, headers)
     }
 
     /// The credential, unless there is none or it was refused.
@@ -296,10 +297,6 @@ impl Shared {
             return Err(trouble.clone());
         }
         self.credential.as_ref().map_err(|error| GatewayTrouble::NoCredential(error.clone()))
-    }
-
-    fn unsendable(&self, credential: &FoundCredential) -> GatewayTrouble {
-        GatewayTrouble::NoCredential(CredentialError::Characters(credential.source))
     }
 
     /// The body without what the provider may not do, and the names of that.
@@ -385,14 +382,6 @@ impl Shared {
         refusal.answer()
     }
 
-    /// Closes the account of a request that upstream refused in a way that is not passed on.
-    fn closed(&self, account: Account, refusal: Refusal) -> Response<AnswerBody> {
-        if let Refusal::Trouble(trouble) = &refusal {
-            self.tell(trouble);
-        }
-        close_refused(account, refusal)
-    }
-
     /// Tells of each kind of trouble once.
     fn tell(&self, trouble: &GatewayTrouble) {
         let kind = std::mem::discriminant(trouble);
@@ -406,6 +395,14 @@ impl Shared {
     }
 }
 
+/// A request that was sent, and whose answer has come.
+struct Passing<'a> {
+    route: Route,
+    credential: &'a FoundCredential,
+    account: Account,
+    link: Link,
+}
+
 /// A request on its way upstream.
 struct Forward<'a> {
     route: Route,
@@ -415,10 +412,14 @@ struct Forward<'a> {
     body: Bytes,
 }
 
-fn close_refused(account: Account, refusal: Refusal) -> Response<AnswerBody> {
+fn close_refused(account: Account, refusal: &Refusal) -> Response<AnswerBody> {
     let end = RequestEnd::Failed(refusal.to_string());
     account.close(end, Some(refusal.status().as_u16()), &Reading::default());
     refusal.answer()
+}
+
+fn unsendable(credential: &FoundCredential) -> GatewayTrouble {
+    GatewayTrouble::NoCredential(CredentialError::Characters(credential.source))
 }
 
 fn with_head(body: AnswerBody, status: StatusCode, headers: HeaderMap) -> Response<AnswerBody> {

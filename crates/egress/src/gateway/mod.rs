@@ -1,4 +1,12 @@
 //! Where the agent believes the model is.
+//!
+//! One front end ([`serve`]) accepts on a listener, mostly one that was bound inside the sandbox, and hands each request
+//! to an [`Answer`]: a script, the live model ([`Live`]), or either of them with someone watching ([`Observed`]), which
+//! is how an exchange gets onto a tape.
+//!
+//! The live model's way is: look at the request ([`ProviderTools`]), set money aside for it, tell that it starts
+//! ([`GatewaySink`]), give it the credential, send it, pass the answer on piece by piece while its tokens are counted,
+//! and settle what it cost. What only the user can end becomes one clear [`GatewayTrouble`].
 
 mod account;
 mod answer;

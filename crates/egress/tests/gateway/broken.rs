@@ -1,7 +1,7 @@
 //! Hosts and clients that stall, break, lie and leave.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -13,10 +13,15 @@ use crate::client::{Client, DEADLINE, End, post};
 use crate::host::{Host, STREAM_END, STREAM_HEAD, Then, answer, chunk, events, message, stream};
 use crate::stage::{Stage, impatient, request};
 
+/// Says nothing until the gateway closes.
+fn wait_for_close(stream: &mut TcpStream) {
+    while stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {}
+}
+
 #[test]
 fn a_host_that_does_not_begin_is_given_up() {
     let host = Host::start(|stream, _| {
-        stream.read(&mut [0]).ok();
+        wait_for_close(stream);
         Then::Close
     });
     let gateway = Stage { times: impatient(), ..Stage::before(&host) }.start();
@@ -38,7 +43,7 @@ fn a_host_that_falls_silent_is_given_up_and_what_came_is_counted() {
         stream.write_all(STREAM_HEAD).unwrap();
         let [start, text, ..] = &events("123456789", 50, 9)[..] else { panic!() };
         stream.write_all(&chunk(format!("{start}{text}").as_bytes())).unwrap();
-        stream.read(&mut [0]).ok();
+        wait_for_close(stream);
         Then::Close
     });
     let gateway = Stage { times: impatient(), ..Stage::before(&host) }.start();
@@ -216,8 +221,7 @@ fn watched_host(pieces: usize) -> (Host, mpsc::Receiver<usize>) {
         while sent < pieces && stream.write_all(&piece).is_ok() {
             sent += 1;
         }
-        // Ends when the gateway closes.
-        while stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {}
+        wait_for_close(stream);
         gone.lock().unwrap().send(sent).unwrap();
         Then::Close
     });
@@ -244,7 +248,7 @@ fn a_client_that_leaves_before_the_answer_does_too() {
     let channels = Mutex::new((came, gone));
     let host = Host::start(move |stream, _| {
         channels.lock().unwrap().0.send(()).unwrap();
-        while stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {}
+        wait_for_close(stream);
         channels.lock().unwrap().1.send(()).unwrap();
         Then::Close
     });

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
-use belljar_egress::gateway::{CountedBy, GatewayEvent, RequestEnd};
+use belljar_egress::gateway::{CountedBy, FrontLimits, GatewayEvent, RequestEnd};
 use serde_json::{Value, json};
 
-use crate::client::{End, post};
+use crate::client::{DEADLINE, End, post};
 use crate::host::{Host, STREAM_END, STREAM_HEAD, Then, answer, chunk, events, message, stream};
 use crate::stage::{Stage, request};
 
@@ -185,6 +185,35 @@ fn what_is_no_request_is_not_sent() {
         String::from_utf8_lossy(&answer)
     );
     assert_eq!(host.connections(), 0);
+}
+
+#[test]
+fn bodies_at_once_have_room_for_so_much_and_no_more() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let (came, arrived) = mpsc::channel();
+    let came = Mutex::new(came);
+    let host = Host::start(move |stream, _| {
+        came.lock().unwrap().send(()).unwrap();
+        wait.lock().unwrap().recv().unwrap();
+        stream.write_all(&message(1, 1)).unwrap();
+        Then::Keep
+    });
+    let mut body = request();
+    body["messages"][0]["content"] = json!("x".repeat(60_000));
+    let limits = FrontLimits { all_bodies_bytes: 100_000, ..FrontLimits::default() };
+    let gateway = Stage { limits, ..Stage::before(&host) }.start();
+    let mut first = gateway.client();
+    first.send(&post("/v1/messages", "", body.to_string().as_bytes()));
+    arrived.recv_timeout(DEADLINE).unwrap();
+    let second = gateway.ask(&body);
+    assert_eq!((second.status, second.json()["error"]["type"].as_str()), (503, Some("overloaded_error")));
+    go.send(()).unwrap();
+    assert_eq!(first.response().status, 200);
+    // The room is free again.
+    go.send(()).unwrap();
+    assert_eq!(gateway.ask(&body).status, 200);
+    assert_eq!(host.requests().len(), 2);
 }
 
 #[test]

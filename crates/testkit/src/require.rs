@@ -66,6 +66,8 @@ pub enum Prerequisite {
     Zsh,
     /// fish is installed.
     Fish,
+    /// curl is installed.
+    Curl,
 }
 
 /// Whether a test may go on.
@@ -80,7 +82,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -91,6 +93,7 @@ impl Prerequisite {
         Self::Python,
         Self::Zsh,
         Self::Fish,
+        Self::Curl,
     ];
 
     /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
@@ -106,6 +109,7 @@ impl Prerequisite {
             Self::Python => "Python",
             Self::Zsh => "Zsh",
             Self::Fish => "Fish",
+            Self::Curl => "Curl",
         }
     }
 
@@ -125,6 +129,7 @@ impl Prerequisite {
             Self::Python => succeeds("python3", &["--version"]),
             Self::Zsh => succeeds("zsh", &["--version"]),
             Self::Fish => succeeds("fish", &["--version"]),
+            Self::Curl => succeeds("curl", &["--version"]),
         }
     }
 }

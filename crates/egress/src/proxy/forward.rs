@@ -138,6 +138,7 @@ impl Exchange<'_> {
                 Ok(Then::Next)
             }
             Ok(Then::Next | Then::Close) => Ok(Then::Close),
+            Ok(Then::Break) => Ok(Then::Break),
             Err(Ending::NoAnswer(why)) => {
                 *failure = Some(why.clone());
                 let text =
@@ -146,9 +147,7 @@ impl Exchange<'_> {
             }
             Err(Ending::Broken(why)) => {
                 *failure = Some(why);
-                // The answer has begun; only a broken connection can tell that it is not whole.
-                client.stream.set_zero_linger().ok();
-                Ok(Then::Close)
+                Ok(Then::Break)
             }
         }
     }

@@ -30,6 +30,8 @@ pub(super) const HOP_BY_HOP: [&str; 10] = [
 pub(super) enum Then {
     Next,
     Close,
+    /// At once, and not in order: an answer that is not whole must not look like one.
+    Break,
 }
 
 /// Why there is no whole answer.
@@ -126,7 +128,7 @@ fn response_head(
     }
     head.extend(match then {
         Then::Next => &b"connection: keep-alive\r\n\r\n"[..],
-        Then::Close => b"connection: close\r\n\r\n",
+        Then::Close | Then::Break => b"connection: close\r\n\r\n",
     });
     head
 }

@@ -131,6 +131,22 @@ fn the_end_of_the_proxy_is_the_end_of_its_connections() {
 }
 
 #[test]
+fn a_proxy_that_is_dropped_takes_its_connections_along() {
+    let peer = Peer::start(ALLOWED, |mut stream| {
+        stream.read_exact(&mut [0; 1]).ok();
+    });
+    let port = peer.address.port();
+    let rules = [format!("allowed.test:{port}"), format!("{ALLOWED}:{port}")];
+    let setup = Setup::allowing(&rules.each_ref().map(String::as_str)).name("allowed.test", ALLOWED);
+    let mut proxy = setup.start_to_drop();
+    let mut open = tunnel(proxy.address, &format!("allowed.test:{port}"));
+    assert_eq!(proxy.end(), None);
+    assert_eq!(rest(&mut open), "");
+    assert!(std::net::TcpStream::connect(proxy.address).is_err());
+    assert!(proxy.rows().iter().any(is_end), "even so, its end is written down: {:?}", proxy.rows());
+}
+
+#[test]
 fn further_connections_wait_for_a_place() {
     let peer = Peer::start(ALLOWED, |mut stream| {
         stream.read_exact(&mut [0; 1]).ok();

@@ -8,8 +8,10 @@ use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening, LogSummary};
 use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, ProxySummary, Refusal, serve};
 use belljar_egress::resolve::{Resolve, Resolving};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
@@ -71,6 +73,9 @@ impl Write for Disk {
     }
 }
 
+/// A proxy's whole life.
+pub type Life = Pin<Box<dyn Future<Output = Option<ProxySummary>>>>;
+
 /// What a proxy is to be.
 pub struct Setup {
     pub allow: Vec<String>,
@@ -123,7 +128,29 @@ impl Setup {
         EgressPolicy::new(&Egress { model: false, rules: rules.concat() })
     }
 
+    /// A proxy that ends in order when it is stopped.
     pub fn start(self) -> Proxy {
+        self.start_with(|config, stopped| {
+            Box::pin(async move { serve(config, async { stopped.await.unwrap_or(()) }).await.ok() })
+        })
+    }
+
+    /// A proxy whose future is dropped when it is stopped.
+    pub fn start_to_drop(self) -> Proxy {
+        self.start_with(|config, stopped| {
+            Box::pin(async move {
+                tokio::select! {
+                    ended = serve(config, std::future::pending()) => ended.ok(),
+                    _ = stopped => None,
+                }
+            })
+        })
+    }
+
+    fn start_with(
+        self,
+        life: impl FnOnce(ProxyConfig, oneshot::Receiver<()>) -> Life + Send + 'static,
+    ) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let policy = self.policy();
@@ -156,8 +183,7 @@ impl Setup {
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let shutdown = async { stopped.await.unwrap_or(()) };
-            runtime.block_on(serve(config, shutdown)).unwrap()
+            runtime.block_on(life(config, stopped))
         });
         Proxy { address, names: self.names, disk, log, refusals, stop: Some(stop), thread: Some(thread) }
     }
@@ -170,11 +196,16 @@ pub struct Proxy {
     pub log: Arc<EgressLog>,
     pub refusals: Arc<Mutex<Vec<Refusal>>>,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<ProxySummary>>,
+    thread: Option<JoinHandle<Option<ProxySummary>>>,
 }
 
 impl Proxy {
     pub fn stop(&mut self) -> ProxySummary {
+        self.end().unwrap()
+    }
+
+    /// What it says about itself, unless it was dropped.
+    pub fn end(&mut self) -> Option<ProxySummary> {
         drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap()
     }

@@ -201,7 +201,6 @@ impl From<RunError> for CliError {
             | RunError::Journal(_)
             | RunError::Terminal(_)
             | RunError::Launch(_)
-            | RunError::Secrets(_)
             | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),
         }
     }

@@ -28,6 +28,7 @@ mod run;
 mod scrub;
 mod secret;
 mod ssh;
+mod trust;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
@@ -60,7 +61,7 @@ pub use path::{AbsPath, PathError};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
     FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
-    Prompt, Purpose, Refusal, RuleEffect, RunFile, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
+    Prompt, Purpose, Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
@@ -75,3 +76,4 @@ pub use secret::Secret;
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
+pub use trust::{TrustFile, TrustVariable, trust_variables};

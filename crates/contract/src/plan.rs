@@ -5,7 +5,7 @@
 
 use crate::{
     AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, InstanceKey,
-    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, Usd,
+    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, TrustFile, Usd,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -187,22 +187,10 @@ pub enum FileContent {
         /// The key's file on the host.
         identity_file: AbsPath,
     },
-    /// Something that does not exist before the run.
-    Run(RunFile),
+    /// What makes programs trust the authority of the run, which does not exist before.
+    Trust(TrustFile),
     /// What was made for the run; no plan holds this.
     Bytes(Vec<u8>),
-}
-
-/// A file that is made for one run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunFile {
-    /// The authorities that this machine trusts, and the one that was made for this run.
-    TrustBundle,
-    /// The one that was made for this run.
-    RunAuthority,
-    /// The same as the bundle, as Java keeps it.
-    JavaKeystore,
 }
 
 /// Where a value of the environment comes from.

@@ -34,6 +34,12 @@ impl ModelCredential {
         Ok((name, value))
     }
 
+    /// Whether it stands in what is passed on.
+    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+        let secret = self.secret().expose();
+        !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret)
+    }
+
     /// The secret, to keep it out of what is passed on and written down.
     #[must_use]
     pub fn secret(&self) -> &Secret {

@@ -16,7 +16,7 @@ mod upstream;
 
 pub use authority::{Authority, AuthorityError};
 pub use credential::{CredentialError, CredentialSpec, ValuePart};
-pub use trust::{TrustBundle, TrustFile, TrustVariable, trust_bundle, trust_variables};
+pub use trust::{TrustBundle, trust_bundle};
 
 use crate::proxy::{Intercept, Tunnel, TunnelEnd};
 use crate::tls::TlsClient;

@@ -92,6 +92,7 @@ async fn http(shared: &Shared, mut client: Client) -> io::Result<()> {
         match forward::serve(shared, &mut client, &mut kept, &head, plain).await {
             Ok(Then::Next) => {}
             Ok(Then::Close) => return client.leave().await,
+            Ok(Then::Break) => return client.stream.set_zero_linger(),
             Err(answer) => return client.send_away(&answer, &head.method).await,
         }
         let waited = async { if client.buffer.is_empty() { client.fill().await } else { Ok(1) } };

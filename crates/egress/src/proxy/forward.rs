@@ -124,11 +124,15 @@ impl Exchange<'_> {
         let Watch { moved, failure, .. } = &mut passage.watch;
         let feeding = send_body(&mut reader, buffer, &mut body, feed, moved);
         let answering = async {
-            let within = shared.limits.idle_tunnel;
-            let response = tokio::time::timeout(within, ask(shared, &mut upstream, request)).await;
-            let response = response.unwrap_or_else(|_elapsed| Err("no answer for too long".to_owned()));
-            let response = response.map_err(Ending::NoAnswer)?;
-            send_response(within, &mut writer, head, response, moved).await
+            let idle = shared.limits.idle_tunnel;
+            let response = tokio::select! {
+                response = ask(shared, &mut upstream, request) => response.map_err(Ending::NoAnswer)?,
+                () = moved.quiet(idle) => return Err(Ending::NoAnswer("nothing came for too long".to_owned())),
+            };
+            tokio::select! {
+                sent = send_response(&mut writer, head, response, moved) => sent,
+                () = moved.quiet(idle) => Err(Ending::Broken("nothing moved for too long".to_owned())),
+            }
         };
         let (fed, answered) = until_answered(feeding, answering).await;
         let complete = body.is_done() && fed.is_none_or(|fed| fed.is_ok());
@@ -138,6 +142,7 @@ impl Exchange<'_> {
                 Ok(Then::Next)
             }
             Ok(Then::Next | Then::Close) => Ok(Then::Close),
+            Ok(Then::Break) => Ok(Then::Break),
             Err(Ending::NoAnswer(why)) => {
                 *failure = Some(why.clone());
                 let text =
@@ -146,9 +151,7 @@ impl Exchange<'_> {
             }
             Err(Ending::Broken(why)) => {
                 *failure = Some(why);
-                // The answer has begun; only a broken connection can tell that it is not whole.
-                client.stream.set_zero_linger().ok();
-                Ok(Then::Close)
+                Ok(Then::Break)
             }
         }
     }

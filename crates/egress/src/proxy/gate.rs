@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Addresses of one name that are looked at.
 const ADDRESSES_LIMIT: usize = 16;
@@ -235,6 +235,25 @@ pub(super) struct Circumstances {
 pub(super) struct Moved {
     pub sent: AtomicU64,
     pub received: AtomicU64,
+}
+
+impl Moved {
+    /// Ends when nothing has moved for at least this long, and less than twice as long.
+    pub async fn quiet(&self, idle: Duration) {
+        let total = || {
+            let sent = self.sent.load(Ordering::Relaxed);
+            sent.wrapping_add(self.received.load(Ordering::Relaxed))
+        };
+        let mut before = total();
+        loop {
+            tokio::time::sleep(idle).await;
+            let now = total();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
 }
 
 /// Something that was allowed and has not ended. Its end is written down when this goes, however that happens.

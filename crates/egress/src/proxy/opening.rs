@@ -23,6 +23,7 @@ pub(super) enum Opening<'d> {
 }
 
 /// Why a tunnel did not begin.
+#[derive(Debug)]
 pub(super) enum NoOpening {
     Refused(EgressRefusal),
     Ended,
@@ -93,5 +94,90 @@ impl AsyncRead for Shy<'_> {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> HostName {
+        HostName::new("allowed.test").unwrap()
+    }
+
+    /// What becomes of a client that sends these bytes and ends.
+    fn sent(mut bytes: &[u8], opening: Opening<'_>) -> Result<usize, NoOpening> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut buffer = Vec::new();
+        let looked = look(&mut bytes, &mut buffer, opening, Duration::from_secs(30));
+        runtime.block_on(looked).map(|()| buffer.len())
+    }
+
+    /// A ClientHello for this name.
+    fn hello(name: &str) -> Vec<u8> {
+        let length = u8::try_from(name.len()).unwrap();
+        let extension = [&[0, 0, 0, length + 5, 0, length + 3, 0, 0, length][..], name.as_bytes()].concat();
+        let extensions = [&[0, u8::try_from(extension.len()).unwrap()][..], &extension].concat();
+        let body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &extensions].concat();
+        let message = [&[1, 0, 0, u8::try_from(body.len()).unwrap()][..], &body].concat();
+        [&[22, 3, 1, 0, u8::try_from(message.len()).unwrap()][..], &message].concat()
+    }
+
+    #[test]
+    fn tls_for_the_name_passes_whole() {
+        let name = name();
+        for spelling in ["allowed.test", "ALLOWED.Test"] {
+            let hello = hello(spelling);
+            for opening in [Opening::Tls(&name), Opening::TlsOrElse(&name)] {
+                assert!(matches!(sent(&hello, opening), Ok(length) if length == hello.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn tls_for_another_name_does_not() {
+        let name = name();
+        for other in ["evil.test", "allowed.test.", "x.allowed.test", "allowed.tes"] {
+            for opening in [Opening::Tls(&name), Opening::TlsOrElse(&name)] {
+                let refused = sent(&hello(other), opening);
+                assert!(matches!(refused, Err(NoOpening::Refused(EgressRefusal::Sni { .. }))), "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_tls_passes_only_where_it_may() {
+        let name = name();
+        let whole = hello("allowed.test");
+        for bytes in [&b"SSH-2.0-x"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x02"] {
+            assert!(matches!(
+                sent(bytes, Opening::Tls(&name)),
+                Err(NoOpening::Refused(EgressRefusal::NotTls))
+            ));
+            assert!(sent(bytes, Opening::TlsOrElse(&name)).is_ok());
+        }
+        for bytes in [&whole[..whole.len() - 1], b"\x16"] {
+            for opening in [Opening::Tls(&name), Opening::TlsOrElse(&name)] {
+                assert!(
+                    matches!(sent(bytes, opening), Err(NoOpening::Refused(EgressRefusal::NotTls))),
+                    "cut off"
+                );
+            }
+        }
+        assert!(matches!(sent(b"", Opening::Tls(&name)), Err(NoOpening::Ended)));
+        assert!(matches!(sent(b"anything", Opening::Free), Ok(0)), "nothing is looked at");
+    }
+
+    #[test]
+    fn a_handshake_that_does_not_go_on_is_none() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let name = name();
+        runtime.block_on(async {
+            let (mut client, mut server) = tokio::io::duplex(64);
+            tokio::io::AsyncWriteExt::write_all(&mut client, b"\x16\x03\x01").await.unwrap();
+            let mut buffer = Vec::new();
+            let looked = look(&mut server, &mut buffer, Opening::Tls(&name), Duration::from_millis(50));
+            assert!(matches!(looked.await, Err(NoOpening::Refused(EgressRefusal::NotTls))));
+        });
     }
 }

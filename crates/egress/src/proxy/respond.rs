@@ -7,7 +7,6 @@ use hyper::body::{Body as _, Incoming};
 use hyper::{Response, StatusCode};
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::WriteHalf;
 
@@ -30,6 +29,8 @@ pub(super) const HOP_BY_HOP: [&str; 10] = [
 pub(super) enum Then {
     Next,
     Close,
+    /// At once, and not in order: an answer that is not whole must not look like one.
+    Break,
 }
 
 /// Why there is no whole answer.
@@ -49,7 +50,6 @@ enum Sending {
 
 /// Passes the host's answer on.
 pub(super) async fn send_response(
-    idle: Duration,
     writer: &mut WriteHalf<'_>,
     head: &Head,
     response: Response<Incoming>,
@@ -73,11 +73,10 @@ pub(super) async fn send_response(
     let broken = |error: io::Error| Ending::Broken(format!("the client broke off: {error}"));
     writer.write_all(&text).await.map_err(broken)?;
     loop {
-        let frame = match tokio::time::timeout(idle, body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => return Err(Ending::Broken(error.to_string())),
-            Ok(None) => break,
-            Err(_elapsed) => return Err(Ending::Broken("nothing came for too long".to_owned())),
+        let frame = match body.frame().await {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Err(Ending::Broken(error.to_string())),
+            None => break,
         };
         let Ok(content) = frame.into_data() else { continue };
         if content.is_empty() {
@@ -126,7 +125,7 @@ fn response_head(
     }
     head.extend(match then {
         Then::Next => &b"connection: keep-alive\r\n\r\n"[..],
-        Then::Close => b"connection: close\r\n\r\n",
+        Then::Close | Then::Break => b"connection: close\r\n\r\n",
     });
     head
 }

@@ -4,7 +4,7 @@ use super::Shared;
 use super::answer::{Answer, ESTABLISHED};
 use super::client::Client;
 use super::copy;
-use super::gate::{Ask, Circumstances, Moved, Passage, Stop};
+use super::gate::{Ask, Circumstances, Passage, Stop};
 use super::intercept::{InterceptedRequest, RequestSink, Tunnel};
 use super::opening::{NoOpening, Opening, Shy, look};
 use super::refusal::{Asked, Refusal};
@@ -15,7 +15,6 @@ use belljar_contract::{Destination, EgressDecision, EgressRefusal, EgressVerdict
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -190,7 +189,7 @@ async fn moved(
     let inward = async { copy::one_way(&upstream, stream, &moved.received).await.map_err(NoOpening::Failed) };
     let ended = tokio::select! {
         ended = async { tokio::try_join!(outward, inward) } => ended.map(|_| ()),
-        () = quiet(moved, idle) => Err(NoOpening::Failed(io::ErrorKind::TimedOut.into())),
+        () = moved.quiet(idle) => Err(NoOpening::Failed(io::ErrorKind::TimedOut.into())),
     };
     match ended {
         Ok(()) | Err(NoOpening::Ended) => Ok(()),
@@ -201,20 +200,6 @@ async fn moved(
             Err(error.to_string())
         }
         Err(why @ NoOpening::Refused(_)) => not_opened(shared, passage, dialect, why),
-    }
-}
-
-/// Ends when nothing has moved for at least this long, and less than twice as long.
-async fn quiet(moved: &Moved, idle: Duration) {
-    let total = || moved.sent.load(Ordering::Relaxed).wrapping_add(moved.received.load(Ordering::Relaxed));
-    let mut before = total();
-    loop {
-        tokio::time::sleep(idle).await;
-        let now = total();
-        if now == before {
-            return;
-        }
-        before = now;
     }
 }
 

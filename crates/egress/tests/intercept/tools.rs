@@ -2,7 +2,8 @@
 
 use crate::stage::{Stage, VALUE, bearer};
 use crate::world::{Speaks, World};
-use belljar_egress::intercept::{TrustFile, trust_bundle, trust_variables};
+use belljar_contract::{TrustFile, trust_variables};
+use belljar_egress::intercept::trust_bundle;
 use belljar_egress::tls::machine_roots;
 use belljar_testkit::require;
 use std::fs;

@@ -100,6 +100,7 @@ pub(super) fn compile(
         &mut reasons,
     );
     network::tell(&egress, &mut env, &mut reasons);
+    let trust_files = network::trust(&egress, &credentials, &inside.home, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
     let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);
     let tools = tool_rules(tools.as_ref(), &mut reasons);
@@ -181,7 +182,7 @@ pub(super) fn compile(
         home_directory: inside.home,
         workspace,
         mounts,
-        files: assembly.files.into_iter().chain(ssh_files).collect(),
+        files: assembly.files.into_iter().chain(ssh_files).chain(trust_files).collect(),
         env,
         refused: refusals(&egress, &tools, &permissions, &undeclared),
         egress,

@@ -2,10 +2,16 @@
 
 use super::Reasons;
 use crate::explain::Origin;
-use belljar_contract::{Egress, EnvEntry, EnvGiver, EnvName, EnvSource, RunValue};
+use belljar_contract::{
+    AbsPath, Access, Credential, Egress, EnvEntry, EnvGiver, EnvName, EnvSource, FileContent, PlannedFile,
+    RunValue, TrustFile, trust_variables,
+};
 
 /// What is reached inside never goes through the proxy.
 const OWN_HOSTS: &str = "localhost,127.0.0.1,::1";
+
+/// Where the trusted authorities lie, below the home inside.
+const TRUST_FOLDER: &str = ".belljar";
 
 /// Variables, by what reads them.
 const VARIABLES: [(&str, Told, &str); 11] = [
@@ -48,6 +54,40 @@ pub(super) fn tell(egress: &Egress, env: &mut Vec<EnvEntry>, reasons: &mut Reaso
         reasons.add(format!("env.{name}"), source.describe(), reason);
         env.push(EnvEntry { name, source, giver: EnvGiver::Harness(why.to_owned()) });
     }
+}
+
+/// The files that make programs trust the authority of the run, and the variables that name them; none where no TLS
+/// is opened. They hold no secret.
+pub(super) fn trust(
+    egress: &Egress,
+    credentials: &[Credential],
+    home: &AbsPath,
+    env: &mut Vec<EnvEntry>,
+    reasons: &mut Reasons,
+) -> Vec<PlannedFile> {
+    if credentials.is_empty() && egress.rules.iter().all(|rule| rule.request.is_none()) {
+        return Vec::new();
+    }
+    let at = |file: TrustFile| home.child(TRUST_FOLDER).child(file.name());
+    for variable in trust_variables() {
+        let Ok(name) = EnvName::new(variable.name) else { continue };
+        if env.iter().any(|entry| entry.name == name) {
+            continue;
+        }
+        let value = variable.value(&at(variable.file).as_path().to_string_lossy());
+        let reason =
+            Origin::Default("TLS of hosts with a credential or rules about requests is opened outside");
+        reasons.add(format!("env.{name}"), value.clone(), reason);
+        let giver = EnvGiver::Harness(format!("trusted authorities, for {}", variable.why));
+        env.push(EnvEntry { name, source: EnvSource::Constant(value), giver });
+    }
+    let file = |file: TrustFile| PlannedFile {
+        target: at(file),
+        content: FileContent::Trust(file),
+        access: Access::ReadOnly,
+        why: "authorities that programs trust, the run's own among them".to_owned(),
+    };
+    [TrustFile::Bundle, TrustFile::Authority, TrustFile::Keystore].map(file).into()
 }
 
 #[cfg(test)]

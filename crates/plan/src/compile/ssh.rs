@@ -146,7 +146,7 @@ pub fn fill_ssh(
         let text = match &file.content {
             FileContent::Text(_)
             | FileContent::JsonFrom { .. }
-            | FileContent::Run(_)
+            | FileContent::Trust(_)
             | FileContent::Bytes(_) => continue,
             FileContent::SshKnownHosts { looked_up: _ } => known_hosts.clone(),
             FileContent::SshPublicKey { host, identity_file: _ } => {

@@ -11,8 +11,8 @@ use crate::launching::{Ask, Model};
 use crate::planning::Surroundings;
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EgressPolicy, EnvSource, FileContent, GuestVariable, OsText, Plan, PlannedFile, RunFile,
-    RunValue, Secret, SshFound,
+    AbsPath, EgressPolicy, EnvSource, FileContent, GuestVariable, OsText, Plan, PlannedFile, RunValue,
+    Secret, SshFound, TrustFile,
 };
 use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamError};
 use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Interceptor, TrustBundle};
@@ -157,9 +157,9 @@ impl Outward {
         let Some(trust) = &self.trust else { return Ok(()) };
         for PlannedFile { content, .. } in &mut plan.files {
             let bytes = match content {
-                FileContent::Run(RunFile::TrustBundle) => trust.bundle.clone().into_bytes(),
-                FileContent::Run(RunFile::RunAuthority) => trust.authority.clone().into_bytes(),
-                FileContent::Run(RunFile::JavaKeystore) => trust.keystore.clone(),
+                FileContent::Trust(TrustFile::Bundle) => trust.bundle.clone().into_bytes(),
+                FileContent::Trust(TrustFile::Authority) => trust.authority.clone().into_bytes(),
+                FileContent::Trust(TrustFile::Keystore) => trust.keystore.clone(),
                 FileContent::Text(_)
                 | FileContent::JsonFrom { .. }
                 | FileContent::SshKnownHosts { .. }

@@ -95,7 +95,7 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
             Ok(object.to_string().into_bytes())
         }
         FileContent::Bytes(bytes) => Ok(bytes.clone()),
-        FileContent::Run(_) | FileContent::SshKnownHosts { .. } | FileContent::SshPublicKey { .. } => {
+        FileContent::Trust(_) | FileContent::SshKnownHosts { .. } | FileContent::SshPublicKey { .. } => {
             let cause = io::Error::other("it was not made for this run");
             Err(LaunchError::Content { name: name.to_owned(), cause })
         }

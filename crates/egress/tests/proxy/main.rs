@@ -1,0 +1,18 @@
+//! The proxy as its clients see it: raw sockets and curl on one side, servers on loopback on the other.
+//!
+//! Every way around the rules is first shown to lead somewhere, with a proxy that has none ([`naive`]): a probe that
+//! cannot fire would prove nothing.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod ask;
+mod bypass;
+mod curl;
+mod hostile;
+mod life;
+mod naive;
+mod peers;
+mod plain;
+mod tls;
+mod tunnels;
+mod world;

@@ -30,9 +30,14 @@ pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
     Some(switches.explain(step, errno))
 }
 
-/// What is wrong and what to do, a line each, when a launch failed for want of namespaces; else nothing.
+/// What is wrong and what to do, a line each, when a launch failed for want of namespaces or of a limit; else nothing.
 #[must_use]
 pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String> {
+    if matches!(error, RunError::Launch(LaunchError::Limit(_))) {
+        return vec![
+            "`belljar doctor` says which limits this machine holds; or leave the limit out".to_owned(),
+        ];
+    }
     let reason = match error {
         RunError::Launch(LaunchError::Bubblewrap { words }) => namespace_reason(words, &Switches::read()),
         // Every kernel that belljar runs on has the call; a filter that takes it away takes namespaces as well.

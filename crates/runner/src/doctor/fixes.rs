@@ -7,7 +7,7 @@ use belljar_sys::Errno;
 use belljar_sys::userns::{Reason, Step, Switches};
 
 /// What bubblewrap says when the kernel keeps namespaces from it. Bubblewrap 0.4 to 0.12.
-const NAMESPACE_WORDS: [&str; 7] = [
+const NAMESPACE_WORDS: [&str; 8] = [
     "setting up uid map",
     "setting up gid map",
     "No permissions to create",
@@ -16,6 +16,8 @@ const NAMESPACE_WORDS: [&str; 7] = [
     // With AppArmor's restriction the namespace is there, but nothing may be done in it.
     "loopback: Failed RTM_NEWADDR",
     "Failed to unshare",
+    // Root may make the first; the second, in it, is as forbidden as to everyone.
+    "unshare user ns",
 ];
 
 /// The reason, if what bubblewrap said is about namespaces at all.
@@ -147,6 +149,11 @@ mod tests {
                 Some(Reason::Filtered),
             ),
             ("No permissions to create new namespace", open, Some(Reason::Unknown)),
+            (
+                "unshare user ns: Operation not permitted",
+                Switches { unprivileged_userns_clone: Some(0), ..open },
+                Some(Reason::CloneSwitch),
+            ),
             (
                 "Can't find source path /x: No such file or directory",
                 Switches { apparmor_restrict: Some(1), ..open },

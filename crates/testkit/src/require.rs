@@ -80,6 +80,8 @@ pub enum Prerequisite {
     Python,
     /// A control group with a limit can be made.
     Cgroups,
+    /// `./dev vm` has brought what a virtual machine is made of.
+    Vm,
     /// zsh is installed.
     Zsh,
     /// fish is installed.
@@ -98,7 +100,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -108,6 +110,7 @@ impl Prerequisite {
         Self::Root,
         Self::Python,
         Self::Cgroups,
+        Self::Vm,
         Self::Zsh,
         Self::Fish,
     ];
@@ -124,6 +127,7 @@ impl Prerequisite {
             Self::Root => "Root",
             Self::Python => "Python",
             Self::Cgroups => "Cgroups",
+            Self::Vm => "Vm",
             Self::Zsh => "Zsh",
             Self::Fish => "Fish",
         }
@@ -144,6 +148,7 @@ impl Prerequisite {
             Self::Root => root(),
             Self::Python => succeeds("python3", &["--version"]),
             Self::Cgroups => succeeds("sh", &["-c", MAKE_GROUP]),
+            Self::Vm => vm(),
             Self::Zsh => succeeds("zsh", &["--version"]),
             Self::Fish => succeeds("fish", &["--version"]),
         }
@@ -254,6 +259,14 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
     let command = [&[program], arguments].concat().join(" ");
     Err(format!("`{command}` failed with {}: {}", finished.status, finished.stderr.trim()))
+}
+
+/// The programs that `scripts/vm` needs, and the kernel it fetches.
+fn vm() -> Result<(), String> {
+    let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.dev/vm/vmlinuz");
+    fs::metadata(kernel).map_err(|error| format!("no kernel in .dev/vm ({error}); `./dev vm` brings it"))?;
+    succeeds("cpio", &["--version"])?;
+    succeeds("qemu-system-x86_64", &["--version"])
 }
 
 /// `/proc/self` belongs to the effective user of the process.

@@ -5,7 +5,7 @@ mod workspace;
 
 pub use backend::{
     BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, Machine, News, Running,
-    Streams, SystemEntry, copy_directory, guest_path, held_limits, launch, look_around, lower,
+    StreamEnd, Streams, SystemEntry, copy_directory, guest_path, held_limits, launch, look_around, lower,
     overlay_directory,
 };
 pub use workspace::{

@@ -1,3 +1,4 @@
+#!/bin/sh
 # Run as root in the machine of scripts/vm; crates/cli/tests/vm.rs judges what it prints.
 set -u
 belljar=/opt/belljar
@@ -21,7 +22,7 @@ project() {
     project_number=$((${project_number:-0} + 1))
     cd /
     mkdir -p "/home/user/project$project_number"
-    cd "/home/user/project$project_number"
+    cd "/home/user/project$project_number" || exit 1
     printf '[agents.a]\nlimits = { %s }\n' "$1" >belljar.toml
     chown -R 1000:1000 /home/user
 }

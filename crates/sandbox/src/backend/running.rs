@@ -3,8 +3,8 @@
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
-    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable, Launch,
-    LaunchArgument, OsText,
+    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestSpec, GuestStream,
+    GuestTerminal, GuestVariable, Launch, LaunchArgument, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -111,15 +111,24 @@ pub enum LaunchError {
     Talk(#[source] std::io::Error),
 }
 
+/// Where a standard stream of the command leads.
+#[derive(Debug)]
+pub enum StreamEnd {
+    /// To the terminal that the backend opens for it.
+    Terminal,
+    /// To this descriptor.
+    Open(OwnedFd),
+}
+
 /// The standard streams of the command.
 #[derive(Debug)]
 pub struct Streams {
     /// Standard input.
-    pub stdin: OwnedFd,
+    pub stdin: StreamEnd,
     /// Standard output.
-    pub stdout: OwnedFd,
+    pub stdout: StreamEnd,
     /// Standard error.
-    pub stderr: OwnedFd,
+    pub stderr: StreamEnd,
 }
 
 /// What a launch needs beside the lowered plan.
@@ -170,6 +179,8 @@ pub struct Running {
     bwrap: Child,
     control: OwnedFd,
     listeners: Vec<(String, OwnedFd)>,
+    /// The controlling end of the command's terminal.
+    controller: Option<OwnedFd>,
     /// The guest's process, by the kernel's word.
     guest: Option<Pid>,
     /// Removed after everything in it has ended.
@@ -229,8 +240,15 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         signals: belljar_contract::GuestWall::Missing,
         abstract_sockets: belljar_contract::GuestWall::Missing,
     };
-    let mut running =
-        Running { bwrap, control, listeners: Vec::new(), guest: None, leaf: None, landlock: nothing };
+    let mut running = Running {
+        bwrap,
+        control,
+        listeners: Vec::new(),
+        controller: None,
+        guest: None,
+        leaf: None,
+        landlock: nothing,
+    };
     running.seal(launch, variables, streams)?;
     let Some(guest) = running.guest else {
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
@@ -297,6 +315,22 @@ fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
     fds::sealed_memfd("belljar", bytes).map_err(failed)
 }
 
+/// Tells the guest where the streams lead, and gives the descriptors that go with the message, in order.
+fn attach(spec: &mut GuestSpec, streams: Streams) -> Vec<OwnedFd> {
+    let Streams { stdin, stdout, stderr } = streams;
+    let mut attached = Vec::new();
+    for (place, end) in [(&mut spec.stdin, stdin), (&mut spec.stdout, stdout), (&mut spec.stderr, stderr)] {
+        *place = match end {
+            StreamEnd::Terminal => GuestStream::Terminal,
+            StreamEnd::Open(descriptor) => {
+                attached.push(descriptor);
+                GuestStream::Attached((attached.len() - 1) as u8)
+            }
+        };
+    }
+    attached
+}
+
 impl Running {
     fn seal(
         &mut self,
@@ -307,10 +341,10 @@ impl Running {
         let mut spec = launch.guest.clone();
         spec.environment.retain(|known| !variables.iter().any(|new| new.name == known.name));
         spec.environment.extend(variables);
+        let attached = attach(&mut spec, streams);
         let body = spec.to_bytes().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
-        let Streams { stdin, stdout, stderr } = streams;
-        let sent =
-            message::send(self.control.as_fd(), &body, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]);
+        let attached: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+        let sent = message::send(self.control.as_fd(), &body, &attached);
         if sent.is_err() {
             return Err(self.complaint());
         }
@@ -318,8 +352,14 @@ impl Running {
         loop {
             let Heard { report, descriptors, sender } = self.receive_until(deadline)?;
             match report {
+                GuestReport::Terminal => self.controller = descriptors.into_iter().next(),
                 GuestReport::Listening { names } => {
                     self.listeners = names.into_iter().zip(descriptors).collect();
+                }
+                GuestReport::Sealed { .. }
+                    if spec.terminal == GuestTerminal::Own && self.controller.is_none() =>
+                {
+                    return Err(LaunchError::Talk(std::io::Error::other("it handed out no terminal")));
                 }
                 GuestReport::Sealed { landlock } => {
                     self.landlock = landlock;
@@ -338,6 +378,11 @@ impl Running {
     pub fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.listeners.iter().position(|(known, _)| known == name)?;
         Some(self.listeners.swap_remove(at).1)
+    }
+
+    /// The controlling end of the command's terminal, if it has one; can be taken once.
+    pub fn take_controller(&mut self) -> Option<OwnedFd> {
+        self.controller.take()
     }
 
     /// Starts the command.

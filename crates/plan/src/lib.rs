@@ -13,7 +13,7 @@ mod text;
 
 pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, built_in_manifest,
-    questions, select,
+    further_questions, questions, select,
 };
 pub use decode::Place;
 pub use explain::{Origin, Reason, why};

@@ -7,9 +7,11 @@ mod env;
 mod library;
 mod mounts;
 mod note;
+mod plugins;
 mod questions;
 
 pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
+pub use plugins::further_questions;
 pub use questions::questions;
 
 use crate::decode::{At, Place, list, nearest};

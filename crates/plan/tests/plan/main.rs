@@ -4,5 +4,6 @@
 
 mod compiled;
 mod fuzz;
+mod plugins;
 mod schema;
 mod world;

@@ -110,6 +110,7 @@ pub(super) fn compile(
         limits: &limits,
         credentials: &credentials.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
         ssh: &ssh.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
+        backend,
     });
     let plugin_targets: Vec<(Plugin, AbsPath)> = plugins
         .iter()

@@ -541,3 +541,31 @@ fn a_copy_leaves_the_project_as_it_is() {
     assert!(!stage.path("project/b").exists());
     assert_prints(&sh(&stage, "cat a.txt; ls"), "one\na.txt\nbelljar.toml\n");
 }
+
+/// Where everything that is mounted is shared, as under systemd: starts a run that keeps changes aside, and counts the
+/// overlays that can be seen outside of it, before and meanwhile.
+const SHARED_MOUNTS: &str = r#"
+mount --make-rshared / && mkfifo go out || exit 1
+grep -c ' - overlay ' /proc/self/mountinfo
+"$0" exec --yes -- sh -c 'echo begun; read line' <go >out &
+exec 3>go 4<out
+read begun <&4
+grep -c ' - overlay ' /proc/self/mountinfo
+echo "$begun"
+echo >&3
+wait
+"#;
+
+#[test]
+fn an_overlay_shows_nowhere_but_inside() {
+    require!(Bwrap, Root);
+    let stage = Stage::with("[agents.a]\nworkspace = \"overlay\"\n");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", SHARED_MOUNTS]);
+    unshare.arg(env!("CARGO_BIN_EXE_belljar"));
+    unshare.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    let found = stage.finish(&mut unshare);
+    let lines: Vec<_> = found.stdout.lines().collect();
+    assert_eq!((lines.len(), lines[2]), (3, "begun"), "{found:?}");
+    assert_eq!(lines[0], lines[1], "as many as before");
+}

@@ -16,7 +16,7 @@ const SECRET: [&str; 9] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".password-store", ".mozilla"];
 
 /// Parts of the system that are shown in any case.
-const SHOWN: [&str; 3] = ["/usr", "/opt/belljar", "/nix"];
+const SHOWN: [&str; 2] = ["/usr", "/nix"];
 
 /// What has to be known about the folders that records name, once the records have been read.
 #[must_use]
@@ -113,6 +113,12 @@ impl Compiler<'_> {
         for place in [&path, &real] {
             if let Some(why) = kept_out(place, &facts.user) {
                 return Err(why.to_owned());
+            }
+            if parts.inside.home.is_within(place) {
+                return Err("it would hide the agent's home".to_owned());
+            }
+            if parts.inside.kit.is_within(place) || place.is_within(&parts.inside.kit) {
+                return Err("that folder belongs to belljar".to_owned());
             }
             if own.is_within(place) || place.is_within(&own) {
                 return Err("it holds the agent's own state".to_owned());

@@ -12,9 +12,8 @@ use std::path::PathBuf;
 /// Write the changes that an agent's overlay keeps aside to the project
 ///
 /// Ordinary changes are written at once. Files that your machine would execute later, and links that lead out, need a
-/// yes of their own: at the terminal you are asked for each, elsewhere, and with `--json`, `--allow` names them. Nothing is
-/// written through
-/// a link or outside the project, and a file that you changed meanwhile is left alone.
+/// yes of their own: at the terminal you are asked for each; elsewhere, and with `--json`, `--allow` names them. Nothing
+/// is written through a link or outside the project, and a file that you changed meanwhile is left alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar apply\n")]
 pub struct Args {

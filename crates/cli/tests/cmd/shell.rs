@@ -45,7 +45,7 @@ fn typed(lines: &str) -> String {
 fn the_terminal_has_its_name_inside_and_programs_that_want_one_work() {
     require!(Bwrap);
     let found = typed(
-        "echo \"named-$(tty)\"; ps -o tty= -p $$ | sed s/^/by-ps-/; script -qec 'echo \"nested-$(tty)\"' /dev/null",
+        "echo \"named-$(tty)\"; ps -o tty= -p $$ | sed s/^/by-ps-/; script -qec 'echo \"nested-$(tty)\"' /dev/null </dev/null",
     );
     for expected in ["named-/dev/pts/0", "by-ps-pts/0", "nested-/dev/pts/1"] {
         assert!(found.contains(expected), "{expected} is missing in:\n{found}");

@@ -200,3 +200,21 @@ fn a_directory_that_only_looks_like_a_group_confirms_nothing() {
         leaf.paths().for_each(|path| std::fs::remove_dir_all(path).unwrap());
     }
 }
+
+#[test]
+fn what_one_tree_refuses_is_not_left_in_the_others() {
+    let top = tempfile::tempdir().unwrap();
+    let v1 = [Controller::Memory, Controller::Pids].map(|controller| {
+        let parent = top.path().join(controller.name());
+        std::fs::create_dir(&parent).unwrap();
+        (controller, parent)
+    });
+    let hierarchy = Hierarchy { v1: v1.into_iter().collect(), v2: None };
+    let limits = Limits { memory: LIMITS.memory, pids: LIMITS.pids, ..Limits::NONE };
+    let leaf = Leaf::create_in(&hierarchy, "belljar-half", &limits).unwrap();
+    // A group vanishes from here with its files; these are emptied by hand, one of them not.
+    let pids = top.path().join("pids/belljar-half");
+    std::fs::remove_file(pids.join("pids.max")).unwrap();
+    leaf.remove().unwrap_err();
+    assert!(!pids.exists() && top.path().join("memory/belljar-half").exists());
+}

@@ -344,11 +344,12 @@ impl Leaf {
     }
 
     fn remove_now(&mut self) -> Result<(), CgroupError> {
-        self.kill_all(Duration::from_secs(2))?;
+        // One directory that fails must not keep the others.
+        let mut outcome = self.kill_all(Duration::from_secs(2));
         for directory in std::mem::take(&mut self.directories) {
-            directory.remove()?;
+            outcome = outcome.and(directory.remove());
         }
-        Ok(())
+        outcome
     }
 }
 

@@ -238,7 +238,9 @@ impl Directory {
             match std::fs::remove_dir(&self.path) {
                 Ok(()) => return Ok(()),
                 Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                Err(_busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                Err(cause) if cause.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 Err(cause) => return Err(CgroupError::Create { path: self.path.clone(), cause }),
             }
         }

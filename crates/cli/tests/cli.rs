@@ -10,3 +10,4 @@ mod cmd;
 mod help;
 mod inputs;
 mod stage;
+mod vm;

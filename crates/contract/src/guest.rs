@@ -6,6 +6,7 @@
 //! ```text
 //! supervisor                                guest init
 //!   GuestSpec (+ attached streams)  ──────▶
+//!                                   ◀──────  Terminal (+ its controlling end), if one is asked for
 //!                                   ◀──────  Listening (+ one descriptor a listener, in order)
 //!                                   ◀──────  Sealed
 //!   GuestOrder::Start               ──────▶
@@ -28,7 +29,7 @@ pub use codec::GuestCodecError;
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 1;
+pub const GUEST_PROTOCOL: u32 = 2;
 /// Where the guest lies inside.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
@@ -103,6 +104,8 @@ pub enum GuestStream {
     Null,
     /// The descriptor with this index among those that came with the spec.
     Attached(u8),
+    /// The terminal of the session.
+    Terminal,
 }
 
 /// What the terminal of the command's session is.
@@ -111,8 +114,8 @@ pub enum GuestStream {
 pub enum GuestTerminal {
     /// None.
     Absent,
-    /// Standard input, which must be a terminal.
-    Stdin,
+    /// One that is opened inside, so that it has a name there. It is standard input; its controlling end is handed out.
+    Own,
 }
 
 /// A range of IPv4 addresses; it lies in the block that is set aside for benchmarks (198.18.0.0/15), so that no
@@ -231,6 +234,8 @@ pub enum GuestResource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestReport {
+    /// The terminal is open; its controlling end comes with this message, and nobody inside has it any more.
+    Terminal,
     /// The listeners are open; their descriptors come with this message, in the order of the spec.
     Listening {
         /// As many as descriptors.
@@ -305,6 +310,8 @@ pub enum GuestStep {
     Begin,
     /// Reading the spec.
     Spec,
+    /// Opening the terminal.
+    Terminal,
     /// Making the range lead here.
     Range,
     /// Opening the listeners.

@@ -12,6 +12,9 @@ pub trait Harness: Sync {
 
     /// The files and the command line of one agent.
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly;
+
+    /// The folders that one of the [`HarnessProfile::plugin_records`] names. The text may be anything.
+    fn recorded_folders(&self, record: &str, text: &str) -> Vec<RecordedFolder>;
 }
 
 /// A variable every agent of the kind gets.
@@ -54,6 +57,17 @@ pub struct SharedEntry {
     pub why: String,
 }
 
+/// A folder of the host that a record of the user's plugins names. It is the record's word, nothing more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedFolder {
+    /// As recorded.
+    pub path: String,
+    /// A file, below the folder, that makes it what it is said to be.
+    pub mark: String,
+    /// What it is said to be, for people.
+    pub what: String,
+}
+
 /// What is constant about a kind of agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessProfile {
@@ -86,6 +100,8 @@ pub struct HarnessProfile {
     pub skill_folders: Vec<String>,
     /// Files that make a folder a plugin; one of them is enough.
     pub plugin_marks: Vec<String>,
+    /// Files of the agent's own directory that name folders in which the user's plugins lie.
+    pub plugin_records: Vec<String>,
     /// Files of a plugin that may name MCP servers.
     pub plugin_mcp_files: Vec<String>,
     /// Flags whose value names a conversation that is gone on with.

@@ -52,7 +52,7 @@ pub use guest::{
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
-    SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
+    RecordedFolder, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};

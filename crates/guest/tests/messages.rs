@@ -47,7 +47,7 @@ prop_compose! {
             stdin: GuestStream::Attached(numbers.2),
             stdout: GuestStream::Inherit,
             stderr: GuestStream::Null,
-            terminal: GuestTerminal::Stdin,
+            terminal: GuestTerminal::Own,
             range: None,
             listeners: vec![
                 GuestListener { name: "a".to_owned(), at: GuestAddress::Tcp { address } },
@@ -104,7 +104,7 @@ proptest! {
 fn rules_that_the_types_do_not_hold() {
     let base = || {
         serde_json::json!({
-            "protocol": 1, "program": "a", "argv": ["a"], "environment": [], "directory": "/",
+            "protocol": GUEST_PROTOCOL, "program": "a", "argv": ["a"], "environment": [], "directory": "/",
             "stdin": "null", "stdout": "inherit", "stderr": {"attached": 0}, "terminal": "absent",
             "listeners": [], "files": "as_mounted", "filter": "standard", "umask": 18, "limits": [], "grace_ms": 100
         })
@@ -117,7 +117,7 @@ fn rules_that_the_types_do_not_hold() {
         {"name": "x", "at": {"unix": {"path": "/b", "mode": 384}}}
     ]);
     let cases = [
-        ("protocol", serde_json::json!(2)),
+        ("protocol", serde_json::json!(1)),
         ("program", serde_json::json!("")),
         ("program", serde_json::json!("a\0b")),
         ("argv", serde_json::json!([])),

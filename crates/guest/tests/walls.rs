@@ -10,7 +10,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
-use belljar_contract::{GuestFiles, GuestReport, GuestSpec, GuestStream, GuestTerminal, GuestWall};
+use belljar_contract::{GuestFiles, GuestReport, GuestStep, GuestStream, GuestTerminal, GuestWall};
 use support::{Jail, User, require, shell, spec, text, users};
 
 const GUEST: &str = "/tmp/.belljar/belljar-guest";
@@ -178,18 +178,22 @@ fn ten_thousand_descriptors_of_the_caller_stay_outside() {
 fn terminal_input_is_closed_on_a_terminal_of_our_own() {
     require!(Bwrap);
     for user in users() {
-        let pair = belljar_sys::pty::Pair::open().unwrap();
         let names = ["terminal_input_stdin", "terminal_input_stdin_high_bits", "terminal_input_tty"];
-        let mut spec = shell(&format!("test -t 0 && exec {GUEST} probe {}", names.join(" ")));
-        spec.terminal = GuestTerminal::Stdin;
-        spec.stdin = GuestStream::Attached(0);
-        let jail = Jail::launch(*user);
-        send_with(&jail, &spec, &pair.terminal);
+        let mut spec = shell(&format!("tty; test -t 0 && exec {GUEST} probe {}", names.join(" ")));
+        spec.terminal = GuestTerminal::Own;
+        spec.stdin = GuestStream::Terminal;
+        let mut jail = Jail::launch(*user);
+        jail.send(&spec);
+        let (report, mut handed_out) = jail.receive().unwrap();
+        assert_eq!((report, handed_out.len()), (GuestReport::Terminal, 1));
+        let controller = handed_out.remove(0);
+        assert!(belljar_sys::pty::is_terminal(&controller));
         jail.receive().unwrap();
         jail.receive().unwrap();
         jail.order(belljar_contract::GuestOrder::Start);
         let (report, _) = jail.receive().unwrap();
         assert!(matches!(report, GuestReport::Started { .. }), "{report:?}");
+        assert_eq!(jail.line(), "/dev/pts/0", "it has its name inside");
         let found = findings(&jail.finish().output);
         for name in names {
             // EPERM on /dev/tty also says that there is one: standard input became the terminal of the session.
@@ -198,8 +202,46 @@ fn terminal_input_is_closed_on_a_terminal_of_our_own() {
     }
 }
 
-fn send_with(jail: &Jail, spec: &GuestSpec, attached: &OwnedFd) {
-    belljar_sys::message::send(jail.control(), &spec.to_bytes().unwrap(), &[attached.as_fd()]).unwrap();
+#[test]
+fn the_guest_keeps_no_copy_of_the_controlling_end() {
+    require!(Bwrap, Root);
+    let mut spec = shell("echo begun; read line");
+    spec.terminal = GuestTerminal::Own;
+    spec.stdin = GuestStream::Terminal;
+    let mut jail = Jail::launch(User::Own);
+    jail.send(&spec);
+    let (report, _controller) = jail.receive().unwrap();
+    assert_eq!(report, GuestReport::Terminal);
+    jail.receive().unwrap();
+    jail.receive().unwrap();
+    jail.order(belljar_contract::GuestOrder::Start);
+    assert_eq!(jail.line(), "begun");
+    let children = |pid: String| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let guest = children(jail.bwrap.id().to_string()).trim().to_owned();
+    let command = children(guest.clone()).trim().to_owned();
+    for pid in [guest, command] {
+        let open: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .collect();
+        assert!(!open.is_empty() && !open.iter().any(|path| path.ends_with("ptmx")), "{open:?}");
+    }
+}
+
+#[test]
+fn a_terminal_that_is_not_standard_input_is_refused() {
+    require!(Bwrap);
+    let mut without = shell("true");
+    without.stdout = GuestStream::Terminal;
+    let mut elsewhere = without.clone();
+    elsewhere.terminal = GuestTerminal::Own;
+    for spec in [without, elsewhere] {
+        let jail = Jail::launch(User::Own);
+        jail.send(&spec);
+        let (report, handed_out) = jail.receive().unwrap();
+        assert!(matches!(report, GuestReport::SetupFailed { step: GuestStep::Spec, .. }), "{report:?}");
+        assert!(handed_out.is_empty());
+    }
 }
 
 #[test]

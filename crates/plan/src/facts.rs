@@ -92,6 +92,14 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
+    /// Adds further answers.
+    pub fn extend(&mut self, other: HostFacts) {
+        let HostFacts { user: _, project: _, paths, texts, variables } = other;
+        self.paths.extend(paths);
+        self.texts.extend(texts);
+        self.variables.extend(variables);
+    }
+
     /// What is at a path. A path that was not asked about counts as unreadable: absence is not permission.
     #[must_use]
     pub fn path(&self, path: &AbsPath) -> PathFact {

@@ -13,7 +13,7 @@ mod text;
 
 pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, SshNotFound,
-    built_in_manifest, fill_ssh, questions, select,
+    built_in_manifest, fill_ssh, further_questions, questions, select,
 };
 pub use decode::Place;
 pub use explain::{Origin, Reason, why};

@@ -359,11 +359,14 @@ fn carry_out(
     };
     let signals = take_signals()?;
     let (mut terminal, streams) = Terminal::open()?;
-    if terminal.has_terminal() {
+    if Terminal::wanted() {
         variables.extend(terminal_variables(surroundings));
     }
     let request = LaunchRequest { launch, variables, streams, name: &name, overlay, identities };
     let mut running = belljar_sandbox::launch(request)?;
+    if let Some(controller) = running.take_controller() {
+        terminal.attach(controller)?;
+    }
     if let Some(landlock) = running.landlock() {
         emit(&Event::Sealed { landlock });
     }

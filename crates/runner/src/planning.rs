@@ -1,10 +1,11 @@
 //! From a directory to a plan.
 
 use crate::{facts, manifests, project};
-use belljar_contract::{AbsPath, AgentName, BackendKind, Diagnostic, PathError, Purpose, Sources};
+use belljar_contract::{AbsPath, AgentName, BackendKind, Diagnostic, Harness, PathError, Purpose, Sources};
 use belljar_plan::{
-    BUILT_IN_AGENT, Compiled, Compiler, LayerText, Manifest, ManifestError, ProjectFacts, Request, Rigour,
-    Selection, SelectionError, UserFacts, built_in_manifest, questions, select,
+    BUILT_IN_AGENT, Compiled, Compiler, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
+    Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest, further_questions,
+    questions, select,
 };
 use belljar_session::{HarnessError, Harnesses};
 use std::collections::BTreeMap;
@@ -245,6 +246,17 @@ impl Planner {
         self.compile(&manifest, &name, purpose)
     }
 
+    /// The answers, and those to what the first ones lead to.
+    fn facts(&self, asked: Questions, harnesses: &[&dyn Harness]) -> HostFacts {
+        let answer = |asked| {
+            facts::answer(asked, self.user(), self.project.clone(), |name| self.surroundings.is_set(name))
+        };
+        let mut facts = answer(asked);
+        let further = further_questions(harnesses, &facts);
+        facts.extend(answer(further));
+        facts
+    }
+
     fn compile(
         &self,
         manifest: &Manifest,
@@ -259,8 +271,7 @@ impl Planner {
             &self.surroundings.home,
             &self.project,
         );
-        let facts =
-            facts::answer(asked, self.user(), self.project.clone(), |name| self.surroundings.is_set(name));
+        let facts = self.facts(asked, &list);
         let mut compiler = Compiler::new(Request {
             manifest,
             harnesses: &list,
@@ -302,8 +313,7 @@ impl Planner {
         };
         let list = self.harnesses.list();
         let asked = questions(&manifest, None, &list, &self.surroundings.home, &self.project);
-        let facts =
-            facts::answer(asked, self.user(), self.project.clone(), |name| self.surroundings.is_set(name));
+        let facts = self.facts(asked, &list);
         let mut compiler = Compiler::new(Request {
             manifest: &manifest,
             harnesses: &list,

@@ -1,8 +1,8 @@
 //! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
 //! terminal, and the streams themselves where they are files or pipes.
 
-use belljar_sandbox::Streams;
-use belljar_sys::pty::{self, Pair, RawMode};
+use belljar_sandbox::{StreamEnd, Streams};
+use belljar_sys::pty::{self, RawMode};
 use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -59,39 +59,42 @@ impl Terminal {
         pty::is_terminal(stdin())
     }
 
-    /// Opens what is needed; the user's terminal is left as it is until [`Terminal::enter`].
+    /// Opens what is needed. A terminal for the command is the backend's to open, where the command sees it; the user's
+    /// is left as it is until [`Terminal::enter`].
     ///
     /// # Errors
-    /// When descriptors or terminals are used up.
+    /// When descriptors are used up.
     pub fn open() -> Result<(Self, Streams), TerminalError> {
         let mut terminal =
             Self { pty: None, raw: None, relays: Vec::new(), held: Vec::new(), stdin_open: true };
-        let pair = if Self::wanted() { Some(Pair::open().map_err(failed)?) } else { None };
-        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(TerminalError);
-        let stdin_end = match &pair {
-            Some(pair) => copy(pair.terminal.as_fd())?,
-            None => copy_or_null(stdin())?,
-        };
-        let mut output = |stream: BorrowedFd<'static>, to: Sink| match (&pair, pty::is_terminal(stream)) {
-            (Some(pair), true) => copy(pair.terminal.as_fd()),
-            (None, true) => {
+        let wanted = Self::wanted();
+        let stdin_end = if wanted { StreamEnd::Terminal } else { StreamEnd::Open(copy_or_null(stdin())?) };
+        let mut output = |stream: BorrowedFd<'static>, to: Sink| match (wanted, pty::is_terminal(stream)) {
+            (true, true) => Ok(StreamEnd::Terminal),
+            (false, true) => {
                 let (from, into) =
                     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
                 terminal.relays.push(Relay { from, to, open: true });
-                Ok(into)
+                Ok(StreamEnd::Open(into))
             }
-            (_, false) => copy_or_null(stream),
+            (_, false) => copy_or_null(stream).map(StreamEnd::Open),
         };
         let (stdout_end, stderr_end) = (output(stdout(), Sink::Stdout)?, output(stderr(), Sink::Stderr)?);
-        if let Some(pair) = pair {
-            if let Ok(size) = pty::size(stdin()) {
-                pty::resize(pair.controller.as_fd(), size).map_err(failed)?;
-            }
-            let flags = rustix::fs::fcntl_getfl(&pair.controller).map_err(failed)?;
-            rustix::fs::fcntl_setfl(&pair.controller, flags | OFlags::NONBLOCK).map_err(failed)?;
-            terminal.pty = Some(pair.controller);
-        }
         Ok((terminal, Streams { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end }))
+    }
+
+    /// Takes the controlling end of the command's terminal, which becomes as large as the user's.
+    ///
+    /// # Errors
+    /// When it does not let itself be resized.
+    pub fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
+        if let Ok(size) = pty::size(stdin()) {
+            pty::resize(controller.as_fd(), size).map_err(failed)?;
+        }
+        let flags = rustix::fs::fcntl_getfl(&controller).map_err(failed)?;
+        rustix::fs::fcntl_setfl(&controller, flags | OFlags::NONBLOCK).map_err(failed)?;
+        self.pty = Some(controller);
+        Ok(())
     }
 
     /// Takes over the user's terminal; given back when `self` is dropped, however that happens.

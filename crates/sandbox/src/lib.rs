@@ -5,8 +5,8 @@ mod workspace;
 
 pub use backend::{
     BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, MODEL_LISTENER, Machine,
-    News, PROXY_ADDRESS, PROXY_LISTENER, Running, SSH_LISTENER, Streams, SystemEntry, copy_directory,
-    guest_path, held_limits, launch, look_around, lower, overlay_directory,
+    News, PROXY_ADDRESS, PROXY_LISTENER, Running, SSH_LISTENER, StreamEnd, Streams, SystemEntry,
+    copy_directory, guest_path, held_limits, launch, look_around, lower, overlay_directory,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,

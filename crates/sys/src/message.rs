@@ -13,11 +13,12 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use rustix::process::Pid;
 
 /// The most descriptors one frame can carry.
 pub const MAX_DESCRIPTORS: usize = 128;
 
-const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS), ScmCredentials(1));
 const HEADER: usize = 4;
 
 /// Why a frame was not sent or received.
@@ -61,6 +62,8 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The descriptors that came with it, close-on-exec.
     pub descriptors: Vec<OwnedFd>,
+    /// Who sent it, by the kernel's word; known once [`ask_for_senders`] was called.
+    pub sender: Option<Pid>,
 }
 
 /// What a receiver is ready to take.
@@ -72,6 +75,14 @@ pub struct Bounds {
     pub descriptors: usize,
     /// How long the whole frame may take; `None` waits for as long as the other side lives.
     pub within: Option<Duration>,
+}
+
+/// From now on the kernel says of each message that comes in at this end which process sent it.
+///
+/// # Errors
+/// Fails if it is no unix socket.
+pub fn ask_for_senders(socket: BorrowedFd<'_>) -> Result<(), MessageError> {
+    rustix::net::sockopt::set_socket_passcred(socket, true).map_err(MessageError::Receive)
 }
 
 /// Sends one frame.
@@ -123,6 +134,7 @@ pub fn receive(socket: BorrowedFd<'_>, bounds: Bounds) -> Result<Received, Messa
         until: bounds.within.map(|within| Instant::now() + within),
         bounds,
         taken: Vec::new(),
+        sender: None,
     };
     let mut header = [0; HEADER];
     reader.fill(&mut header, MessageError::Closed)?;
@@ -138,7 +150,7 @@ pub fn receive(socket: BorrowedFd<'_>, bounds: Bounds) -> Result<Received, Messa
         reader.fill(part, MessageError::CutOff)?;
         body.extend_from_slice(part);
     }
-    Ok(Received { body, descriptors: reader.taken })
+    Ok(Received { body, descriptors: reader.taken, sender: reader.sender })
 }
 
 struct Reader<'socket> {
@@ -146,6 +158,7 @@ struct Reader<'socket> {
     until: Option<Instant>,
     bounds: Bounds,
     taken: Vec<OwnedFd>,
+    sender: Option<Pid>,
 }
 
 impl Reader<'_> {
@@ -186,8 +199,11 @@ impl Reader<'_> {
         let answer = rustix::net::recvmsg(self.socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)
             .map_err(MessageError::Receive)?;
         for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.taken.extend(descriptors);
+            match message {
+                RecvAncillaryMessage::ScmRights(descriptors) => self.taken.extend(descriptors),
+                RecvAncillaryMessage::ScmCredentials(sender) => self.sender = Some(sender.pid),
+                // Not asked for by any option of the socket.
+                _ => {}
             }
         }
         let cut = answer.flags.contains(ReturnFlags::CTRUNC);

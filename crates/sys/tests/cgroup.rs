@@ -1,12 +1,12 @@
 //! Control groups, for real where this machine lets us.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use belljar_sys::cgroup::{CgroupError, Hierarchy, Leaf, Limit, Limits, Mode};
+use belljar_sys::cgroup::{CgroupError, Controller, Hierarchy, Leaf, Limit, Limits, Mode, Unified};
+use belljar_testkit::require;
 use rustix::process::Pid;
 
 const LIMITS: Limits = Limits {
@@ -20,23 +20,14 @@ fn name(test: &str) -> String {
     format!("belljar-test-{}-{test}", std::process::id())
 }
 
-/// A leaf, or `None` with a word where this machine has nothing to make one with.
-fn leaf(test: &str, limits: &Limits) -> Option<Leaf> {
-    match Leaf::create(&name(test), limits) {
-        Ok(leaf) => Some(leaf),
-        Err(error @ (CgroupError::NoController { .. } | CgroupError::Create { .. })) => {
-            let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|need| need == "Cgroups"), "{error}");
-            eprintln!("skipped: needs Cgroups: {error}");
-            None
-        }
-        Err(error) => panic!("{error:?}"),
-    }
+fn leaf(test: &str, limits: &Limits) -> Leaf {
+    Leaf::create(&name(test), limits).unwrap()
 }
 
 #[test]
 fn limits_are_held_and_read_back_and_the_leaf_goes_away() {
-    let Some(leaf) = leaf("limits", &LIMITS) else { return };
+    require!(Cgroups);
+    let leaf = leaf("limits", &LIMITS);
     let held = leaf.limits().unwrap();
     assert_eq!((held.memory, held.pids, held.cpu_percent), (LIMITS.memory, LIMITS.pids, LIMITS.cpu_percent));
     let paths: Vec<_> = leaf.paths().map(std::path::Path::to_owned).collect();
@@ -47,7 +38,8 @@ fn limits_are_held_and_read_back_and_the_leaf_goes_away() {
 
 #[test]
 fn members_are_limited_and_killed_even_if_they_leave_their_session() {
-    let Some(leaf) = leaf("members", &LIMITS) else { return };
+    require!(Cgroups);
+    let leaf = leaf("members", &LIMITS);
     let script = "read go; setsid sleep 300 & setsid sleep 300 & for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do sleep 300 & done; wait";
     let mut child =
         Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -65,7 +57,8 @@ fn members_are_limited_and_killed_even_if_they_leave_their_session() {
 #[test]
 fn memory_is_limited() {
     let limits = Limits { pids: Limit::Unlimited, cpu_percent: Limit::Unlimited, ..LIMITS };
-    let Some(leaf) = leaf("memory", &limits) else { return };
+    require!(Cgroups);
+    let leaf = leaf("memory", &limits);
     let script = "read go; exec head -c 300000000 /dev/zero | tail -c 290000000 | wc -c";
     let mut child =
         Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -77,7 +70,8 @@ fn memory_is_limited() {
 
 #[test]
 fn leaves_of_earlier_runs_are_found_by_name_and_swept() {
-    let Some(leaf) = leaf("orphan", &Limits::NONE) else { return };
+    require!(Cgroups);
+    let leaf = leaf("orphan", &Limits::NONE);
     let child = Command::new("sleep").arg("300").spawn();
     let mut child = child.unwrap();
     leaf.add(Pid::from_child(&child)).unwrap();
@@ -116,4 +110,111 @@ fn a_limit_without_a_controller_is_refused_by_name() {
     let refused = Leaf::create_in(&Hierarchy::default(), "belljar-none", &LIMITS);
     assert!(matches!(refused, Err(CgroupError::NoController { .. })), "{refused:?}");
     assert_eq!(Hierarchy::default().mode(), Mode::Absent);
+}
+
+/// A process that ends with the test.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Sleeper(Command::new("sleep").arg("300").spawn().unwrap())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn the_kernel_confirms_who_is_in_and_what_holds() {
+    require!(Cgroups);
+    // Not a whole number of pages: the kernel rounds.
+    let asked = Limits { memory: Limit::AtMost((64 << 20) + 5), swap: Limit::AtMost(0), ..LIMITS };
+    let leaf = leaf("confirm", &asked);
+    let inside = Sleeper::new();
+    leaf.add(inside.pid()).unwrap();
+    leaf.confirm(inside.pid(), &asked).unwrap();
+    let outside = leaf.confirm(Sleeper::new().pid(), &asked);
+    assert!(matches!(outside, Err(CgroupError::Outside { .. })), "{outside:?}");
+}
+
+#[test]
+fn a_limit_that_was_changed_since_is_noticed() {
+    require!(Cgroups);
+    let changes = [
+        ("pids.max", "max"),
+        ("pids.max", "13"),
+        ("memory.max", "max"),
+        ("memory.memsw.limit_in_bytes", "-1"),
+        ("cpu.max", "max 100000"),
+        ("cpu.cfs_quota_us", "-1"),
+        ("cpu.cfs_period_us", "10000"),
+    ];
+    let mut noticed = 0;
+    for (at, (file, value)) in changes.into_iter().enumerate() {
+        let limits = Limits { swap: Limit::AtMost(0), ..LIMITS };
+        let leaf = leaf(&format!("changed-{at}"), &limits);
+        let sleeper = Sleeper::new();
+        leaf.add(sleeper.pid()).unwrap();
+        let Some(path) = leaf.paths().map(|path| path.join(file)).find(|path| path.exists()) else {
+            continue;
+        };
+        std::fs::write(&path, value).unwrap();
+        let refused = leaf.confirm(sleeper.pid(), &limits).unwrap_err().to_string();
+        assert!(refused.contains(file) && refused.contains(" instead of "), "{refused}");
+        noticed += 1;
+    }
+    assert!(noticed >= 4, "each version of control groups has at least four of these files");
+}
+
+#[test]
+fn a_directory_that_only_looks_like_a_group_confirms_nothing() {
+    let top = tempfile::tempdir().unwrap();
+    std::fs::write(top.path().join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+    let unified = Unified { mount: top.path().to_owned(), own: top.path().to_owned() };
+    let v1 = [Controller::Memory, Controller::Pids, Controller::Cpu].map(|controller| {
+        let parent = top.path().join(controller.name());
+        std::fs::create_dir(&parent).unwrap();
+        (controller, parent)
+    });
+    let hierarchies = [
+        Hierarchy { v2: Some(unified), ..Hierarchy::default() },
+        Hierarchy { v1: v1.into_iter().collect(), v2: None },
+    ];
+    let asked = Limits { swap: Limit::AtMost(0), ..LIMITS };
+    for hierarchy in hierarchies {
+        let leaf = Leaf::create_in(&hierarchy, "belljar-false", &asked).unwrap();
+        let sleeper = Sleeper::new();
+        leaf.add(sleeper.pid()).unwrap();
+        assert_eq!(leaf.limits().unwrap().pids, LIMITS.pids, "it gives back what it was given");
+        let refused = leaf.confirm(sleeper.pid(), &asked);
+        assert!(matches!(refused, Err(CgroupError::Outside { .. })), "{refused:?}");
+        // Nobody may be killed for being named in a file of ours.
+        leaf.paths().for_each(|path| std::fs::remove_dir_all(path).unwrap());
+    }
+}
+
+#[test]
+fn what_one_tree_refuses_is_not_left_in_the_others() {
+    let top = tempfile::tempdir().unwrap();
+    let v1 = [Controller::Memory, Controller::Pids].map(|controller| {
+        let parent = top.path().join(controller.name());
+        std::fs::create_dir(&parent).unwrap();
+        (controller, parent)
+    });
+    let hierarchy = Hierarchy { v1: v1.into_iter().collect(), v2: None };
+    let limits = Limits { memory: LIMITS.memory, pids: LIMITS.pids, ..Limits::NONE };
+    let leaf = Leaf::create_in(&hierarchy, "belljar-half", &limits).unwrap();
+    // A group vanishes from here with its files; these are emptied by hand, one of them not.
+    let pids = top.path().join("pids/belljar-half");
+    std::fs::remove_file(pids.join("pids.max")).unwrap();
+    leaf.remove().unwrap_err();
+    assert!(!pids.exists() && top.path().join("memory/belljar-half").exists());
 }

@@ -103,3 +103,19 @@ fn a_message_that_stops_is_cut_off_or_late() {
     let refused = message::receive(other.as_fd(), BOUNDS);
     assert!(matches!(refused, Err(MessageError::CutOff)), "{refused:?}");
 }
+
+#[test]
+fn the_kernel_names_the_sender_once_it_is_asked_to() {
+    let (one, other) = fds::stream_pair().unwrap();
+    message::send(one.as_fd(), b"before", &[]).unwrap();
+    assert_eq!(message::receive(other.as_fd(), BOUNDS).unwrap().sender, None);
+    message::ask_for_senders(other.as_fd()).unwrap();
+    let child =
+        belljar_sys::process::in_child(|| u8::from(message::send(one.as_fd(), b"after", &[]).is_err()));
+    assert_eq!(child.unwrap(), Ended::Exited(0));
+    let sender = message::receive(other.as_fd(), BOUNDS).unwrap().sender.unwrap();
+    assert_ne!(sender, rustix::process::getpid());
+    message::send(one.as_fd(), b"from here", &[]).unwrap();
+    let sender = message::receive(other.as_fd(), BOUNDS).unwrap().sender;
+    assert_eq!(sender, Some(rustix::process::getpid()));
+}

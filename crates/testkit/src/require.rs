@@ -22,6 +22,22 @@ pub const REQUIRE_VAR: &str = "BELLJAR_REQUIRE";
 /// Longest that a probe may take.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
+/// Makes a group that can limit processes, at or above the one of this process, and removes it.
+const MAKE_GROUP: &str = r#"
+own=$(sed -n 's/^[0-9]*:pids://p' /proc/self/cgroup)
+if [ -n "$own" ]; then top=/sys/fs/cgroup/pids; else top=/sys/fs/cgroup own=$(sed -n 's/^0:://p' /proc/self/cgroup); fi
+while :; do
+    group=$top${own%/}/belljar-require-$$
+    if mkdir "$group" 2>/dev/null; then
+        if [ -w "$group/pids.max" ]; then rmdir "$group" && exit 0; fi
+        rmdir "$group"
+    fi
+    case $own in '' | /) break ;; *) own=${own%/*} ;; esac
+done
+echo "no group below $top that this user may write has the pids controller" >&2
+exit 1
+"#;
+
 /// Returns from the test unless all prerequisites are met; fails it where the lane promises them.
 ///
 /// ```no_run
@@ -62,6 +78,10 @@ pub enum Prerequisite {
     Root,
     /// python3 is installed.
     Python,
+    /// A control group with a limit can be made.
+    Cgroups,
+    /// `./dev vm` has brought what a virtual machine is made of.
+    Vm,
     /// zsh is installed.
     Zsh,
     /// fish is installed.
@@ -92,7 +112,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Agent,
         Self::Bwrap,
         Self::UserNs,
@@ -101,6 +121,8 @@ impl Prerequisite {
         Self::Podman,
         Self::Root,
         Self::Python,
+        Self::Cgroups,
+        Self::Vm,
         Self::Zsh,
         Self::Fish,
         Self::Curl,
@@ -122,6 +144,8 @@ impl Prerequisite {
             Self::Podman => "Podman",
             Self::Root => "Root",
             Self::Python => "Python",
+            Self::Cgroups => "Cgroups",
+            Self::Vm => "Vm",
             Self::Zsh => "Zsh",
             Self::Fish => "Fish",
             Self::Curl => "Curl",
@@ -147,6 +171,8 @@ impl Prerequisite {
             Self::Podman => succeeds("podman", &["info"]),
             Self::Root => root(),
             Self::Python => succeeds("python3", &["--version"]),
+            Self::Cgroups => succeeds("sh", &["-c", MAKE_GROUP]),
+            Self::Vm => vm(),
             Self::Zsh => succeeds("zsh", &["--version"]),
             Self::Fish => succeeds("fish", &["--version"]),
             Self::Curl => succeeds("curl", &["--version"]),
@@ -273,6 +299,14 @@ fn server() -> Result<(), String> {
     } else {
         Err(format!("{path} is missing"))
     }
+}
+
+/// The programs that `scripts/vm` needs, and the kernel it fetches.
+fn vm() -> Result<(), String> {
+    let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.dev/vm/vmlinuz");
+    fs::metadata(kernel).map_err(|error| format!("no kernel in .dev/vm ({error}); `./dev vm` brings it"))?;
+    succeeds("cpio", &["--version"])?;
+    succeeds("qemu-system-x86_64", &["--version"])
 }
 
 /// `/proc/self` belongs to the effective user of the process.

@@ -1,4 +1,4 @@
-use super::aside::{plain, reason, selection, shown};
+use super::aside::{Options, plain, reason, selection, shown};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
@@ -12,31 +12,25 @@ use std::path::PathBuf;
 /// Write the changes that an agent's overlay keeps aside to the project
 ///
 /// Ordinary changes are written at once. Files that your machine would execute later, and links that lead out, need a
-/// yes of their own: at the terminal you are asked for each, elsewhere `--allow` names them. Nothing is written through
-/// a link or outside the project, and a file that you changed meanwhile is left alone.
+/// yes of their own: at the terminal you are asked for each; elsewhere, and with `--json`, `--allow` names them. Nothing
+/// is written through a link or outside the project, and a file that you changed meanwhile is left alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar apply\n")]
 pub struct Args {
-    /// The agent; the only one that is declared need not be named
-    agent: Option<String>,
     /// Say yes to this one, though your machine would execute it or it leads out; repeatable
     #[arg(long, value_name = "PATH")]
     allow: Vec<PathBuf>,
     /// Write over files that changed in the project since the run began
     #[arg(long)]
     force: bool,
-    /// Print one JSON object; asks nothing
-    #[arg(long)]
-    pub json: bool,
-    /// Only these, and what lies below them
-    #[arg(last = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub options: Options,
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
+    let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
     let aside = Aside::open(&planned)?;
-    let selection = selection(&args.paths);
+    let selection = selection(&args.options.paths);
     let mut consent = Consent { to: args.allow.iter().map(|path| plain(path)).collect() };
     let on_conflict = if args.force { OnConflict::Overwrite } else { OnConflict::Refuse };
     let apply =

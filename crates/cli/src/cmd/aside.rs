@@ -4,6 +4,19 @@ use belljar_runner::aside::{Change, ChangeKind, Class, Refused, RefusedBecause, 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
+/// What each of them takes.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The agent; the only one that is declared need not be named
+    pub agent: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Only these, and what lies below them
+    #[arg(last = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+}
+
 /// All changes, or those that were named; `./` and `/` at the ends do not matter.
 pub fn selection(paths: &[PathBuf]) -> Selection {
     if paths.is_empty() {

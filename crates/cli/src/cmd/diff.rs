@@ -1,4 +1,4 @@
-use super::aside::{machine, mark, remark, selection, shown};
+use super::aside::{Options, machine, mark, remark, selection, shown};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Purpose};
@@ -6,7 +6,6 @@ use belljar_runner::Planner;
 use belljar_runner::aside::{Aside, ChangeKind, EntryKind, Selection};
 use belljar_runner::report::render_difference;
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Show the changes that an agent's overlay keeps aside
 ///
@@ -15,24 +14,18 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar diff\n  $ belljar diff --stat\n")]
 pub struct Args {
-    /// The agent; the only one that is declared need not be named
-    agent: Option<String>,
     /// List the changes without their text
     #[arg(long)]
     stat: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-    /// Only these, and what lies below them
-    #[arg(last = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub options: Options,
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
+    let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
     let aside = Aside::open(&planned)?;
     let (mut changes, unseen) = aside.changes()?;
-    if let Selection::Paths(paths) = selection(&args.paths) {
+    if let Selection::Paths(paths) = selection(&args.options.paths) {
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));
     }
     if output.json {

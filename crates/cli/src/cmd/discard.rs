@@ -1,4 +1,4 @@
-use super::aside::{reason, selection, shown};
+use super::aside::{Options, reason, selection, shown};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
@@ -6,7 +6,6 @@ use belljar_contract::{Envelope, ExitCode, Purpose};
 use belljar_runner::Planner;
 use belljar_runner::aside::{Aside, Discarded};
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Drop the changes that an agent's overlay keeps aside
 ///
@@ -14,24 +13,18 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar discard --yes\n")]
 pub struct Args {
-    /// The agent; the only one that is declared need not be named
-    agent: Option<String>,
     /// Drop everything without being asked
     #[arg(long)]
     yes: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-    /// Only these, and what lies below them
-    #[arg(last = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub options: Options,
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
+    let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
     let aside = Aside::open(&planned)?;
     let count = aside.changes()?.0.len();
-    let all = args.paths.is_empty();
+    let all = args.options.paths.is_empty();
     if all
         && count > 0
         && !args.yes
@@ -43,7 +36,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let done = if count == 0 && !all {
         Discarded { discarded: Vec::new(), refused: Vec::new() }
     } else {
-        aside.discard(&selection(&args.paths))?
+        aside.discard(&selection(&args.options.paths))?
     };
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {

@@ -1,3 +1,5 @@
+mod limits;
+
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
@@ -266,47 +268,6 @@ fn a_time_limit_ends_what_ignores_it() {
     assert!(found.stderr.contains("the time limit of 1s was reached"), "{}", found.stderr);
     assert!(matches!(found.status.code(), Some(137 | 143)), "{:?}", found.status);
     assert_eq!(survivors("97541"), Vec::<String>::new());
-}
-
-#[test]
-fn limits_hold_or_are_refused_by_name() {
-    require!(Bwrap, Root);
-    let stage = Stage::with("[agents.a]\nlimits = { memory = \"64M\", pids = 24 }\n");
-    let memory = sh(&stage, "python3 -c 'b = bytearray(256 << 20)'; echo $?");
-    if memory.status.code() == Some(125) {
-        assert!(memory.stderr.contains("a limit on memory"), "{}", memory.stderr);
-        return;
-    }
-    assert_eq!(memory.stdout, "137\n", "{}", memory.stderr);
-    // A fork bomb that ends by itself because it is stopped.
-    let bomb = sh(&stage, "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done; echo all");
-    assert!(!bomb.stdout.contains("all"), "{}", bomb.stdout);
-}
-
-#[test]
-fn gc_finds_the_control_group_that_a_killed_belljar_left() {
-    require!(Bwrap, Root);
-    let stage = Stage::with("[agents.a]\nlimits = { pids = 50 }\n");
-    let mut command = stage.command(&["exec", "--yes", "--", "sh", "-c", "echo begun; read line"]);
-    let mut child =
-        Ended(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    let mut begun = [0; 6];
-    if child.0.stdout.as_mut().unwrap().read_exact(&mut begun).is_err() {
-        let mut text = String::new();
-        child.0.stderr.as_mut().unwrap().read_to_string(&mut text).unwrap();
-        assert!(text.contains("a limit on processes"), "refused by name where it cannot be had: {text}");
-        return;
-    }
-    let name = format!("belljar-run-a-{}", child.0.id());
-    child.0.kill().unwrap();
-    child.0.wait().unwrap();
-    let left = |mode: &[&str]| stage.run(&[&["gc"], mode].concat()).stdout.contains(&name);
-    let began = Instant::now();
-    while !left(&["--dry-run"]) {
-        assert!(began.elapsed() < Duration::from_secs(10), "an empty group is found");
-    }
-    assert!(left(&[]), "and removed");
-    assert!(!left(&[]), "once");
 }
 
 #[test]
@@ -657,4 +618,32 @@ fn a_copy_leaves_the_project_as_it_is() {
     assert_eq!(fs::read_to_string(stage.path("project/a.txt")).unwrap(), "one\n");
     assert!(!stage.path("project/b").exists());
     assert_prints(&sh(&stage, "cat a.txt; ls"), "one\na.txt\nbelljar.toml\n");
+}
+
+/// Where everything that is mounted is shared, as under systemd: starts a run that keeps changes aside, and counts the
+/// overlays that can be seen outside of it, before and meanwhile.
+const SHARED_MOUNTS: &str = r#"
+mount --make-rshared / && mkfifo go out || exit 1
+grep -c ' - overlay ' /proc/self/mountinfo
+"$0" exec --yes -- sh -c 'echo begun; read line' <go >out &
+exec 3>go 4<out
+read begun <&4
+grep -c ' - overlay ' /proc/self/mountinfo
+echo "$begun"
+echo >&3
+wait
+"#;
+
+#[test]
+fn an_overlay_shows_nowhere_but_inside() {
+    require!(Bwrap, Root);
+    let stage = Stage::with("[agents.a]\nworkspace = \"overlay\"\n");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", SHARED_MOUNTS]);
+    unshare.arg(env!("CARGO_BIN_EXE_belljar"));
+    unshare.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    let found = stage.finish(&mut unshare);
+    let lines: Vec<_> = found.stdout.lines().collect();
+    assert_eq!((lines.len(), lines[2]), (3, "begun"), "{found:?}");
+    assert_eq!(lines[0], lines[1], "as many as before");
 }

@@ -222,17 +222,22 @@ fn plant(stage: &Stage) {
 
 /// A plugin of the user's, installed the way users do it.
 fn install_plugin(stage: &Stage) {
+    install_plugin_from(stage, "home/.claude/plugins/marketplaces/market");
+}
+
+/// The agent itself adds the marketplace in that folder, and installs its plugin.
+fn install_plugin_from(stage: &Stage, folder: &str) {
     stage.write(
-        "home/.claude/plugins/marketplaces/market/.claude-plugin/marketplace.json",
+        &format!("{folder}/.claude-plugin/marketplace.json"),
         r#"{"name": "market", "owner": {"name": "t"}, "plugins": [{"name": "plug", "source": "./plug", "description": "d"}]}"#,
     );
     stage.write(
-        "home/.claude/plugins/marketplaces/market/plug/.claude-plugin/plugin.json",
+        &format!("{folder}/plug/.claude-plugin/plugin.json"),
         r#"{"name": "plug", "version": "1.0.0", "description": "d"}"#,
     );
     let skill = "---\nname: plugged\ndescription: canary-plugin-skill\n---\nBody.\n";
-    stage.write("home/.claude/plugins/marketplaces/market/plug/skills/plugged/SKILL.md", skill);
-    let market = stage.path("home/.claude/plugins/marketplaces/market").display().to_string();
+    stage.write(&format!("{folder}/plug/skills/plugged/SKILL.md"), skill);
+    let market = stage.path(folder).display().to_string();
     for words in [["plugin", "marketplace", "add", &market].as_slice(), &["plugin", "install", "plug@market"]]
     {
         let mut command = Command::new(agent::real().unwrap());
@@ -302,6 +307,25 @@ fn a_shared_home_shows_the_users_configuration_and_changes_none_of_it() {
     assert!(!stage.path("hook-ran").exists(), "the hook ran inside");
     let after = (everything(&stage.path("home/.claude")), fs::read(stage.path("home/.claude.json")).unwrap());
     assert!(before == after, "the user's own files are as they were");
+}
+
+#[test]
+fn a_plugin_from_a_folder_of_the_users_is_there_in_a_shared_home_only() {
+    require!(Agent, Bwrap);
+    for (home, visible) in [("shared", true), ("project", false)] {
+        let (stage, path) = with_agent();
+        stage.write(
+            "project/belljar.toml",
+            format!("[agents.a]\nhome = \"{home}\"\npermissions.skip_prompts = true\n"),
+        );
+        install_plugin_from(&stage, "home/own/market");
+        stage.write("home/own/beside.txt", "not a part of it");
+        assert_eq!(headless(&stage, &path).contains("canary-plugin-skill"), visible, "home = {home}");
+        let plan = stage.run(&["plan"]).stdout;
+        assert_eq!(plan.contains("the marketplace `market`"), visible, "{plan}");
+        let seen = stage.run(&["exec", "--yes", "--", "ls", &stage.path("home/own").display().to_string()]);
+        assert_eq!(seen.stdout, if visible { "market\n" } else { "" }, "{}", seen.stderr);
+    }
 }
 
 #[test]

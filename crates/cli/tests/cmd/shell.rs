@@ -28,3 +28,45 @@ fn at_a_terminal_it_has_one_of_its_own() {
     assert!(found.stdout.contains("inner-42"), "{}", found.stdout);
     assert_eq!(found.status.code(), Some(3));
 }
+
+/// What a line of commands prints, typed at a terminal into a shell inside.
+fn typed(lines: &str) -> String {
+    let stage = Stage::new();
+    let line = format!(
+        "printf '%s\\nexit\\n' \"$LINES_TO_TYPE\" | script -qec \"{} shell\" /dev/null",
+        env!("CARGO_BIN_EXE_belljar")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    stage.finish(command.env("SHELL", "/bin/sh").env("LINES_TO_TYPE", lines)).stdout
+}
+
+#[test]
+fn the_terminal_has_its_name_inside_and_programs_that_want_one_work() {
+    require!(Bwrap);
+    let found = typed(
+        "echo \"named-$(tty)\"; ps -o tty= -p $$ | sed s/^/by-ps-/; script -qec 'echo \"nested-$(tty)\"' /dev/null </dev/null",
+    );
+    for expected in ["named-/dev/pts/0", "by-ps-pts/0", "nested-/dev/pts/1"] {
+        assert!(found.contains(expected), "{expected} is missing in:\n{found}");
+    }
+}
+
+#[test]
+fn a_multiplexer_runs_inside() {
+    require!(Bwrap, Tmux);
+    let found = typed(
+        "tmux -f /dev/null -L inner new-session -d -s s 'tty > /tmp/seen; tmux -L inner wait-for -S done' && tmux -L inner wait-for done; echo \"pane-$(cat /tmp/seen)\"",
+    );
+    assert!(found.contains("pane-/dev/pts/"), "{found}");
+}
+
+#[test]
+fn nobody_inside_has_the_other_end_of_the_terminal() {
+    require!(Bwrap);
+    // The shell, the first process, and whoever else is there: none holds a multiplexer of terminals.
+    let found = typed(
+        "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c ptmx | sed s/^/controllers-/; ls /proc/1/fd >/dev/null 2>&1 || echo first-is-closed",
+    );
+    assert!(found.contains("controllers-0") && found.contains("first-is-closed"), "{found}");
+}

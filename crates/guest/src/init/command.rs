@@ -9,6 +9,7 @@ use belljar_contract::{
     OsText,
 };
 use belljar_sys::Errno;
+use belljar_sys::pty::Pair;
 use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
 use rustix::process::{Pid, Resource, Rlimit};
 
@@ -22,10 +23,28 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 #[derive(Debug)]
 pub(super) struct Streams([Option<OwnedFd>; 3]);
 
+/// Opens the terminal of the session, if there is to be one, in this sandbox's own `/dev/pts`: programs find it there by
+/// name, and no other is there.
+pub(super) fn open_terminal(spec: &GuestSpec) -> Result<Option<Pair>, Refusal> {
+    match spec.terminal {
+        GuestTerminal::Absent => Ok(None),
+        GuestTerminal::Own if spec.stdin != GuestStream::Terminal => {
+            Err(Refusal::because(GuestStep::Spec, "there is a terminal, but it is not standard input"))
+        }
+        GuestTerminal::Own => {
+            Pair::open().map(Some).map_err(|error| Refusal::new(GuestStep::Terminal, &error))
+        }
+    }
+}
+
 impl Streams {
-    pub(super) fn open(spec: &GuestSpec, attached: Vec<OwnedFd>) -> Result<Self, Refusal> {
+    pub(super) fn open(
+        spec: &GuestSpec,
+        attached: Vec<OwnedFd>,
+        terminal: Option<&OwnedFd>,
+    ) -> Result<Self, Refusal> {
         let mut attached: Vec<_> = attached.into_iter().map(Some).collect();
-        let mut open = |stream| Self::open_one(stream, &mut attached);
+        let mut open = |stream| Self::open_one(stream, &mut attached, terminal);
         let streams = [open(spec.stdin)?, open(spec.stdout)?, open(spec.stderr)?];
         if attached.iter().any(Option::is_some) {
             return Err(Refusal::because(GuestStep::Spec, "a descriptor was attached that no stream uses"));
@@ -33,7 +52,11 @@ impl Streams {
         Ok(Streams(streams))
     }
 
-    fn open_one(stream: GuestStream, attached: &mut [Option<OwnedFd>]) -> Result<Option<OwnedFd>, Refusal> {
+    fn open_one(
+        stream: GuestStream,
+        attached: &mut [Option<OwnedFd>],
+        terminal: Option<&OwnedFd>,
+    ) -> Result<Option<OwnedFd>, Refusal> {
         match stream {
             GuestStream::Inherit => Ok(None),
             GuestStream::Null => {
@@ -46,6 +69,11 @@ impl Streams {
                 let taken = taken.ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
                 leads_nowhere(&taken)?;
                 Ok(Some(taken))
+            }
+            GuestStream::Terminal => {
+                let missing = "a stream is the terminal, and there is none";
+                let terminal = terminal.ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
+                terminal.try_clone().map(Some).map_err(|error| Refusal::new(GuestStep::Terminal, &error))
             }
         }
     }
@@ -123,7 +151,7 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         stdio: streams.borrowed(),
         terminal: match spec.terminal {
             GuestTerminal::Absent => Terminal::Absent,
-            GuestTerminal::Stdin => Terminal::Shared,
+            GuestTerminal::Own => Terminal::Shared,
         },
         limits: &limits,
         umask: spec.umask,

@@ -52,6 +52,12 @@ impl Control {
         message::send(self.socket.as_fd(), &body, with).map_err(ControlError::Message)
     }
 
+    /// Hands the controlling end out and keeps no copy.
+    pub(super) fn report_terminal(&self, controller: OwnedFd) -> Result<(), Refusal> {
+        self.report(&GuestReport::Terminal, &[controller.as_fd()])
+            .map_err(|error| Refusal::new(GuestStep::Terminal, &error))
+    }
+
     pub(super) fn report_listeners(&self, specs: &[GuestListener], open: &[OwnedFd]) -> Result<(), Refusal> {
         let names = specs.iter().map(|spec| spec.name.clone()).collect();
         let descriptors: Vec<_> = open.iter().map(AsFd::as_fd).collect();

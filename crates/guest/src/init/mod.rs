@@ -113,7 +113,12 @@ fn set_up(control: &Control) -> Result<Ready, Refusal> {
     }
     let signals = supervise::take_signals().map_err(|error| Refusal::new(GuestStep::Begin, &error))?;
     let (spec, attached) = control.spec(SETUP_PATIENCE)?;
-    let streams = command::Streams::open(&spec, attached)?;
+    let terminal = command::open_terminal(&spec)?;
+    let streams = command::Streams::open(&spec, attached, terminal.as_ref().map(|pair| &pair.terminal))?;
+    if let Some(pair) = terminal {
+        // Whoever has the other end can type: it leaves before anything else is started here.
+        control.report_terminal(pair.controller)?;
+    }
     listen::take_range(spec.range)?;
     let listeners = listen::open_all(&spec.listeners)?;
     control.report_listeners(&spec.listeners, &listeners)?;

@@ -122,6 +122,7 @@ pub(super) fn compile(
         limits: &limits,
         credentials: &credentials.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
         ssh: &ssh_entries.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
+        backend,
     });
     let plugin_targets: Vec<(Plugin, AbsPath)> = plugins
         .iter()
@@ -160,7 +161,8 @@ pub(super) fn compile(
             workspace: &workspace,
             instance: &instance,
             home,
-            profile,
+            harness,
+            shared_by: agent.spec.home.as_ref().map(|home| &home.place),
             assembly: &assembly,
             skills: &skills,
             plugins: &plugin_targets,

@@ -8,10 +8,12 @@ mod library;
 mod mounts;
 mod network;
 mod note;
+mod plugins;
 mod questions;
 mod ssh;
 
 pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
+pub use plugins::further_questions;
 pub use questions::questions;
 pub use ssh::{SshNotFound, fill_ssh};
 

@@ -3,11 +3,11 @@
 use super::{Compiler, Reasons, Wanted, defaults};
 use crate::decode::{At, Place};
 use crate::explain::Origin;
-use crate::facts::PathFact;
+use crate::facts::{PathFact, UserFacts};
 use crate::manifest::MountSpec;
 use belljar_contract::{
-    AbsPath, Access, Assembly, HarnessProfile, HomeMode, Instance, Mount, MountSource, PersistedKind,
-    PlannedFile, Plugin, Skill, Workspace,
+    AbsPath, Access, Assembly, Harness, HarnessProfile, HomeMode, Instance, Mount, MountSource,
+    PersistedKind, PlannedFile, Plugin, Skill, Workspace,
 };
 
 /// Where things lie inside.
@@ -24,7 +24,9 @@ pub(super) struct Parts<'a> {
     pub workspace: &'a Workspace,
     pub instance: &'a Instance,
     pub home: HomeMode,
-    pub profile: &'a HarnessProfile,
+    pub harness: &'a dyn Harness,
+    /// Where it is written that the user's own configuration is shared.
+    pub shared_by: Option<&'a Place>,
     pub assembly: &'a Assembly,
     pub skills: &'a [Skill],
     pub plugins: &'a [(Plugin, AbsPath)],
@@ -33,7 +35,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// Where no declared mount may go, and why.
-const RESERVED: [(&str, &str); 13] = [
+pub(super) const RESERVED: [(&str, &str); 13] = [
     ("/proc", "the sandbox has its own processes"),
     ("/sys", "it is not there"),
     ("/dev", "the sandbox has a handful of devices"),
@@ -57,16 +59,20 @@ const KEPT_OUT: [(&str, &str); 4] = [
     ("/run/user", "it holds the sockets of your session"),
 ];
 
-fn mount(target: &AbsPath, source: MountSource, access: Access, why: impl Into<String>) -> Mount {
+pub(super) fn mount(target: &AbsPath, source: MountSource, access: Access, why: impl Into<String>) -> Mount {
     Mount { target: target.clone(), source, access, why: why.into() }
 }
 
 impl Compiler<'_> {
     /// All mounts, in order.
     pub(super) fn mounts(&mut self, parts: &Parts<'_>, reasons: &mut Reasons) -> Vec<Mount> {
-        let Parts { inside, workspace, instance, home, profile, assembly, skills, plugins, ssh: _, declared } =
-            parts;
+        let Parts { inside, workspace, instance, home, assembly, skills, plugins, declared, .. } = parts;
+        let profile = parts.harness.profile();
         let mut out = skeleton(inside);
+        if *home == HomeMode::Shared {
+            // Below the project, which may be a part of one of them.
+            out.extend(self.recorded(parts));
+        }
         if let Some(repository) = &self.request.facts.project.outside_repository {
             let why = "the repository of this worktree";
             out.push(mount(repository, MountSource::Host(repository.clone()), Access::ReadWrite, why));
@@ -142,20 +148,7 @@ impl Compiler<'_> {
 
     /// The whole home, or what lies above it, is what a sandbox is for keeping out.
     fn source_is_fit(&mut self, real: &AbsPath, place: &Place) -> bool {
-        let user = &self.request.facts.user;
-        let kept_out = KEPT_OUT.iter().find(|(path, _)| {
-            real.as_path().starts_with(path) || std::path::Path::new(path).starts_with(real.as_path())
-        });
-        let why = if user.home.is_within(real) {
-            "it holds your whole home"
-        } else if [&user.instances, &user.config].iter().any(|own| own.is_within(real) || real.is_within(own))
-        {
-            "it holds belljar's own state"
-        } else if let Some((_, why)) = kept_out {
-            why
-        } else {
-            return true;
-        };
+        let Some(why) = kept_out(real, &self.request.facts.user) else { return true };
         let message = format!("`{real}` cannot be mounted: {why}");
         self.report("forbidden-mount", message, place, "").help =
             Some("mount the folder that is needed".to_owned());
@@ -192,6 +185,20 @@ impl Compiler<'_> {
             return false;
         }
         true
+    }
+}
+
+/// Why something of the host is never shown, if it is not.
+pub(super) fn kept_out(real: &AbsPath, user: &UserFacts) -> Option<&'static str> {
+    let kept_out = KEPT_OUT.iter().find(|(path, _)| {
+        real.as_path().starts_with(path) || std::path::Path::new(path).starts_with(real.as_path())
+    });
+    if user.home.is_within(real) {
+        Some("it holds your whole home")
+    } else if [&user.instances, &user.config].iter().any(|own| own.is_within(real) || real.is_within(own)) {
+        Some("it holds belljar's own state")
+    } else {
+        kept_out.map(|(_, why)| *why)
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the agent is told about the place it is in.
 
-use belljar_contract::{AbsPath, Egress, HomeMode, Limits, RuleEffect, Workspace, WorkspaceMode};
+use belljar_contract::{
+    AbsPath, BackendKind, Egress, HomeMode, Limits, RuleEffect, Workspace, WorkspaceMode,
+};
 use std::fmt::Write as _;
 
 /// The facts that the note is made of.
@@ -12,11 +14,23 @@ pub(super) struct Facts<'a> {
     pub limits: &'a Limits,
     pub credentials: &'a [String],
     pub ssh: &'a [String],
+    pub backend: BackendKind,
+}
+
+/// Whether anything keeps the agent in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walls {
+    Standing,
+    None,
 }
 
 /// The note, as Markdown.
 pub(super) fn write(facts: &Facts<'_>) -> String {
-    let Facts { workspace, home_directory, home, egress, limits, credentials, ssh } = facts;
+    let Facts { workspace, home_directory, home, egress, limits, credentials, ssh, backend } = facts;
+    let walls = match backend {
+        BackendKind::Host => Walls::None,
+        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => Walls::Standing,
+    };
     let mut lines = vec![format!(
         "The project is at `{}`. {}",
         workspace.target,
@@ -26,33 +40,29 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
             WorkspaceMode::Copy => "It is a copy; the user's own files do not change.",
         }
     )];
-    lines.push(format!(
-        "Your home `{home_directory}` and `/tmp` are empty at every start{}.",
-        match home {
-            HomeMode::Clean => "",
-            HomeMode::Project | HomeMode::Shared => ", but for your conversations and memory of this project",
-        }
-    ));
-    lines.push("Nothing else of the user's machine is here: do not look for keys, other projects or programs in homes.".to_owned());
-    let rules = |effect| -> Vec<String> {
-        egress
-            .rules
-            .iter()
-            .filter(|rule| rule.effect == effect)
-            .map(|rule| format!("`{}`", rule.host))
-            .collect()
+    let kept = match home {
+        HomeMode::Clean => "",
+        HomeMode::Project | HomeMode::Shared => ", but for your conversations and memory of this project",
     };
-    let (allowed, denied) = (rules(RuleEffect::Allow), rules(RuleEffect::Deny));
-    lines.push(if allowed.is_empty() {
-        "There is no network. Do not try to download or install anything from it.".to_owned()
-    } else {
-        format!(
-            "The network reaches only {}; everything else is refused, and trying again does not help.",
-            allowed.join(", ")
-        )
-    });
+    match walls {
+        Walls::Standing => {
+            lines.push(format!("Your home `{home_directory}` and `/tmp` are empty at every start{kept}."));
+            lines.push("Nothing else of the user's machine is here: do not look for keys, other projects or programs in homes.".to_owned());
+        }
+        Walls::None => {
+            lines.push(format!(
+                "Your home `{home_directory}` is empty at every start{kept}; `/tmp` is the machine's own."
+            ));
+            lines.push("Nothing keeps you from the rest of the user's machine, and it is not yours: stay in the project, and do not look for keys or other projects.".to_owned());
+        }
+    }
+    lines.push(network(egress, walls));
+    let denied = hosts(egress, RuleEffect::Deny);
     if !denied.is_empty() {
-        lines.push(format!("Never reachable: {}.", denied.join(", ")));
+        lines.push(match walls {
+            Walls::Standing => format!("Never reachable: {}.", denied.join(", ")),
+            Walls::None => format!("Never to be reached: {}.", denied.join(", ")),
+        });
     }
     if !credentials.is_empty() {
         lines.push(format!(
@@ -75,10 +85,37 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
         lines.push(format!("You have {}.", shown.join(", ")));
     }
     lines.push("When something is refused, say so to the user and what would have to be declared; do not work around it.".to_owned());
-    let mut out = "# You are in a sandbox\n\n".to_owned();
+    let mut out = match walls {
+        Walls::Standing => "# You are in a sandbox\n\n".to_owned(),
+        Walls::None => "# You are not in a sandbox\n\n".to_owned(),
+    };
     for line in lines {
         // Writing to a `String` cannot fail.
         writeln!(out, "- {line}").ok();
     }
     out
+}
+
+fn hosts(egress: &Egress, effect: RuleEffect) -> Vec<String> {
+    let rules = egress.rules.iter().filter(|rule| rule.effect == effect);
+    rules.map(|rule| format!("`{}`", rule.host)).collect()
+}
+
+fn network(egress: &Egress, walls: Walls) -> String {
+    let allowed = hosts(egress, RuleEffect::Allow);
+    match (walls, allowed.is_empty()) {
+        (Walls::Standing, true) => {
+            "There is no network. Do not try to download or install anything from it.".to_owned()
+        }
+        (Walls::Standing, false) => format!(
+            "The network reaches only {}; everything else is refused, and trying again does not help.",
+            allowed.join(", ")
+        ),
+        (Walls::None, true) => {
+            "The user declared no host: do not use the network, though nothing keeps you from it.".to_owned()
+        }
+        (Walls::None, false) => {
+            format!("Of the network use only {}, though nothing keeps you from the rest.", allowed.join(", "))
+        }
+    }
 }

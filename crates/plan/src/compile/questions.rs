@@ -4,7 +4,7 @@ use super::library::skill_candidates;
 use crate::decode::{Named, Place};
 use crate::facts::{ProjectFacts, Questions};
 use crate::manifest::{AgentSpec, EnvText, Layered, Manifest, McpSpec, PathText};
-use belljar_contract::{AbsPath, AgentName, EnvName, Harness};
+use belljar_contract::{AbsPath, AgentName, EnvName, Harness, HomeMode};
 
 /// The questions for some agents, or for the whole manifest when none is named.
 #[must_use]
@@ -61,6 +61,15 @@ impl Asker<'_> {
         self.out.paths.extend(profile.shared.iter().map(|entry| directory.child(&entry.name)));
     }
 
+    /// Where the user's own plugins come from.
+    fn records(&mut self) {
+        for harness in self.harnesses {
+            let profile = harness.profile();
+            let directory = self.home.child(&profile.config_directory);
+            self.out.texts.extend(profile.plugin_records.iter().map(|record| directory.child(record)));
+        }
+    }
+
     /// Only what the agent picks from the library.
     fn picked(&mut self, spec: &AgentSpec) {
         for name in &spec.skills {
@@ -82,6 +91,9 @@ impl Asker<'_> {
 
     fn agent(&mut self, agent: &Layered<AgentSpec>) {
         let spec = &agent.spec;
+        if spec.home.as_ref().is_some_and(|home| home.value == HomeMode::Shared) {
+            self.records();
+        }
         if let Some(path) = spec.role.as_ref().and_then(|role| self.resolve(&role.value, &role.place)) {
             self.out.texts.insert(path);
         }

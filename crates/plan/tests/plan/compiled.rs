@@ -2,7 +2,8 @@
 
 use crate::world::{FULL, World, abs, layer, manifest, project, user};
 use belljar_contract::{
-    Access, CredentialPart, Digest, EnvSource, HomeMode, MountSource, Plan, Purpose, WorkspaceMode,
+    Access, CredentialPart, Digest, EnvSource, FileContent, HomeMode, MountSource, Plan, Purpose,
+    WorkspaceMode,
 };
 use belljar_plan::{Layer, Origin, Rigour, parse, why};
 use serde_json::json;
@@ -348,4 +349,34 @@ fn a_mount_cannot_take_the_place_of_what_is_there() {
             .ends_with("it holds the sockets of your session")
     );
     assert_eq!(project().root, abs("/srv/project"));
+}
+
+/// What the agent is told about where it is.
+fn note(backend: &str) -> String {
+    let text = format!("[agents.a]\nharness = \"scribe\"\nbackend = \"{backend}\"\n");
+    let plan = World::full().plan(&text, "a").plan;
+    let file = plan.files.iter().find(|file| file.target.to_string().ends_with("/agent/note")).unwrap();
+    match &file.content {
+        FileContent::Text(text) => text.clone(),
+        other => panic!("the note is a text, not {other:?}"),
+    }
+}
+
+#[test]
+fn the_note_says_what_is_true_of_the_backend() {
+    let walled = note("bwrap");
+    assert!(
+        walled.starts_with("# You are in a sandbox\n") && walled.contains("There is no network."),
+        "{walled}"
+    );
+    let bare = note("host");
+    assert!(bare.starts_with("# You are not in a sandbox\n"), "{bare}");
+    for false_word in
+        ["There is no network", "Nothing else of the user's machine is here", "`/tmp` are empty"]
+    {
+        assert!(walled.contains(false_word) && !bare.contains(false_word), "{bare}");
+    }
+    for true_word in ["Nothing keeps you from the rest of the user's machine", "do not use the network"] {
+        assert!(bare.contains(true_word), "{bare}");
+    }
 }

@@ -4,6 +4,7 @@
 
 mod compiled;
 mod fuzz;
+mod plugins;
 mod schema;
 mod ssh_config;
 mod world;

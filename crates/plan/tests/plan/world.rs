@@ -2,11 +2,12 @@
 
 use belljar_contract::{
     AbsPath, Access, AgentName, Assembly, Diagnostic, EnvName, FileContent, Harness, HarnessProfile,
-    Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, SharedEntry, Sources, Wanted,
+    Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedFolder, SharedEntry, Sources,
+    Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts, Questions, Request,
-    Rigour, TextFact, UserFacts, parse, questions,
+    Rigour, TextFact, UserFacts, further_questions, parse, questions,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +53,7 @@ impl Scribe {
             ],
             skill_folders: texts(&[".scribe/skills"]),
             plugin_marks: texts(&["plugin.json"]),
+            plugin_records: texts(&["records"]),
             plugin_mcp_files: texts(&["plugin.json"]),
             project_mcp_file: ".mcp.json".into(),
             session_flags: Vec::new(),
@@ -63,6 +65,15 @@ impl Scribe {
 impl Harness for Scribe {
     fn profile(&self) -> &HarnessProfile {
         &self.0
+    }
+
+    fn recorded_folders(&self, _record: &str, text: &str) -> Vec<RecordedFolder> {
+        let folder = |line: &str| RecordedFolder {
+            path: line.to_owned(),
+            mark: "mark".to_owned(),
+            what: "a place".to_owned(),
+        };
+        text.lines().map(folder).collect()
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {
@@ -191,7 +202,8 @@ impl World {
         let name = AgentName::new(agent).unwrap();
         let asked =
             questions(manifest, Some(std::slice::from_ref(&name)), &harnesses, &user().home, &self.project);
-        let facts = self.answer(asked);
+        let mut facts = self.answer(asked);
+        facts.extend(self.answer(further_questions(&harnesses, &facts)));
         let mut compiler = Compiler::new(Request {
             backend: None,
             manifest,

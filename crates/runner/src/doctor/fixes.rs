@@ -7,7 +7,7 @@ use belljar_sys::Errno;
 use belljar_sys::userns::{Reason, Step, Switches};
 
 /// What bubblewrap says when the kernel keeps namespaces from it. Bubblewrap 0.4 to 0.12.
-const NAMESPACE_WORDS: [&str; 7] = [
+const NAMESPACE_WORDS: [&str; 8] = [
     "setting up uid map",
     "setting up gid map",
     "No permissions to create",
@@ -16,6 +16,8 @@ const NAMESPACE_WORDS: [&str; 7] = [
     // With AppArmor's restriction the namespace is there, but nothing may be done in it.
     "loopback: Failed RTM_NEWADDR",
     "Failed to unshare",
+    // Root may make the first; the second, in it, is as forbidden as to everyone.
+    "unshare user ns",
 ];
 
 /// The reason, if what bubblewrap said is about namespaces at all.
@@ -30,9 +32,14 @@ pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
     Some(switches.explain(step, errno))
 }
 
-/// What is wrong and what to do, a line each, when a launch failed for want of namespaces; else nothing.
+/// What is wrong and what to do, a line each, when a launch failed for want of namespaces or of a limit; else nothing.
 #[must_use]
 pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String> {
+    if matches!(error, RunError::Launch(LaunchError::Limit(_))) {
+        return vec![
+            "`belljar doctor` says which limits this machine holds; or leave the limit out".to_owned(),
+        ];
+    }
     let reason = match error {
         RunError::Launch(LaunchError::Bubblewrap { words }) => namespace_reason(words, &Switches::read()),
         // Every kernel that belljar runs on has the call; a filter that takes it away takes namespaces as well.
@@ -142,6 +149,11 @@ mod tests {
                 Some(Reason::Filtered),
             ),
             ("No permissions to create new namespace", open, Some(Reason::Unknown)),
+            (
+                "unshare user ns: Operation not permitted",
+                Switches { unprivileged_userns_clone: Some(0), ..open },
+                Some(Reason::CloneSwitch),
+            ),
             (
                 "Can't find source path /x: No such file or directory",
                 Switches { apparmor_restrict: Some(1), ..open },

@@ -41,6 +41,14 @@ impl Running {
         }
     }
 
+    /// The controlling end of the command's terminal, if it has one; can be taken once.
+    pub fn take_controller(&mut self) -> Option<OwnedFd> {
+        match self {
+            Running::Sealed(sealed) => sealed.take_controller(),
+            Running::Host(unwalled) => unwalled.take_controller(),
+        }
+    }
+
     /// Starts the command.
     ///
     /// # Errors

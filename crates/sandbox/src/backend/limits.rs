@@ -21,34 +21,38 @@ pub fn held_limits() -> Vec<Need> {
     support.holds.iter().filter_map(need).collect()
 }
 
-/// A control group with the limits, or none when no limit needs one.
-pub(super) fn leaf(name: &str, limits: &Limits) -> Result<Option<Leaf>, CgroupError> {
+/// Puts a sandbox into a control group with the limits, or into none when no limit needs one. The command has not been
+/// started, so everything it will ever start is born there.
+///
+/// Whether the limits reach it is not taken on trust, nor asked of the guest: inside there is no tree of groups to look
+/// at, and opening one would show the agent the host's. The kernel says here, outside, of the guest's own process where
+/// it is and what holds there; that is the same truth, and nothing inside can colour it.
+pub(super) fn confine(
+    name: &str,
+    limits: &Limits,
+    bwrap: Pid,
+    guest: Pid,
+) -> Result<Option<Leaf>, CgroupError> {
+    let Some(wanted) = wanted(limits) else { return Ok(None) };
+    let leaf = Leaf::create(&format!("{LEAF_PREFIX}{name}"), &wanted)?;
+    leaf.add(bwrap)?;
+    leaf.add(guest)?;
+    leaf.confirm(guest, &wanted)?;
+    Ok(Some(leaf))
+}
+
+fn wanted(limits: &Limits) -> Option<cgroup::Limits> {
     let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
     if memory.is_none() && pids.is_none() && cpu.is_none() {
-        return Ok(None);
+        return None;
     }
     let at_most = |value: Option<u64>| value.map_or(Limit::Unlimited, Limit::AtMost);
-    let wanted = cgroup::Limits {
+    Some(cgroup::Limits {
         memory: at_most(memory.map(belljar_contract::ByteSize::bytes)),
         // The limit includes swap: without this a program would only become slow.
         swap: if memory.is_some() { Limit::AtMost(0) } else { Limit::Unlimited },
         pids: at_most(pids.map(u64::from)),
         // Rounded up: a share below a hundredth is still a share.
         cpu_percent: at_most(cpu.map(|cpus| u64::from(cpus.milli().div_ceil(10)))),
-    };
-    Leaf::create(&format!("{LEAF_PREFIX}{name}"), &wanted).map(Some)
-}
-
-/// Moves a process and all that descend from it. None of them has started anything of the agent's yet.
-pub(super) fn add_family(leaf: &Leaf, root: Pid) -> Result<(), CgroupError> {
-    let mut waiting = vec![root];
-    while let Some(pid) = waiting.pop() {
-        leaf.add(pid)?;
-        let number = pid.as_raw_pid();
-        let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
-        // A process that has just ended has no children left to move.
-        let children = children.unwrap_or_default();
-        waiting.extend(children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)));
-    }
-    Ok(())
+    })
 }

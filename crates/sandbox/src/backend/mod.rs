@@ -12,7 +12,7 @@ pub use bwrap::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
 pub use either::Running;
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
-pub use running::{Beginning, LaunchError, LaunchRequest, News, Streams};
+pub use running::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams};
 
 use crate::workspace::Overlay;
 use belljar_contract::{AbsPath, BackendKind, Launch, Need, Plan, Unmet};

@@ -3,8 +3,8 @@
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
-    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestVariable, Launch,
-    LaunchArgument, OsText,
+    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestSpec, GuestStream,
+    GuestTerminal, GuestVariable, Launch, LaunchArgument, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -104,22 +104,31 @@ pub enum LaunchError {
         detail: String,
     },
     /// A limit does not hold.
-    #[error("a limit cannot be set")]
+    #[error("a limit does not hold")]
     Limit(#[from] CgroupError),
     /// The guest said something that has no place here, or nothing.
     #[error("the guest does not answer as it should")]
     Talk(#[source] std::io::Error),
 }
 
+/// Where a standard stream of the command leads.
+#[derive(Debug)]
+pub enum StreamEnd {
+    /// To the terminal that the backend opens for it.
+    Terminal,
+    /// To this descriptor.
+    Open(OwnedFd),
+}
+
 /// The standard streams of the command.
 #[derive(Debug)]
 pub struct Streams {
     /// Standard input.
-    pub stdin: OwnedFd,
+    pub stdin: StreamEnd,
     /// Standard output.
-    pub stdout: OwnedFd,
+    pub stdout: StreamEnd,
     /// Standard error.
-    pub stderr: OwnedFd,
+    pub stderr: StreamEnd,
 }
 
 /// What a launch needs beside the lowered plan.
@@ -170,10 +179,21 @@ pub struct Running {
     bwrap: Child,
     control: OwnedFd,
     listeners: Vec<(String, OwnedFd)>,
+    /// The controlling end of the command's terminal.
+    controller: Option<OwnedFd>,
+    /// The guest's process, by the kernel's word.
+    guest: Option<Pid>,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
     pub landlock: GuestLandlock,
+}
+
+/// A report of the guest, what came with it, and who the kernel says that it came from.
+struct Heard {
+    report: GuestReport,
+    descriptors: Vec<OwnedFd>,
+    sender: Option<Pid>,
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
@@ -183,6 +203,8 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     }
     let (control, theirs) =
         fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+    message::ask_for_senders(control.as_fd())
+        .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
     let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
     let mut words: Vec<u8> = Vec::new();
     for argument in &launch.arguments {
@@ -218,15 +240,20 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         signals: belljar_contract::GuestWall::Missing,
         abstract_sockets: belljar_contract::GuestWall::Missing,
     };
-    let mut running = Running { bwrap, control, listeners: Vec::new(), leaf: None, landlock: nothing };
+    let mut running = Running {
+        bwrap,
+        control,
+        listeners: Vec::new(),
+        controller: None,
+        guest: None,
+        leaf: None,
+        landlock: nothing,
+    };
     running.seal(launch, variables, streams)?;
-    if let Some(leaf) = limits::leaf(name, &launch.limits)? {
-        // The command waits for its start, so everything it will ever start is born in the group.
-        if let Some(pid) = i32::try_from(running.bwrap.id()).ok().and_then(Pid::from_raw) {
-            limits::add_family(&leaf, pid)?;
-        }
-        running.leaf = Some(leaf);
-    }
+    let Some(guest) = running.guest else {
+        return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
+    };
+    running.leaf = limits::confine(name, &launch.limits, Pid::from_child(&running.bwrap), guest)?;
     Ok(running)
 }
 
@@ -288,6 +315,22 @@ fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
     fds::sealed_memfd("belljar", bytes).map_err(failed)
 }
 
+/// Tells the guest where the streams lead, and gives the descriptors that go with the message, in order.
+fn attach(spec: &mut GuestSpec, streams: Streams) -> Vec<OwnedFd> {
+    let Streams { stdin, stdout, stderr } = streams;
+    let mut attached = Vec::new();
+    for (place, end) in [(&mut spec.stdin, stdin), (&mut spec.stdout, stdout), (&mut spec.stderr, stderr)] {
+        *place = match end {
+            StreamEnd::Terminal => GuestStream::Terminal,
+            StreamEnd::Open(descriptor) => {
+                attached.push(descriptor);
+                GuestStream::Attached((attached.len() - 1) as u8)
+            }
+        };
+    }
+    attached
+}
+
 impl Running {
     fn seal(
         &mut self,
@@ -298,27 +341,35 @@ impl Running {
         let mut spec = launch.guest.clone();
         spec.environment.retain(|known| !variables.iter().any(|new| new.name == known.name));
         spec.environment.extend(variables);
+        let attached = attach(&mut spec, streams);
         let body = spec.to_bytes().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
-        let Streams { stdin, stdout, stderr } = streams;
-        let sent =
-            message::send(self.control.as_fd(), &body, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]);
+        let attached: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+        let sent = message::send(self.control.as_fd(), &body, &attached);
         if sent.is_err() {
             return Err(self.complaint());
         }
         let deadline = Instant::now() + SETUP_TIME;
         loop {
-            match self.receive_until(deadline)? {
-                (GuestReport::Listening { names }, descriptors) => {
+            let Heard { report, descriptors, sender } = self.receive_until(deadline)?;
+            match report {
+                GuestReport::Terminal => self.controller = descriptors.into_iter().next(),
+                GuestReport::Listening { names } => {
                     self.listeners = names.into_iter().zip(descriptors).collect();
                 }
-                (GuestReport::Sealed { landlock }, _) => {
+                GuestReport::Sealed { .. }
+                    if spec.terminal == GuestTerminal::Own && self.controller.is_none() =>
+                {
+                    return Err(LaunchError::Talk(std::io::Error::other("it handed out no terminal")));
+                }
+                GuestReport::Sealed { landlock } => {
                     self.landlock = landlock;
+                    self.guest = sender;
                     return Ok(());
                 }
-                (GuestReport::SetupFailed { step, errno: _, detail }, _) => {
+                GuestReport::SetupFailed { step, errno: _, detail } => {
                     return Err(LaunchError::Sealing { step, detail });
                 }
-                (other, _) => return Err(unexpected(&other)),
+                other => return Err(unexpected(&other)),
             }
         }
     }
@@ -329,21 +380,24 @@ impl Running {
         Some(self.listeners.swap_remove(at).1)
     }
 
+    /// The controlling end of the command's terminal, if it has one; can be taken once.
+    pub fn take_controller(&mut self) -> Option<OwnedFd> {
+        self.controller.take()
+    }
+
     /// Starts the command.
     ///
     /// # Errors
     /// When the guest is gone or does not answer; a command that cannot be executed is no such error.
     pub fn start(&mut self) -> Result<Beginning, LaunchError> {
         self.order(GuestOrder::Start)?;
-        match self.receive_until(Instant::now() + SETUP_TIME)? {
-            (GuestReport::Started { .. }, _) => Ok(Beginning::Started),
-            (GuestReport::ExecFailed { what, errno }, _) => {
+        match self.receive_until(Instant::now() + SETUP_TIME)?.report {
+            GuestReport::Started { .. } => Ok(Beginning::Started),
+            GuestReport::ExecFailed { what, errno } => {
                 Ok(Beginning::Failed { what: what.to_string(), errno })
             }
-            (GuestReport::SetupFailed { step, errno: _, detail }, _) => {
-                Err(LaunchError::Sealing { step, detail })
-            }
-            (other, _) => Err(unexpected(&other)),
+            GuestReport::SetupFailed { step, errno: _, detail } => Err(LaunchError::Sealing { step, detail }),
+            other => Err(unexpected(&other)),
         }
     }
 
@@ -358,10 +412,10 @@ impl Running {
     /// # Errors
     /// When it is not a message.
     pub fn report(&mut self) -> Result<News, LaunchError> {
-        match self.receive() {
-            Ok((GuestReport::Exited { end }, _)) => Ok(News::Ended(end)),
-            Ok((GuestReport::Stopped, _)) => Ok(News::Stopped),
-            Ok((other, _)) => Err(unexpected(&other)),
+        match self.receive().map(|heard| heard.report) {
+            Ok(GuestReport::Exited { end }) => Ok(News::Ended(end)),
+            Ok(GuestReport::Stopped) => Ok(News::Stopped),
+            Ok(other) => Err(unexpected(&other)),
             Err(MessageError::Closed) => Ok(News::Gone),
             Err(error) => Err(LaunchError::Talk(std::io::Error::other(error))),
         }
@@ -396,7 +450,7 @@ impl Running {
         }
     }
 
-    fn receive(&self) -> Result<(GuestReport, Vec<OwnedFd>), MessageError> {
+    fn receive(&self) -> Result<Heard, MessageError> {
         let bounds = Bounds {
             bytes: GUEST_REPORT_MAX,
             descriptors: belljar_contract::GUEST_LISTENERS_MAX,
@@ -405,15 +459,15 @@ impl Running {
         let received = message::receive(self.control.as_fd(), bounds)?;
         // A report that cannot be read is no different from a guest that is gone: neither can be relied on.
         let report = GuestReport::from_bytes(&received.body).map_err(|_broken| MessageError::Closed)?;
-        Ok((report, received.descriptors))
+        Ok(Heard { report, descriptors: received.descriptors, sender: received.sender })
     }
 
-    fn receive_until(&mut self, deadline: Instant) -> Result<(GuestReport, Vec<OwnedFd>), LaunchError> {
+    fn receive_until(&mut self, deadline: Instant) -> Result<Heard, LaunchError> {
         if !wait_readable(self.control.as_fd(), deadline) {
             return Err(LaunchError::Talk(std::io::ErrorKind::TimedOut.into()));
         }
         match self.receive() {
-            Ok(message) => Ok(message),
+            Ok(heard) => Ok(heard),
             Err(_gone) => Err(self.complaint()),
         }
     }

@@ -220,3 +220,23 @@ fn tick() {
         std::thread::yield_now();
     }
 }
+
+/// A pipe is never written, whatever was said, and what it would have taken the place of stays.
+#[test]
+fn a_special_file_takes_the_place_of_nothing() {
+    belljar_testkit::require!(UserNs);
+    let project = Project::new();
+    let root = project.lower();
+    put(&root, "file", "theirs");
+    fs::create_dir(root.join("directory")).unwrap();
+    let before = listing(&root);
+    project.edit("mkfifo new; rm file; mkfifo file; rmdir directory; mkfifo directory");
+    for on_conflict in [OnConflict::Refuse, OnConflict::Overwrite] {
+        let consent = yes_to(&["new", "file", "directory"]);
+        let request = ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict };
+        let applied = project.overlay().apply(&request).unwrap();
+        let why: Vec<_> = applied.refused.iter().map(|refused| &refused.why).collect();
+        assert_eq!(why, [&RefusedBecause::Special; 3]);
+        assert_eq!(listing(&root), before);
+    }
+}

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Pid;
+
 /// A controller that belljar sets limits with, or kills through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
@@ -73,7 +75,17 @@ impl Hierarchy {
         Ok(Self::parse(&mounts, &groups))
     }
 
-    /// Joins the two files: where each tree is mounted, and where in it this process is.
+    /// The groups that another process is in, as they are seen from here.
+    ///
+    /// # Errors
+    /// Fails if the process is gone, or without `/proc`.
+    pub fn of(pid: Pid) -> std::io::Result<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_pid()))?;
+        Ok(Self::parse(&mounts, &groups))
+    }
+
+    /// Joins the two files: where each tree is mounted, and where in it the process is.
     #[must_use]
     pub fn parse(mountinfo: &str, cgroup: &str) -> Self {
         let mut hierarchy = Hierarchy::default();

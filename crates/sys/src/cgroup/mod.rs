@@ -72,6 +72,20 @@ pub enum CgroupError {
         /// What was read back.
         held: String,
     },
+    /// A process is somewhere else than it was put: no limit of the group reaches it.
+    #[error(
+        "the limits of {} do not reach the process {pid}: the kernel says that it is in {}",
+        path.display(),
+        found.as_deref().unwrap_or(Path::new("no such group")).display()
+    )]
+    Outside {
+        /// The group.
+        path: PathBuf,
+        /// The process.
+        pid: i32,
+        /// Where it is in that tree.
+        found: Option<PathBuf>,
+    },
     /// Processes were left when the time was over.
     #[error("processes of the control group {} outlived SIGKILL", path.display())]
     Survivors {
@@ -178,7 +192,10 @@ pub struct Support {
 pub fn probe() -> Result<Support, CgroupError> {
     let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
     let tried = [
-        (Controller::Memory, Limits { memory: Limit::AtMost(1 << 30), ..Limits::NONE }),
+        (
+            Controller::Memory,
+            Limits { memory: Limit::AtMost(1 << 30), swap: Limit::AtMost(0), ..Limits::NONE },
+        ),
         (Controller::Pids, Limits { pids: Limit::AtMost(1000), ..Limits::NONE }),
         (Controller::Cpu, Limits { cpu_percent: Limit::AtMost(100), ..Limits::NONE }),
     ];
@@ -248,6 +265,20 @@ impl Leaf {
         self.directories.iter().try_for_each(|directory| directory.add(pid))
     }
 
+    /// Makes sure that the limits reach a process: the kernel itself says which groups the process is in, those are
+    /// the leaf's, and they hold these limits now. What was written, and that writing worked, counts for nothing: a
+    /// directory that only looks like a group takes every number and limits nobody.
+    ///
+    /// # Errors
+    /// Names the group that the process is not in, or the limit that is not held.
+    pub fn confirm(&self, pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
+        let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
+        self.directories.iter().try_for_each(|directory| {
+            directory.encloses(pid, &groups)?;
+            directory.holds(limits)
+        })
+    }
+
     /// The limits as the kernel holds them.
     ///
     /// # Errors
@@ -313,11 +344,12 @@ impl Leaf {
     }
 
     fn remove_now(&mut self) -> Result<(), CgroupError> {
-        self.kill_all(Duration::from_secs(2))?;
+        // One directory that fails must not keep the others.
+        let mut outcome = self.kill_all(Duration::from_secs(2));
         for directory in std::mem::take(&mut self.directories) {
-            directory.remove()?;
+            outcome = outcome.and(directory.remove());
         }
-        Ok(())
+        outcome
     }
 }
 

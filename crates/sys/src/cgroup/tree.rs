@@ -117,13 +117,31 @@ impl Directory {
     pub(super) fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
         for (file, value) in self.settings(limits) {
             self.write(file, &value)?;
+        }
+        self.holds(limits)
+    }
+
+    /// Whether the kernel gives back what was asked for.
+    pub(super) fn holds(&self, limits: &Limits) -> Result<(), CgroupError> {
+        for (file, asked) in self.settings(limits) {
             let held = self.read(file)?;
-            if held != value {
-                let path = self.path.join(file);
-                return Err(CgroupError::NotHeld { path, asked: value, held });
+            if held != asked {
+                return Err(CgroupError::NotHeld { path: self.path.join(file), asked, held });
             }
         }
         Ok(())
+    }
+
+    /// Whether a process that is in these groups is in this one.
+    pub(super) fn encloses(&self, pid: Pid, groups: &Hierarchy) -> Result<(), CgroupError> {
+        let found = match &self.version {
+            Version::V1(controller) => groups.v1.get(controller),
+            Version::V2(_) => groups.v2.as_ref().map(|unified| &unified.own),
+        };
+        if found == Some(&self.path) {
+            return Ok(());
+        }
+        Err(CgroupError::Outside { path: self.path.clone(), pid: pid.as_raw_pid(), found: found.cloned() })
     }
 
     /// The files to write, in order.
@@ -220,7 +238,9 @@ impl Directory {
             match std::fs::remove_dir(&self.path) {
                 Ok(()) => return Ok(()),
                 Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                Err(_busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                Err(cause) if cause.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 Err(cause) => return Err(CgroupError::Create { path: self.path.clone(), cause }),
             }
         }
@@ -242,10 +262,10 @@ impl Directory {
     }
 }
 
-/// The kernel counts in pages and would round down without a word.
+/// The kernel counts in pages and would round down without a word. How large one is differs from machine to machine.
 fn pages(bytes: u64) -> String {
-    const PAGE: u64 = 4096;
-    (bytes / PAGE * PAGE).to_string()
+    let page = rustix::param::page_size() as u64;
+    (bytes / page * page).to_string()
 }
 
 fn quota(percent: u64) -> u64 {

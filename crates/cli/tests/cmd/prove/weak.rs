@@ -223,18 +223,26 @@ def receive():
         for _, _, raw in ancillary:
             a = array.array('i'); a.frombytes(raw[:len(raw) - len(raw) % 4]); fds += list(a)
     return json.loads(data[4:]), fds
-def send(value):
+def send(value, with_fds=[]):
     body = json.dumps(value).encode()
-    s.sendall(struct.pack('>I', len(body)) + body)
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', with_fds))] if with_fds else []
+    s.sendmsg([struct.pack('>I', len(body)) + body], ancillary)
 spec, fds = receive()
+if spec['terminal'] == 'own':
+    controller, terminal = os.openpty()
+    send('terminal', [controller])
+    os.close(controller)
+    fds.append(terminal)
+def stream(which):
+    return fds[-1] if spec[which] == 'terminal' else fds[spec[which]['attached']]
 send({'listening': {'names': []}})
 send({'sealed': {'landlock': {'abi': 0, 'files': 'missing', 'signals': 'missing', 'abstract_sockets': 'missing'}}})
 receive()
 pid = os.fork()
 if pid == 0:
     os.setsid()
-    for at, fd in enumerate(fds): os.dup2(fd, at)
-    if spec['terminal'] == 'stdin':
+    for at, which in enumerate(['stdin', 'stdout', 'stderr']): os.dup2(stream(which), at)
+    if spec['terminal'] == 'own':
         import fcntl, termios
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.set_inheritable(int(sys.argv[1]), True)

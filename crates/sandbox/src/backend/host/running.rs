@@ -1,11 +1,12 @@
 //! The act without walls: files are laid out in the instance, and the command becomes a process of this user.
 
-use crate::backend::{Beginning, LaunchError, LaunchRequest, News, Streams, making};
+use crate::backend::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams, making};
 use belljar_contract::{
     AbsPath, GuestAddress, GuestEnd, GuestOrder, GuestSpec, GuestTerminal, GuestVariable, Made, OsText,
 };
 use belljar_sys::fds;
 use belljar_sys::process::{self, Ended, Target};
+use belljar_sys::pty::Pair;
 use belljar_sys::spawn::{self, Program, SpawnError, Step, Stream, Terminal};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
@@ -23,7 +24,9 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 #[derive(Debug)]
 pub struct Unwalled {
     spec: GuestSpec,
-    streams: Option<Streams>,
+    streams: Option<[OwnedFd; 3]>,
+    /// The controlling end of the terminal.
+    controller: Option<OwnedFd>,
     listeners: Vec<(String, OwnedFd)>,
     /// The process, once it runs; before that something that never has news.
     control: OwnedFd,
@@ -52,11 +55,13 @@ pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled,
     spec.environment.retain(|known| !variables.iter().any(|new| new.name == known.name));
     spec.environment.extend(variables);
     let (listeners, sockets) = listen(&mut spec).map_err(LaunchError::Talk)?;
+    let (streams, controller) = open(streams).map_err(LaunchError::Talk)?;
     let (control, silent) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|errno| LaunchError::Talk(errno.into()))?;
     Ok(Unwalled {
         spec,
         streams: Some(streams),
+        controller,
         listeners,
         control,
         _silent: silent,
@@ -64,6 +69,21 @@ pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled,
         _lock: lock,
         _sockets: sockets,
     })
+}
+
+/// The streams, and the controlling end of the terminal that some of them lead to.
+fn open(streams: Streams) -> io::Result<([OwnedFd; 3], Option<OwnedFd>)> {
+    let Streams { stdin, stdout, stderr } = streams;
+    let mut pair: Option<Pair> = None;
+    let mut end = |end: StreamEnd| match (end, &pair) {
+        (StreamEnd::Open(descriptor), _) => Ok(descriptor),
+        (StreamEnd::Terminal, Some(pair)) => pair.terminal.try_clone(),
+        (StreamEnd::Terminal, None) => {
+            pair.insert(Pair::open().map_err(io::Error::other)?).terminal.try_clone()
+        }
+    };
+    let open = [end(stdin)?, end(stdout)?, end(stderr)?];
+    Ok((open, pair.map(|pair| pair.controller)))
 }
 
 /// Empties a folder of the instance, unless a run that shares it is still going on.
@@ -139,6 +159,10 @@ impl Unwalled {
     pub(in crate::backend) fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.listeners.iter().position(|(known, _)| known == name)?;
         Some(self.listeners.swap_remove(at).1)
+    }
+
+    pub(in crate::backend) fn take_controller(&mut self) -> Option<OwnedFd> {
+        self.controller.take()
     }
 
     pub(in crate::backend) fn start(&mut self) -> Result<Beginning, LaunchError> {
@@ -221,7 +245,7 @@ enum Refused {
     Before(io::Error),
 }
 
-fn spawn(spec: &GuestSpec, streams: &Streams) -> Result<Pid, Refused> {
+fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, Refused> {
     let path = spec.environment.iter().rfind(|variable| variable.name.as_bytes() == b"PATH");
     let path = path.map_or(DEFAULT_PATH, |variable| variable.value.as_bytes());
     let what = spec.program.to_string();
@@ -234,16 +258,15 @@ fn spawn(spec: &GuestSpec, streams: &Streams) -> Result<Pid, Refused> {
         .iter()
         .map(|variable| c_string(&[variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat()))
         .collect::<Result<Vec<_>, _>>()?;
-    let Streams { stdin, stdout, stderr } = streams;
     let program = Program {
         file: &c_string(&file)?,
         arguments: &arguments,
         environment: &environment,
         directory: &c_string(spec.directory.as_bytes())?,
-        stdio: [stdin, stdout, stderr].map(|stream| Stream::From(stream.as_fd())),
+        stdio: streams.each_ref().map(|stream| Stream::From(stream.as_fd())),
         terminal: match spec.terminal {
             GuestTerminal::Absent => Terminal::Absent,
-            GuestTerminal::Stdin => Terminal::Stdin,
+            GuestTerminal::Own => Terminal::Stdin,
         },
         limits: &[],
         umask: spec.umask,

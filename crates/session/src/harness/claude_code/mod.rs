@@ -4,9 +4,12 @@
 //! `CLAUDE.md`, skills, settings, MCP servers, the note and the prompt. It is the same in every home mode, so
 //! the user's configuration, where it is shared, is never overlaid and never edited.
 
+mod records;
+
 use super::{HarnessError, profile};
 use belljar_contract::{
-    AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PlannedFile, Prompt, Wanted,
+    AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PlannedFile, Prompt,
+    RecordedFolder, Wanted,
 };
 use serde_json::{Map, Value, json};
 
@@ -59,6 +62,10 @@ impl ClaudeCode {
 impl Harness for ClaudeCode {
     fn profile(&self) -> &HarnessProfile {
         &self.profile
+    }
+
+    fn recorded_folders(&self, record: &str, text: &str) -> Vec<RecordedFolder> {
+        records::folders(record, text)
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {

@@ -1,0 +1,144 @@
+//! Folders that the user's own plugins come from and that lie outside the agent's directory.
+//!
+//! A record is a file that anything may have written. What it names is shown only when it is what the record says it
+//! is, and nothing that a sandbox is for keeping out; anything else is refused by name.
+
+use super::Compiler;
+use super::mounts::{Parts, RESERVED, kept_out, mount};
+use crate::facts::{HostFacts, PathFact, Questions, TextFact};
+use belljar_contract::{AbsPath, Access, Harness, Mount, MountSource, RecordedFolder};
+
+/// More than anyone has; a record that names more is not followed further.
+const FOLDER_LIMIT: usize = 64;
+
+/// Folders of a home that hold secrets, whatever else is in them.
+const SECRET: [&str; 9] =
+    [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".password-store", ".mozilla"];
+
+/// Parts of the system that are shown in any case.
+const SHOWN: [&str; 2] = ["/usr", "/nix"];
+
+/// What has to be known about the folders that records name, once the records have been read.
+#[must_use]
+pub fn further_questions(harnesses: &[&dyn Harness], facts: &HostFacts) -> Questions {
+    let mut out = Questions::default();
+    for harness in harnesses {
+        for folder in recorded(*harness, facts) {
+            if let Ok(path) = AbsPath::new(&folder.path) {
+                out.paths.insert(path.child(&folder.mark));
+                out.paths.insert(path);
+            }
+        }
+    }
+    out
+}
+
+/// What the records say, without repetition, in the order of the records.
+fn recorded(harness: &dyn Harness, facts: &HostFacts) -> Vec<RecordedFolder> {
+    let profile = harness.profile();
+    let directory = facts.user.home.child(&profile.config_directory);
+    let mut out: Vec<RecordedFolder> = Vec::new();
+    for record in &profile.plugin_records {
+        // A record that is not there, or that the agent could not read either, names nothing.
+        let TextFact::Text(text) = facts.text(&directory.child(record)) else { continue };
+        for folder in harness.recorded_folders(record, &text) {
+            if out.len() < FOLDER_LIMIT && !out.iter().any(|known| known.path == folder.path) {
+                out.push(folder);
+            }
+        }
+    }
+    out
+}
+
+impl Compiler<'_> {
+    /// The mounts for the folders that the records name, each at its own place.
+    pub(super) fn recorded(&mut self, parts: &Parts<'_>) -> Vec<Mount> {
+        // Without walls everything is at its place.
+        if parts.inside.home.is_within(&parts.instance.directory) {
+            return Vec::new();
+        }
+        let mut out = Vec::new();
+        for folder in recorded(parts.harness, self.request.facts) {
+            match self.shown_folder(&folder, parts) {
+                Ok(None) => {}
+                Ok(Some((target, real))) => {
+                    let why = format!("yours: {}", crate::decode::shown(&folder.what));
+                    out.push(mount(&target, MountSource::Host(real), Access::ReadOnly, why));
+                }
+                Err(why) => {
+                    let Some(place) = parts.shared_by else { continue };
+                    let RecordedFolder { path, what, .. } = &folder;
+                    let message = format!("{what}: `{}` cannot be shown: {why}", crate::decode::shown(path));
+                    self.report(
+                        "forbidden-mount",
+                        message,
+                        place,
+                        "your own configuration is shared by this",
+                    )
+                    .help = Some(
+                        "remove it with the agent's own command, or use `home = \"project\"`".to_owned(),
+                    );
+                }
+            }
+        }
+        out
+    }
+
+    /// Where a folder appears and what is there; nothing where there is nothing to show, or it is seen already.
+    fn shown_folder(
+        &self,
+        folder: &RecordedFolder,
+        parts: &Parts<'_>,
+    ) -> Result<Option<(AbsPath, AbsPath)>, String> {
+        let facts = self.request.facts;
+        let path = AbsPath::new(&folder.path).map_err(|error| error.to_string())?;
+        let real = match facts.path(&path) {
+            PathFact::Directory(real) => real,
+            // The agent says itself that it is gone.
+            PathFact::Missing => return Ok(None),
+            PathFact::File(_) | PathFact::Special | PathFact::Loop => {
+                return Err("it is not a directory".to_owned());
+            }
+            PathFact::Unreadable(why) => return Err(why),
+        };
+        let own = facts.user.home.child(&parts.harness.profile().config_directory);
+        let seen = |path: &AbsPath| {
+            path.is_within(&parts.workspace.target)
+                || SHOWN.iter().any(|shown| path.as_path().starts_with(shown))
+                || parts.harness.profile().shared.iter().any(|entry| path.is_within(&own.child(&entry.name)))
+        };
+        if seen(&path) && seen(&real) {
+            return Ok(None);
+        }
+        for place in [&path, &real] {
+            if let Some(why) = kept_out(place, &facts.user) {
+                return Err(why.to_owned());
+            }
+            if parts.inside.home.is_within(place) {
+                return Err("it would hide the agent's home".to_owned());
+            }
+            if parts.inside.kit.is_within(place) || place.is_within(&parts.inside.kit) {
+                return Err("that folder belongs to belljar".to_owned());
+            }
+            if own.is_within(place) || place.is_within(&own) {
+                return Err("it holds the agent's own state".to_owned());
+            }
+            let secret = SECRET.iter().map(|name| facts.user.home.child(name));
+            if secret.into_iter().any(|secret| secret.is_within(place) || place.is_within(&secret)) {
+                return Err("it holds secrets".to_owned());
+            }
+            // The project may lie below `/tmp`, and so may this; the whole of it may not.
+            let reserved = |(path, _): &&(&str, &str)| *path != "/tmp" && place.as_path().starts_with(path);
+            if let Some((path, why)) = RESERVED.iter().find(reserved) {
+                return Err(format!("`{path}` belongs to the sandbox: {why}"));
+            }
+            if place.as_path() == std::path::Path::new("/tmp") {
+                return Err("it is everyone's".to_owned());
+            }
+        }
+        match facts.path(&path.child(&folder.mark)) {
+            PathFact::File(mark) if mark.is_within(&real) => Ok(Some((path, real))),
+            _ => Err(format!("it has no `{}`", folder.mark)),
+        }
+    }
+}

@@ -35,6 +35,7 @@ pub(super) struct Account {
     model: String,
     speed: Speed,
     max_tokens: u64,
+    billing: Billing,
     claim: Option<Claim>,
     /// The part of the claim that is due once the request was sent.
     input: Cost,
@@ -42,6 +43,19 @@ pub(super) struct Account {
     first_byte: Option<Instant>,
     received_bytes: u64,
     revised: bool,
+}
+
+/// Whether answers cost anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Billing {
+    ByTokens,
+    Free,
+}
+
+/// What was set aside for a request: all of it, and the part that its input makes.
+pub(super) struct Aside {
+    pub claim: Claim,
+    pub input: Cost,
 }
 
 /// How far a request has come, which decides what is due if it ends there.
@@ -77,13 +91,21 @@ pub(super) fn at_most(priced: Priced<'_>, view: &MessagesView, max_tokens: u64) 
 }
 
 impl Account {
-    pub fn open(books: Arc<Books>, asker: Asker, view: &MessagesView, claim: Claim, input: Cost) -> Self {
+    pub fn open(
+        books: Arc<Books>,
+        asker: Asker,
+        view: &MessagesView,
+        billing: Billing,
+        aside: Aside,
+    ) -> Self {
+        let Aside { claim, input } = aside;
         Self {
             books,
             asker,
             model: view.model.clone(),
             speed: view.speed,
             max_tokens: view.max_tokens.unwrap_or(0),
+            billing,
             claim: Some(claim),
             input,
             stage: Stage::Held,
@@ -157,7 +179,7 @@ impl Account {
         let cost = priced.map(|_| due);
         match tokens {
             Some(tokens) => self.books.totals().add(model, tokens.count, cost),
-            None if good => self.books.totals().add_uncounted(),
+            None if good && self.billing == Billing::ByTokens => self.books.totals().add_uncounted(),
             None => (),
         }
         self.books.finished(RequestFinished {

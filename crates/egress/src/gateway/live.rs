@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_LENGTH;
 use hyper::{HeaderMap, Response, StatusCode, Uri};
 
-use super::account::{Account, Asker, Books, at_most};
+use super::account::{Account, Aside, Asker, Billing, Books, at_most};
 use super::answer::{Answer, AnswerBody, Answering, Asked, HangUp, document_answer};
 use super::budget::Budget;
 use super::connect::{Dialler, Link, Resolve};
@@ -194,6 +194,10 @@ impl Shared {
             body,
         };
         let mut account = self.account(asker, &view, forward.route).await.map_err(refused)?;
+        // It may have been refused while this one waited for its money.
+        if let Err(trouble) = self.credential() {
+            return Ok(close(account, RequestEnd::Refused, &Refusal::Trouble(trouble)));
+        }
         let started = RequestStarted {
             request: asker.request,
             upstream: self.upstream.destination().to_string(),
@@ -204,7 +208,7 @@ impl Shared {
         };
         if let Err(error) = self.books.sink.emit(GatewayEvent::Started(started)) {
             let refusal = Refusal::NotKept(error.to_string());
-            return Ok(close_refused(account, &refusal));
+            return Ok(close(account, RequestEnd::Refused, &refusal));
         }
         account.sent();
         let sending = tokio::time::timeout(self.times.first_byte_within, self.pool.send(&outgoing)).await;
@@ -214,9 +218,11 @@ impl Shared {
                 if let SendError::Connect(_) | SendError::Form(_) = error {
                     account.not_sent();
                 }
-                return Ok(close_refused(account, &self.failed(error)));
+                return Ok(close(account, RequestEnd::Failed, &self.failed(error)));
             }
-            Err(_late) => return Ok(close_refused(account, &Refusal::Late(self.times.first_byte_within))),
+            Err(_late) => {
+                return Ok(close(account, RequestEnd::Failed, &Refusal::Late(self.times.first_byte_within)));
+            }
         };
         drop(outgoing);
         let passing = Passing { route: forward.route, credential, account, link };
@@ -276,13 +282,13 @@ impl Shared {
             };
             *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble.clone());
             self.tell(&trouble);
-            return close_refused(account, &Refusal::Trouble(trouble));
+            return close(account, RequestEnd::Failed, &Refusal::Trouble(trouble));
         }
         if status.is_redirection() || status.is_informational() {
-            return close_refused(account, &Refusal::Redirect(status));
+            return close(account, RequestEnd::Failed, &Refusal::Redirect(status));
         }
         if repeats {
-            return close_refused(account, &Refusal::Repeats(status));
+            return close(account, RequestEnd::Failed, &Refusal::Repeats(status));
         }
         account.close(RequestEnd::Complete, Some(status.as_u16()), &Reading::default());
         self.pool.give_back(link);
@@ -341,7 +347,11 @@ impl Shared {
                 model: view.model.clone(),
             })
         })?;
-        Ok(Account::open(Arc::clone(&self.books), asker.clone(), view, claim, input))
+        let billing = match route {
+            Route::Messages => Billing::ByTokens,
+            Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => Billing::Free,
+        };
+        Ok(Account::open(Arc::clone(&self.books), asker.clone(), view, billing, Aside { claim, input }))
     }
 
     /// What the agent is told when a request could not be sent or was not answered.
@@ -412,9 +422,9 @@ struct Forward<'a> {
     body: Bytes,
 }
 
-fn close_refused(account: Account, refusal: &Refusal) -> Response<AnswerBody> {
-    let end = RequestEnd::Failed(refusal.to_string());
-    account.close(end, Some(refusal.status().as_u16()), &Reading::default());
+/// Closes the account of a request that gets an answer of ours.
+fn close(account: Account, end: fn(String) -> RequestEnd, refusal: &Refusal) -> Response<AnswerBody> {
+    account.close(end(refusal.to_string()), Some(refusal.status().as_u16()), &Reading::default());
     refusal.answer()
 }
 

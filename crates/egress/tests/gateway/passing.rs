@@ -117,6 +117,7 @@ fn counting_tokens_costs_nothing_and_health_is_answered_here() {
         (gateway.heard.finished(1)[0].cost.map(|cost| cost.micros()), gateway.live.spent().micros()),
         (Some(0), 0)
     );
+    assert_eq!(gateway.live.totals().uncounted, 0);
     client.send(b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(client.response_to("HEAD").status, 200);
     client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");

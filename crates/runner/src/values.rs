@@ -111,7 +111,6 @@ fn output_of(argv: &[String]) -> io::Result<Secret> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
 
     fn command(script: &str) -> io::Result<Secret> {

@@ -182,7 +182,6 @@ fn limit(params: &mut CertificateParams, now: SystemTime) {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
     use crate::tls::{ExtraRoots, Offer, TlsClient};
     use rustls::pki_types::ServerName;

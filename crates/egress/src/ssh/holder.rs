@@ -13,7 +13,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 /// How much of a tool's complaint is repeated.
@@ -160,7 +160,9 @@ pub fn hold(
         request.user_agent.and_then(|socket| upstream::offered(socket).ok()).unwrap_or_default();
     let mut agent = None;
     let mut grants = Vec::new();
-    for (entry, found) in entries.iter().zip(found) {
+    for entry in entries {
+        // An entry that was not looked up gets nothing.
+        let Some(found) = found.iter().find(|found| found.host == entry.host) else { continue };
         let socket = match request.user_agent {
             Some(socket) if offered.contains(&found.public_key) => socket.to_owned(),
             Some(_) | None => {
@@ -219,26 +221,19 @@ impl PrivateAgent {
             }
         };
         let mut agent = Self { child, folder: folder.to_owned(), socket };
+        let complaint = agent.child.stderr.take().map(heard);
         // It says where it listens as soon as it does; the end of its output means that it ended.
         let mut line = String::new();
         if let Some(output) = agent.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).ok();
         }
         if line.is_empty() {
-            return Err(HoldError::Agent(agent.complaint()));
+            // It may live on with its output closed; then it has to end now.
+            agent.child.kill().ok();
+            let text = complaint.and_then(|complaint| complaint.recv().ok()).unwrap_or_default();
+            return Err(HoldError::Agent(said(&text)));
         }
         Ok(agent)
-    }
-
-    /// What it said at its end.
-    fn complaint(&mut self) -> String {
-        // It may live on with its output closed; then it has to end now.
-        self.child.kill().ok();
-        let mut text = Vec::new();
-        if let Some(output) = self.child.stderr.take() {
-            output.take(SAID_MAX as u64).read_to_end(&mut text).ok();
-        }
-        said(&text)
     }
 
     fn add(
@@ -291,23 +286,27 @@ impl Drop for PrivateAgent {
 /// /dev/tty, so that what it says here is about the key.
 fn ended_within(command: &mut Command, within: Duration) -> io::Result<Result<(), String>> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let (send, receive) = mpsc::channel();
-    if let Some(output) = child.stderr.take() {
-        std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let mut output = BufReader::new(output);
-            output.by_ref().take(SAID_MAX as u64).read_to_end(&mut text).ok();
-            io::copy(&mut output, &mut io::sink()).ok();
-            // Nobody listens any more when the time was up.
-            send.send(text).ok();
-        });
-    }
-    let Ok(text) = receive.recv_timeout(within) else {
+    let complaint = child.stderr.take().map(heard);
+    let ended = complaint.and_then(|complaint| complaint.recv_timeout(within).ok());
+    let Some(text) = ended else {
         child.kill()?;
         child.wait()?;
         return Ok(Err(format!("it did not end within {} seconds", within.as_secs())));
     };
     Ok(if child.wait()?.success() { Ok(()) } else { Err(said(&text)) })
+}
+
+/// Listens to the end of an output, so that nobody is stopped by a full pipe; its beginning is kept.
+fn heard(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // An error ends it as its end does, and nobody may be listening any more.
+        output.by_ref().take(SAID_MAX as u64).read_to_end(&mut text).ok();
+        io::copy(&mut output, &mut io::sink()).ok();
+        send.send(text).ok();
+    });
+    receive
 }
 
 /// A tool's words, on one line and not endless.

@@ -128,3 +128,74 @@ fn what_is_no_key() {
         assert!(refused.to_string().contains(name), "{refused}");
     }
 }
+
+/// Waits for the question at a terminal of its own, types the answer, and gives the command's end.
+const TYPIST: &str = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen, typed = b"", False
+while True:
+    try:
+        piece = os.read(terminal, 1024)
+    except OSError:
+        break
+    if not piece:
+        break
+    seen += piece
+    if not typed and b"passphrase for" in seen:
+        os.write(terminal, b"open sesame\n")
+        typed = True
+_, status = os.waitpid(pid, 0)
+sys.stdout.buffer.write(seen)
+sys.exit(os.waitstatus_to_exitcode(status) if typed else 99)
+"#;
+/// Where the half of the test that sits at the terminal finds its folder.
+const SEATED: &str = "BELLJAR_TEST_SEATED";
+
+#[test]
+fn a_passphrase_is_asked_for_at_the_terminal() {
+    require!(Sshd, Python);
+    if let Some(folder) = std::env::var_os(SEATED) {
+        return seated(Path::new(&folder));
+    }
+    let stage = Stage::new();
+    stage.key("id", &["-t", "ed25519", "-N", "open sesame"]);
+    stage.host("forge", ED25519);
+    let typist = stage.write("typist.py", TYPIST);
+    let mut command = Command::new("python3");
+    command
+        .arg(typist)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "adding::a_passphrase_is_asked_for_at_the_terminal", "--nocapture"])
+        .env(SEATED, stage.path(""))
+        .env_remove("DISPLAY");
+    let seen = done(&mut command);
+    assert!(seen.contains("Enter passphrase for") && !seen.contains("sesame"), "{seen}");
+}
+
+fn seated(folder: &Path) {
+    let found = public_half(&folder.join("id")).unwrap();
+    let host = std::fs::read_to_string(folder.join("forge.key.pub")).unwrap();
+    let entry = SshEntry {
+        host: "forge".to_owned(),
+        hostname: belljar_contract::Host::parse(b"forge.test").unwrap(),
+        user: "git".to_owned(),
+        port: belljar_contract::Port::new(22).unwrap(),
+        identity_file: belljar_contract::AbsPath::new(folder.join("id")).unwrap(),
+        known_host_key: belljar_contract::SshPublicKey::parse(&host).ok(),
+        sign_commits: false,
+    };
+    let entries = [entry];
+    let folder = folder.join("held");
+    let request = HoldRequest {
+        user_agent: None,
+        folder: &folder,
+        asking: Asking::Terminal,
+        askpass: None,
+        patience: PATIENCE,
+    };
+    let held = hold(&entries, &look_up(&entries, &[]).unwrap(), &request).unwrap();
+    assert_eq!(held.grants[0].key, found.key);
+}

@@ -1,8 +1,9 @@
 //! What else an agent does, the broker does not.
 
-use crate::stage::{Stage, done, run};
+use crate::stage::{PATIENCE, Stage, done, run};
 use belljar_egress::ssh::SshLimits;
 use belljar_testkit::require;
+use std::io::Read;
 use std::process::Command;
 
 const ED25519: &[&str] = &["-t", "ed25519"];
@@ -88,7 +89,10 @@ fn an_outer_agent_that_is_gone() {
     stage.key("id", ED25519);
     let (_, held) = stage.hold(&[stage.entry("forge", stage.me(), "id", Some(&host_key))], None);
     let grants = held.grants.clone();
+    let mut open = std::os::unix::net::UnixStream::connect(&grants[0].agent).unwrap();
+    open.set_read_timeout(Some(PATIENCE)).unwrap();
     drop(held);
+    assert_eq!(open.read(&mut [0]).unwrap(), 0, "the agent's end ends what is open to it");
     assert!(!stage.path("held").exists(), "the agent's folder goes with it");
     let broker = stage.broker(grants);
     stage.configure("forge", "id", &broker.socket, &host_key);

@@ -5,12 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use belljar_testkit::process::{Finished, run_within};
+use belljar_testkit::process::{Finished, copy_program, run_within};
 use tempfile::TempDir;
 
 /// What every Debian has, and `./dev` relies on.
@@ -40,7 +40,7 @@ impl Machine {
         {
             let copy = machine.path("checkout").join(file);
             fs::create_dir_all(copy.parent().unwrap()).unwrap();
-            fs::copy(repository.join(file), copy).unwrap();
+            copy_program(&repository.join(file), &copy).unwrap();
         }
         for name in ESSENTIAL {
             let real = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(name));
@@ -122,9 +122,11 @@ impl Machine {
     }
 }
 
+/// Written by another process, for the reason that `copy_program` of the testkit gives.
 fn write_program(path: &Path, script: &str) {
-    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"";
+    let mut command = Command::new("sh");
+    assert!(command.args(["-c", write, "sh"]).arg(path).arg(script).status().unwrap().success());
 }
 
 fn wanted_rust() -> String {

@@ -252,7 +252,7 @@ fn a_start_inside_a_sandbox_explains_why_it_cannot() {
     std::fs::create_dir_all(&programs).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
     for name in ["belljar", "belljar-guest"] {
-        std::fs::copy(own.with_file_name(name), programs.join(name)).unwrap();
+        belljar_testkit::process::copy_program(&own.with_file_name(name), &programs.join(name)).unwrap();
     }
     let manifest = format!(
         "[agents.a]\nharness = \"claude-code\"\nmounts = [{{ source = \"{}\" }}]\n",

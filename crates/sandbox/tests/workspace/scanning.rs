@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::Duration;
 
 use belljar_sandbox::{Class, Created, Grade, ProtectedKind, Since, UnseenBecause, created_since, scan};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::support::{link, mode, put, superuser};
 
@@ -208,10 +209,12 @@ fn a_scan_costs_about_as_much_as_reading_the_names() {
     }
     repository(root, "part7/.git");
     let best = |act: &dyn Fn()| {
+        // The processor's time of this thread: how long it has to wait for it says nothing about the scan.
+        let spent = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
         let once = |_| {
-            let start = Instant::now();
+            let start = spent();
             act();
-            start.elapsed()
+            spent() - start
         };
         (0..5).map(once).min().unwrap()
     };

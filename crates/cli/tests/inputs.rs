@@ -134,7 +134,7 @@ fn a_manifest_that_cannot_be_read_says_so() {
     fs::set_permissions(stage.path("project/belljar.toml"), fs::Permissions::from_mode(0o000)).unwrap();
     // The build may lie where nobody else can look.
     let program = stage.path("belljar");
-    fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    belljar_testkit::process::copy_program(env!("CARGO_BIN_EXE_belljar").as_ref(), &program).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).arg("check");
     command.current_dir(stage.path("project")).env_clear().envs(stage.environment());

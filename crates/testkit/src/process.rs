@@ -1,6 +1,7 @@
 //! Child processes that end in time.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -49,6 +50,18 @@ pub enum RunError {
         /// The time that was granted.
         within: Duration,
     },
+}
+
+/// Copies a program that a test is going to run.
+///
+/// Another process writes the copy: a descriptor of this one would be inherited, for a moment, by what other tests
+/// start meanwhile, and a program that somebody has open for writing cannot be executed.
+///
+/// # Errors
+/// When the copy is not made; `cp` has said why on standard error.
+pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
+    let copied = Command::new("cp").args(["--preserve=mode", "--"]).args([from, to]).status()?;
+    if copied.success() { Ok(()) } else { Err(io::Error::other(format!("cp ended with {copied}"))) }
 }
 
 /// Runs a command to its end with no input, and kills it when the time is up.

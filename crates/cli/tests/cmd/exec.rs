@@ -454,7 +454,7 @@ fn ordinary_stage() -> (Stage, PathBuf) {
     fs::create_dir(&bin).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
     for name in ["belljar", "belljar-guest"] {
-        fs::copy(own.with_file_name(name), bin.join(name)).unwrap();
+        belljar_testkit::process::copy_program(&own.with_file_name(name), &bin.join(name)).unwrap();
     }
     open(&stage.path(""), 0o755);
     for name in ["project", "home", "config", "config/belljar", "data"] {

@@ -31,7 +31,11 @@ impl World {
         let base = tempfile::tempdir().unwrap();
         fs::set_permissions(base.path(), Permissions::from_mode(0o755)).unwrap();
         // Where the build lies may be closed to the other user.
-        fs::copy(env!("CARGO_BIN_EXE_belljar"), base.path().join("belljar")).unwrap();
+        belljar_testkit::process::copy_program(
+            env!("CARGO_BIN_EXE_belljar").as_ref(),
+            &base.path().join("belljar"),
+        )
+        .unwrap();
         let world = Self { base, user };
         for below in ["home", "home/run", "home/data/belljar/instances", "home/projects"] {
             fs::create_dir_all(world.path(below)).unwrap();

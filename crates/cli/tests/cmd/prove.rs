@@ -3,6 +3,7 @@
 mod weak;
 
 use belljar_testkit::require;
+use belljar_testkit::require::Prerequisite;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -122,6 +123,9 @@ fn without_walls_nearly_everything_is_open() {
     }
 }
 
+/// An ordinary user's bubblewrap cannot do without a user namespace, and that alone keeps this closed.
+const BEHIND_A_USER_NAMESPACE: &str = "processes.environment";
+
 #[test]
 fn every_probe_can_fail() {
     require!(Bwrap, Git);
@@ -142,6 +146,7 @@ fn every_probe_can_fail() {
     for (weakening, weak) in &all {
         // What is closed on the bare host shows nothing here either.
         let must = weakening.red.iter().filter(|id| sound[**id].0 != "proves-nothing");
+        let must = must.filter(|id| **id != BEHIND_A_USER_NAMESPACE || Prerequisite::Root.probe().is_ok());
         for id in must.filter(|id| weak[**id].0 != "open") {
             missed.push(format!("{} must open {id}: {:?}", weakening.name, weak[*id]));
         }
@@ -252,7 +257,7 @@ fn a_start_inside_a_sandbox_explains_why_it_cannot() {
     std::fs::create_dir_all(&programs).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
     for name in ["belljar", "belljar-guest"] {
-        std::fs::copy(own.with_file_name(name), programs.join(name)).unwrap();
+        belljar_testkit::process::copy_program(&own.with_file_name(name), &programs.join(name)).unwrap();
     }
     let manifest = format!(
         "[agents.a]\nharness = \"claude-code\"\nmounts = [{{ source = \"{}\" }}]\n",

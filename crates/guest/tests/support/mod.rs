@@ -190,7 +190,8 @@ fn guest_for_everyone() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_belljar-guest"), directory.path().join("belljar-guest")).unwrap();
+    let copy = directory.path().join("belljar-guest");
+    belljar_testkit::process::copy_program(env!("CARGO_BIN_EXE_belljar-guest").as_ref(), &copy).unwrap();
     directory
 }
 

@@ -28,7 +28,7 @@ fn everything_again_as_an_ordinary_user() {
     fs::set_permissions(&temporary, PermissionsExt::from_mode(0o777)).unwrap();
     // The build directory may be closed to other users.
     let program = place.path().join("program");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    belljar_testkit::process::copy_program(&std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let skipped = temporary.join("skipped");
     let output = Command::new("setpriv")

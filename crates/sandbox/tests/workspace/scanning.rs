@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use belljar_sandbox::{Class, Created, Grade, ProtectedKind, Since, UnseenBecause, created_since, scan};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::support::{link, mode, put, superuser};
 
@@ -191,4 +193,37 @@ fn two_scans_tell_what_appeared_and_what_changed() {
             "planted/hooks/pre-commit.sample guarded appeared",
         ]
     );
+}
+
+/// Not a benchmark, but a fence that holds on a busy machine too: a scan that looks at every file would be past it.
+#[test]
+fn a_scan_costs_about_as_much_as_reading_the_names() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for directory in 0..50 {
+        let directory = root.join(format!("part{}/package{directory}", directory % 20));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..100 {
+            fs::File::create(directory.join(format!("module_{file}.rs"))).unwrap();
+        }
+    }
+    repository(root, "part7/.git");
+    let best = |act: &dyn Fn()| {
+        // The processor's time of this thread: how long it has to wait for it says nothing about the scan.
+        let spent = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        let once = |_| {
+            let start = spent();
+            act();
+            spent() - start
+        };
+        (0..5).map(once).min().unwrap()
+    };
+    let names = best(&|| assert!(count(root) > 5_000));
+    let scan = best(&|| assert_eq!(scan(root).unwrap().protected.len(), 2));
+    assert!(scan < names * 20, "scan {scan:?}, names alone {names:?}");
+}
+
+fn count(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    entries.map(|entry| if entry.file_type().unwrap().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }

@@ -25,7 +25,8 @@ const OUTPUT_LIMIT: u64 = 64 << 10;
 pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let bwrap = surroundings.program("bwrap").and_then(|program| version(&program, &["--version"]));
-    let guest = version(&surroundings.guest, &["--version"]);
+    let guest = surroundings.guest.unpack().ok();
+    let guest = guest.and_then(|_| version(surroundings.guest.path(), &["--version"]));
     json!({"belljar": own, "guest": guest, "bubblewrap": bwrap, "kernel": kernel})
 }
 
@@ -113,23 +114,20 @@ fn namespaces(surroundings: &Surroundings) -> Checkup {
 
 fn guest(surroundings: &Surroundings) -> Checkup {
     let id = "guest";
-    let path = &surroundings.guest;
-    let again = vec!["install belljar again: belljar-guest lies beside belljar".to_owned()];
+    let bad = |seen: String, fix: &str| {
+        missing(id, CheckupState::Bad, seen, "no sandbox can be finished", vec![fix.to_owned()])
+    };
+    let path = surroundings.guest.path();
+    if let Err(error) = surroundings.guest.unpack() {
+        return bad(format!("{error}: {}", error.cause), "make room, or make the folder your own");
+    }
+    let again = format!("rm {path}; belljar unpacks it anew");
     match version(path, &["--version"]) {
         Some(words) if words.ends_with(&format!("protocol {GUEST_PROTOCOL}")) => good(id, words),
-        Some(words) => missing(
-            id,
-            CheckupState::Bad,
-            format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"),
-            "no sandbox can be finished",
-            again,
-        ),
-        None => missing(
-            id,
-            CheckupState::Bad,
-            format!("`{path}` is not there or does not run"),
-            "no sandbox can be finished",
-            again,
+        Some(words) => bad(format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"), &again),
+        None => bad(
+            format!("`{path}` does not run"),
+            "a file system mounted with noexec refuses it; set XDG_DATA_HOME to another",
         ),
     }
 }

@@ -6,9 +6,9 @@
 //! ```text
 //! supervisor                                guest init
 //!   GuestSpec (+ attached streams)  ──────▶
-//!                                   ◀──────  Listening (+ one descriptor a listener, in order)
+//!                                   ◀──────  Listening (+ one descriptor a listener, in order), if there are any
 //!                                   ◀──────  Sealed
-//!   GuestOrder::Start               ──────▶
+//!   GuestOrder::Start               ──────▶  if the spec says that it waits for the order
 //!                                   ◀──────  Started | ExecFailed
 //!   GuestOrder::{Signal, Stop}      ──────▶
 //!                                   ◀──────  Stopped, as often as it happens
@@ -28,7 +28,7 @@ pub use codec::GuestCodecError;
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 1;
+pub const GUEST_PROTOCOL: u32 = 2;
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
 pub const GUEST_SPEC_MAX: usize = 4 * 1024 * 1024;
 /// The longest [`GuestReport`] or [`GuestOrder`] in bytes.
@@ -58,6 +58,8 @@ pub struct GuestSpec {
     pub stderr: GuestStream,
     /// What the terminal of its session is.
     pub terminal: GuestTerminal,
+    /// When the command starts.
+    pub beginning: GuestBeginning,
     /// Sockets to open inside and hand out.
     pub listeners: Vec<GuestListener>,
     /// Landlock rules on top of the mounts.
@@ -70,6 +72,16 @@ pub struct GuestSpec {
     pub limits: Vec<GuestLimit>,
     /// How long processes may take to end after SIGTERM, in milliseconds.
     pub grace_ms: u32,
+}
+
+/// When the command starts, once every wall stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestBeginning {
+    /// At once: nothing outside has to be ready before it.
+    AtOnce,
+    /// On [`GuestOrder::Start`].
+    OnOrder,
 }
 
 /// A variable of the environment. Its value is not shown by `Debug`: the token of the proxy is among them.

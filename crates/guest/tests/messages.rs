@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use belljar_contract::{
-    GUEST_PROTOCOL, GuestAddress, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLimit,
-    GuestListener, GuestOrder, GuestReport, GuestResource, GuestSpec, GuestStream, GuestTerminal,
+    GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter,
+    GuestLimit, GuestListener, GuestOrder, GuestReport, GuestResource, GuestSpec, GuestStream, GuestTerminal,
     GuestVariable, OsText,
 };
 use belljar_guest::parse_proxy_answer;
@@ -48,6 +48,7 @@ prop_compose! {
             stdout: GuestStream::Inherit,
             stderr: GuestStream::Null,
             terminal: GuestTerminal::Stdin,
+            beginning: GuestBeginning::OnOrder,
             listeners: vec![
                 GuestListener { name: "a".to_owned(), at: GuestAddress::Tcp { address } },
                 GuestListener { name: "b".to_owned(), at: GuestAddress::Unix { path: socket, mode: 0o600 } },
@@ -103,8 +104,8 @@ proptest! {
 fn rules_that_the_types_do_not_hold() {
     let base = || {
         serde_json::json!({
-            "protocol": 1, "program": "a", "argv": ["a"], "environment": [], "directory": "/",
-            "stdin": "null", "stdout": "inherit", "stderr": {"attached": 0}, "terminal": "absent",
+            "protocol": 2, "program": "a", "argv": ["a"], "environment": [], "directory": "/",
+            "stdin": "null", "stdout": "inherit", "stderr": {"attached": 0}, "terminal": "absent", "beginning": "at_once",
             "listeners": [], "files": "as_mounted", "filter": "standard", "umask": 18, "limits": [], "grace_ms": 100
         })
     };
@@ -116,7 +117,7 @@ fn rules_that_the_types_do_not_hold() {
         {"name": "x", "at": {"unix": {"path": "/b", "mode": 384}}}
     ]);
     let cases = [
-        ("protocol", serde_json::json!(2)),
+        ("protocol", serde_json::json!(1)),
         ("program", serde_json::json!("")),
         ("program", serde_json::json!("a\0b")),
         ("argv", serde_json::json!([])),

@@ -7,8 +7,9 @@ use super::etc;
 use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
     AbsPath, Access, BackendKind, Control, EnvSource, Errand, FileContent, GUEST_PROTOCOL, GuestAddress,
-    GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream, GuestTerminal,
-    GuestVariable, Launch, LaunchArgument, Mount, MountSource, Need, OsText, Plan, Unmet, WorkspaceMode,
+    GuestBeginning, GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec,
+    GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, Limits, Mount, MountSource, Need,
+    OsText, Plan, Unmet, WorkspaceMode,
 };
 
 /// Where the guest lies inside.
@@ -269,12 +270,25 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         stdout: GuestStream::Attached(1),
         stderr: GuestStream::Attached(2),
         terminal: if terminal { GuestTerminal::Stdin } else { GuestTerminal::Absent },
+        beginning: beginning(plan, terminal, &listeners),
         listeners,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
         umask: 0o022,
         limits: vec![GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 }],
         grace_ms: GRACE_MS,
+    }
+}
+
+/// A round trip less where nothing has to be ready outside before the command runs: a control group that it must be
+/// born in, somebody who answers on a listener, a terminal in the right mode.
+fn beginning(plan: &Plan, terminal: bool, listeners: &[GuestListener]) -> GuestBeginning {
+    let Limits { memory, cpu, pids, time: _, cost_usd: _ } = &plan.limits;
+    let in_group = memory.is_some() || cpu.is_some() || pids.is_some();
+    if in_group || terminal || !listeners.is_empty() {
+        GuestBeginning::OnOrder
+    } else {
+        GuestBeginning::AtOnce
     }
 }
 

@@ -224,6 +224,7 @@ fn spawn(spec: &GuestSpec, streams: &Streams) -> Result<Pid, Refused> {
         environment: &environment,
         directory: &c_string(spec.directory.as_bytes())?,
         stdio: [stdin, stdout, stderr].map(|stream| Stream::From(stream.as_fd())),
+        keeps: &[],
         terminal: match spec.terminal {
             GuestTerminal::Absent => Terminal::Absent,
             GuestTerminal::Stdin => Terminal::Stdin,
@@ -235,8 +236,6 @@ fn spawn(spec: &GuestSpec, streams: &Streams) -> Result<Pid, Refused> {
         SpawnError::Child { step: Step::Execute, cause } => {
             Refused::Execute { what, errno: cause.raw_os_error() }
         }
-        SpawnError::Child { .. } | SpawnError::Fork(_) | SpawnError::Pipe(_) => {
-            Refused::Before(io::Error::other(error))
-        }
+        SpawnError::Child { .. } | SpawnError::Fork(_) => Refused::Before(io::Error::other(error)),
     })
 }

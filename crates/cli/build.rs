@@ -4,7 +4,8 @@
 //! A cargo within cargo: it has a target directory of its own, because the outer one is locked while this runs, and
 //! none of the outer one's flags.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a build script fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a build script fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a build script speaks to cargo by printing")]
 
 use sha2::{Digest, Sha256};
 use std::env;

@@ -52,6 +52,18 @@ impl GuestProgram {
         Self { image, path: folder(data).child(image.digest) }
     }
 
+    /// The same program in another place, for who must leave nothing behind.
+    #[must_use]
+    pub(crate) fn below(&self, data: &AbsPath) -> Self {
+        Self::new(data, self.image)
+    }
+
+    /// The digest of its bytes.
+    #[must_use]
+    pub fn digest(&self) -> &'static str {
+        self.image.digest
+    }
+
     /// Where it lies.
     #[must_use]
     pub fn path(&self) -> &AbsPath {

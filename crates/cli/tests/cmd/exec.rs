@@ -485,6 +485,26 @@ fn programs_that_people_use_work_inside() {
     }
 }
 
+/// In an empty root there is no C library and no loader.
+#[test]
+fn what_runs_inside_needs_nothing_of_the_image() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    assert_eq!(sh(&stage, "true").status.code(), Some(0));
+    let unpacked: Vec<_> =
+        fs::read_dir(stage.path("data/belljar/guest")).unwrap().map(Result::unwrap).collect();
+    assert_eq!(unpacked.len(), 1);
+    let mut command = Command::new("bwrap");
+    command.args(["--unshare-all", "--ro-bind"]).arg(unpacked[0].path()).args([
+        "/guest",
+        "/guest",
+        "--version",
+    ]);
+    let output = command.output().unwrap();
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert!(words.starts_with("belljar-guest "), "{words}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn an_ordinary_user_gets_the_same() {
     require!(Bwrap, Root);

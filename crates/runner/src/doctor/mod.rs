@@ -25,9 +25,7 @@ const OUTPUT_LIMIT: u64 = 64 << 10;
 pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let bwrap = surroundings.program("bwrap").and_then(|program| version(&program, &["--version"]));
-    let guest = surroundings.guest.unpack().ok();
-    let guest = guest.and_then(|_| version(surroundings.guest.path(), &["--version"]));
-    json!({"belljar": own, "guest": guest, "bubblewrap": bwrap, "kernel": kernel})
+    json!({"belljar": own, "guest": surroundings.guest.digest(), "bubblewrap": bwrap, "kernel": kernel})
 }
 
 /// Looks at everything.
@@ -38,7 +36,7 @@ pub fn examine(surroundings: &Surroundings, own: &AbsPath) -> Vec<Checkup> {
     let mut out = vec![
         bubblewrap(surroundings),
         namespaces(surroundings),
-        guest(surroundings),
+        guest(surroundings, scratch_path),
         sandbox(surroundings, own, scratch_path),
         seccomp(),
         landlock_abi(),
@@ -112,22 +110,28 @@ fn namespaces(surroundings: &Surroundings) -> Checkup {
     }
 }
 
-fn guest(surroundings: &Surroundings) -> Checkup {
+/// Unpacked where nothing of it stays.
+fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
     let id = "guest";
     let bad = |seen: String, fix: &str| {
         missing(id, CheckupState::Bad, seen, "no sandbox can be finished", vec![fix.to_owned()])
     };
-    let path = surroundings.guest.path();
-    if let Err(error) = surroundings.guest.unpack() {
-        return bad(format!("{error}: {}", error.cause), "make room, or make the folder your own");
+    let Some(scratch) = scratch.and_then(|path| AbsPath::new(path).ok()) else {
+        return bad("no temporary directory to unpack it in".to_owned(), "df -h /tmp");
+    };
+    let program = surroundings.guest.below(&scratch);
+    if let Err(error) = program.unpack() {
+        return bad(format!("{error}: {}", error.cause), "df -h /tmp");
     }
-    let again = format!("rm {path}; belljar unpacks it anew");
-    match version(path, &["--version"]) {
+    match version(program.path(), &["--version"]) {
         Some(words) if words.ends_with(&format!("protocol {GUEST_PROTOCOL}")) => good(id, words),
-        Some(words) => bad(format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"), &again),
+        Some(words) => bad(
+            format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"),
+            "build belljar again: the two come from one build",
+        ),
         None => bad(
-            format!("`{path}` does not run"),
-            "a file system mounted with noexec refuses it; set XDG_DATA_HOME to another",
+            format!("`{}` does not run", program.path()),
+            "set TMPDIR to a folder that is not mounted with noexec",
         ),
     }
 }

@@ -210,7 +210,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     kept.extend([by_descriptor, theirs]);
     let (bwrap, words) = match overlay {
         Some(overlay) => start_in_overlay(&argv, kept, overlay)?,
-        None => start(&argv, &kept)?,
+        None => start(&argv, kept)?,
     };
     let nothing = GuestLandlock {
         abi: 0,
@@ -237,8 +237,9 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
 }
 
 /// Starts bubblewrap, without an environment and with the descriptors under their numbers. In a session of its own:
-/// the user's Ctrl-C reaches the command through belljar, and not bubblewrap.
-fn start(argv: &[Vec<u8>], kept: &[OwnedFd]) -> Result<(OwnedChild, File), LaunchError> {
+/// the user's Ctrl-C reaches the command through belljar, and not bubblewrap. Our copies of the descriptors, the guest's
+/// end of the socket among them, are closed on return: its closing tells of the guest's end.
+fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), LaunchError> {
     let failed = |cause| LaunchError::Spawn { program: program_of(argv), cause };
     let arguments: Vec<CString> = argv
         .iter()
@@ -247,14 +248,14 @@ fn start(argv: &[Vec<u8>], kept: &[OwnedFd]) -> Result<(OwnedChild, File), Launc
         .map_err(|nul| failed(nul.into()))?;
     let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
     let (words, theirs) = std::io::pipe().map_err(failed)?;
-    let kept: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
+    let borrowed: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
     let program = Program {
         file: arguments.first().map(CString::as_c_str).unwrap_or_default(),
         arguments: &arguments,
         environment: &[],
         directory: c".",
         stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
-        keeps: &kept,
+        keeps: &borrowed,
         terminal: Terminal::Absent,
         limits: &[],
         umask: UMASK,

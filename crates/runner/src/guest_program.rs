@@ -78,12 +78,15 @@ impl GuestProgram {
     /// # Errors
     /// When it cannot be written.
     pub fn unpack(&self) -> Result<Identity, UnpackError> {
-        let found = self.path.as_path().symlink_metadata();
-        if !found.is_ok_and(|found| self.is_whole(&found)) {
+        if !self.is_there() {
             self.write().map_err(|cause| UnpackError { path: self.path.clone(), cause })?;
         }
         mounts::identity(self.path.as_path())
             .map_err(|error| UnpackError { path: self.path.clone(), cause: std::io::Error::other(error) })
+    }
+
+    fn is_there(&self) -> bool {
+        self.path.as_path().symlink_metadata().is_ok_and(|found| self.is_whole(&found))
     }
 
     fn is_whole(&self, found: &Metadata) -> bool {
@@ -103,7 +106,12 @@ impl GuestProgram {
         // The user's mask may have taken something away.
         file.as_file().set_permissions(Permissions::from_mode(MODE))?;
         file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
+        let Err(refused) = file.persist_noclobber(&self.path) else { return Ok(()) };
+        // Of two first starts one is first. Its file may be about to be mounted, by its name, and is left alone.
+        if self.is_there() {
+            return Ok(());
+        }
+        refused.file.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
 }

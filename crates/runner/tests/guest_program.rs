@@ -38,6 +38,25 @@ fn it_is_unpacked_once() {
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
 }
 
+/// Each start mounts the file that it was told of, by its name: none may be pulled away by another.
+#[test]
+fn starts_at_the_same_time_share_one_file() {
+    for _ in 0..20 {
+        let world = World::new();
+        let program = program(&world);
+        let barrier = std::sync::Barrier::new(8);
+        let unpack = || {
+            barrier.wait();
+            program.unpack().unwrap()
+        };
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(unpack)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(found.iter().all(|one| *one == program.unpack().unwrap()), "{found:?}");
+    }
+}
+
 #[test]
 fn what_is_not_whole_is_replaced() {
     let world = World::new();

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
-use belljar_runner::Surroundings;
+use belljar_runner::{GuestImage, GuestProgram, Surroundings};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,10 @@ pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// No colours, when set to anything but nothing.
 pub const NO_COLOR: &str = "NO_COLOR";
+
+/// Built and put in here by the build script.
+const GUEST: GuestImage =
+    GuestImage { bytes: include_bytes!(env!("BELLJAR_GUEST_FILE")), digest: env!("BELLJAR_GUEST_DIGEST") };
 
 /// Whether colours are unwanted.
 pub fn no_color() -> bool {
@@ -50,10 +54,11 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
         Some(Ok(path)) => path.child("belljar"),
         _ => state.child("run"),
     };
+    let data = base(XDG_DATA_HOME, ".local/share").child("belljar");
     Ok(Surroundings {
         config: base(XDG_CONFIG_HOME, ".config").child("belljar"),
-        data: base(XDG_DATA_HOME, ".local/share").child("belljar"),
-        guest: guest()?,
+        guest: GuestProgram::new(&data, GUEST),
+        data,
         state,
         runtime,
         variables: env::vars_os().collect(),
@@ -66,12 +71,6 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
 pub fn own() -> Result<AbsPath, CliError> {
     let own = env::current_exe().map_err(|cause| CliError::io("cannot find belljar's own program", cause))?;
     canonical(&own)
-}
-
-/// The guest is installed beside belljar.
-fn guest() -> Result<AbsPath, CliError> {
-    let own = own()?;
-    Ok(own.parent().unwrap_or(own).child("belljar-guest"))
 }
 
 fn canonical(path: &Path) -> Result<AbsPath, CliError> {

@@ -7,9 +7,9 @@
 //! supervisor                                guest init
 //!   GuestSpec (+ attached streams)  ──────▶
 //!                                   ◀──────  Terminal (+ its controlling end), if one is asked for
-//!                                   ◀──────  Listening (+ one descriptor a listener, in order)
+//!                                   ◀──────  Listening (+ one descriptor a listener, in order), if there are any
 //!                                   ◀──────  Sealed
-//!   GuestOrder::Start               ──────▶
+//!   GuestOrder::Start               ──────▶  if the spec says that it waits for the order
 //!                                   ◀──────  Started | ExecFailed
 //!   GuestOrder::{Signal, Stop}      ──────▶
 //!                                   ◀──────  Stopped, as often as it happens
@@ -63,6 +63,8 @@ pub struct GuestSpec {
     pub terminal: GuestTerminal,
     /// Addresses that are made to lead to the sandbox itself, so that listeners can stand for other hosts.
     pub range: Option<GuestRange>,
+    /// When the command starts.
+    pub beginning: GuestBeginning,
     /// Sockets to open inside and hand out.
     pub listeners: Vec<GuestListener>,
     /// Landlock rules on top of the mounts.
@@ -75,6 +77,16 @@ pub struct GuestSpec {
     pub limits: Vec<GuestLimit>,
     /// How long processes may take to end after SIGTERM, in milliseconds.
     pub grace_ms: u32,
+}
+
+/// When the command starts, once every wall stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestBeginning {
+    /// At once: nothing outside has to be ready before it.
+    AtOnce,
+    /// On [`GuestOrder::Start`].
+    OnOrder,
 }
 
 /// A variable of the environment. Its value is not shown by `Debug`: the token of the proxy is among them.

@@ -46,9 +46,9 @@ pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
-    GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder,
-    GuestRange, GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable,
-    GuestWall, OsText, OsTextError,
+    GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit,
+    GuestListener, GuestOrder, GuestRange, GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream,
+    GuestTerminal, GuestVariable, GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,

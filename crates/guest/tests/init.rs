@@ -11,8 +11,8 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use belljar_contract::{
-    GUEST_REPORT_MAX, GuestAddress, GuestEnd, GuestLimit, GuestListener, GuestOrder, GuestReport,
-    GuestResource, GuestStep, OsText,
+    GUEST_REPORT_MAX, GuestAddress, GuestBeginning, GuestEnd, GuestLimit, GuestListener, GuestOrder,
+    GuestReport, GuestResource, GuestSpec, GuestStep, OsText,
 };
 use belljar_sys::message::Bounds;
 use support::{Jail, User, mark, require, shell, spec, text, users, wait_for_processes};
@@ -61,7 +61,6 @@ fn a_command_that_cannot_be_executed_is_127_or_126() {
             let more = ["--tmpfs", "/mnt", "--ro-bind", path, "/mnt/files"];
             let mut jail = Jail::launch_with(*user, &more);
             jail.send(&spec(&[program]));
-            jail.receive().unwrap();
             jail.receive().unwrap();
             jail.order(GuestOrder::Start);
             let (report, _) = jail.receive().unwrap();
@@ -203,7 +202,6 @@ fn a_wall_that_cannot_stand_is_a_refusal() {
     for user in users() {
         let mut jail = Jail::launch_with(*user, &["--cap-add", "CAP_CHOWN"]);
         jail.send(&shell("echo must not run"));
-        jail.receive().unwrap();
         let (report, _) = jail.receive().unwrap();
         let GuestReport::SetupFailed { step, errno, .. } = report else { panic!("{report:?}") };
         assert_eq!((step, errno), (GuestStep::Capabilities, 1), "{user:?}");
@@ -262,4 +260,17 @@ fn everything_ends_within_a_second_of_sigkill_to_the_supervisor() {
     supervisor.wait().unwrap();
     let took = wait_for_processes(&mark, false, Duration::from_secs(1));
     assert!(took.is_ok(), "{took:?}");
+}
+
+/// A supervisor that has nothing to prepare saves a round trip.
+#[test]
+fn a_command_may_start_without_an_order_but_not_before_the_walls() {
+    require!(Bwrap);
+    for user in users() {
+        let script = "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '";
+        let spec = GuestSpec { beginning: GuestBeginning::AtOnce, ..shell(script) };
+        let outcome = Jail::run(*user, &spec);
+        assert_eq!(outcome.output, "CapEff: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\n");
+        assert_eq!(outcome.end, Some(GuestEnd::Code(0)));
+    }
 }

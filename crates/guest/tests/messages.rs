@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use belljar_contract::{
-    GUEST_PROTOCOL, GuestAddress, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLimit,
-    GuestListener, GuestOrder, GuestReport, GuestResource, GuestSpec, GuestStream, GuestTerminal,
+    GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter,
+    GuestLimit, GuestListener, GuestOrder, GuestReport, GuestResource, GuestSpec, GuestStream, GuestTerminal,
     GuestVariable, OsText,
 };
 use belljar_guest::parse_proxy_answer;
@@ -49,6 +49,7 @@ prop_compose! {
             stderr: GuestStream::Null,
             terminal: GuestTerminal::Own,
             range: None,
+            beginning: GuestBeginning::OnOrder,
             listeners: vec![
                 GuestListener { name: "a".to_owned(), at: GuestAddress::Tcp { address } },
                 GuestListener { name: "b".to_owned(), at: GuestAddress::Unix { path: socket, mode: 0o600 } },
@@ -105,7 +106,7 @@ fn rules_that_the_types_do_not_hold() {
     let base = || {
         serde_json::json!({
             "protocol": GUEST_PROTOCOL, "program": "a", "argv": ["a"], "environment": [], "directory": "/",
-            "stdin": "null", "stdout": "inherit", "stderr": {"attached": 0}, "terminal": "absent",
+            "stdin": "null", "stdout": "inherit", "stderr": {"attached": 0}, "terminal": "absent", "beginning": "at_once",
             "listeners": [], "files": "as_mounted", "filter": "standard", "umask": 18, "limits": [], "grace_ms": 100
         })
     };

@@ -189,7 +189,6 @@ fn terminal_input_is_closed_on_a_terminal_of_our_own() {
         let controller = handed_out.remove(0);
         assert!(belljar_sys::pty::is_terminal(&controller));
         jail.receive().unwrap();
-        jail.receive().unwrap();
         jail.order(belljar_contract::GuestOrder::Start);
         let (report, _) = jail.receive().unwrap();
         assert!(matches!(report, GuestReport::Started { .. }), "{report:?}");
@@ -256,7 +255,6 @@ fn landlock_roots_close_the_rest_and_a_missing_root_is_a_refusal() {
     spec.files = roots(&["/usr", "/bin", "/lib", "/lib64", "/proc"], &["/tmp", "/dev"]);
     let jail = Jail::launch(User::Own);
     jail.send(&spec);
-    jail.receive().unwrap();
     let (report, _) = jail.receive().unwrap();
     let GuestReport::Sealed { landlock } = report else { panic!("{report:?}") };
     jail.order(belljar_contract::GuestOrder::Start);
@@ -269,7 +267,6 @@ fn landlock_roots_close_the_rest_and_a_missing_root_is_a_refusal() {
     spec.files = roots(&["/usr", "/no/such/root"], &[]);
     let jail = Jail::launch(User::Own);
     jail.send(&spec);
-    jail.receive().unwrap();
     let (report, _) = jail.receive().unwrap();
     let GuestReport::SetupFailed { step, errno, detail } = report else { panic!("{report:?}") };
     assert_eq!((step, errno), (belljar_contract::GuestStep::Landlock, 2));

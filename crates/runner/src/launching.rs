@@ -1,5 +1,6 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
+use crate::guest_program::UnpackError;
 use crate::instances::{HeldInstance, InstanceError};
 use crate::journal::{self, Journal, JournalError};
 use crate::locks::{Holder, SessionLock, SessionLockError};
@@ -10,8 +11,8 @@ use crate::terminal::{Terminal, TerminalError};
 use crate::values::{Found, for_the_guest, values};
 use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
-    AbsPath, Destination, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, RunName, RunStatus, Scrubber, ScrubberError, Unsearched, WorkspaceMode,
+    AbsPath, BackendKind, Destination, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind,
+    MountSource, OsText, Plan, RunName, RunStatus, Scrubber, ScrubberError, Unsearched, WorkspaceMode,
 };
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 use belljar_egress::proxy::Mode;
@@ -48,6 +49,9 @@ pub enum RunError {
     /// The terminal.
     #[error(transparent)]
     Terminal(#[from] TerminalError),
+    /// The program that finishes the sandbox is not there.
+    #[error(transparent)]
+    Guest(#[from] UnpackError),
     /// The sandbox could not be built.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -139,8 +143,11 @@ fn watched(
     surroundings: &Surroundings,
     errand: &Errand,
 ) -> Result<(Launch, Watch), RunError> {
-    let mut machine =
-        look_around(surroundings.program("bwrap"), surroundings.guest.clone(), planned.program_found.clone());
+    let mut machine = look_around(
+        surroundings.program("bwrap"),
+        surroundings.guest.path().clone(),
+        planned.program_found.clone(),
+    );
     let limits = &plan.limits;
     if limits.memory.is_some() || limits.pids.is_some() || limits.cpu.is_some() {
         machine.limits = held_limits();
@@ -219,7 +226,10 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     };
     let (launch, watch) = watched(planned, &plan, surroundings, errand)?;
     let plan = &plan;
-    let identities = identities(plan);
+    let mut identities = identities(plan);
+    if plan.backend != BackendKind::Host {
+        identities.insert(surroundings.guest.path().clone(), surroundings.guest.unpack()?);
+    }
     let values = values(&plan.env, surroundings, ask)?;
     let instance = HeldInstance::prepare(plan, SystemTime::now())?;
     let _session = match session(planned, errand) {

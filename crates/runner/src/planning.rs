@@ -1,5 +1,6 @@
 //! From a directory to a plan.
 
+use crate::guest_program::GuestProgram;
 use crate::{facts, manifests, project};
 use belljar_contract::{AbsPath, AgentName, BackendKind, Diagnostic, Harness, PathError, Purpose, Sources};
 use belljar_plan::{
@@ -25,7 +26,7 @@ pub struct Surroundings {
     /// belljar's data: instances.
     pub data: AbsPath,
     /// The program that finishes a sandbox from inside.
-    pub guest: AbsPath,
+    pub guest: GuestProgram,
     /// belljar's state: runs.
     pub state: AbsPath,
     /// What belljar has only while something runs: names, sockets.

@@ -3,6 +3,7 @@
 //! Nothing that is in use is ever removed, whatever its age: a lock that the kernel keeps says so, not a file that
 //! somebody may have forgotten.
 
+use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
 use crate::planning::Surroundings;
 use crate::prove::SCENE_PREFIX;
@@ -181,20 +182,39 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
     for path in instances.leftovers(request.now)?.into_iter().chain(scenes(request)) {
         out.push(request.leftover(path.clone(), || tree(&path)));
     }
+    for path in guests(request) {
+        let removed = || std::fs::remove_file(&path);
+        let removed = || removed().map_err(|cause| SweepError::Tree { path: path.clone(), cause });
+        out.push(request.leftover(path.clone(), removed));
+    }
     Ok(())
 }
 
-/// A proof takes seconds; what is left of one after this long was interrupted.
-const SCENE_AGE: Duration = Duration::from_secs(3600);
+/// A proof, or unpacking a guest, takes seconds; what is left of one after this long was interrupted.
+const LEFT_AGE: Duration = Duration::from_secs(3600);
 
 /// Folders of proofs that were interrupted.
 fn scenes(request: &SweepRequest<'_>) -> Vec<AbsPath> {
-    // No data yet, no scenes.
-    let Ok(entries) = std::fs::read_dir(request.surroundings.data.child("prove")) else { return Vec::new() };
+    old_entries(&request.surroundings.data.child("prove"), request.now)
+        .into_iter()
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SCENE_PREFIX)))
+        .collect()
+}
+
+/// Guests of other builds of belljar. A sandbox that uses one has it mounted and keeps it, name or no name.
+fn guests(request: &SweepRequest<'_>) -> Vec<AbsPath> {
+    let Surroundings { data, guest, .. } = request.surroundings;
+    let mut found = old_entries(&guest_program::folder(data), request.now);
+    found.retain(|path| path != guest.path());
+    found
+}
+
+fn old_entries(folder: &AbsPath, now: SystemTime) -> Vec<AbsPath> {
+    // No such folder yet, nothing in it.
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let old = |entry: &std::fs::DirEntry| {
         let modified = entry.metadata().and_then(|found| found.modified());
-        let named = entry.file_name().to_string_lossy().starts_with(SCENE_PREFIX);
-        named && modified.is_ok_and(|time| request.now.duration_since(time).is_ok_and(|age| age > SCENE_AGE))
+        modified.is_ok_and(|time| now.duration_since(time).is_ok_and(|age| age > LEFT_AGE))
     };
     entries.flatten().filter(old).filter_map(|entry| AbsPath::new(entry.path()).ok()).collect()
 }

@@ -142,6 +142,32 @@ pub fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
         .map_err(|cause| ProcessError::Open { pid: pid.as_raw_pid(), cause })
 }
 
+/// A child that does not outlive this value.
+#[derive(Debug)]
+pub struct OwnedChild(Pid);
+
+impl OwnedChild {
+    /// Takes over a child of this process, which nothing else waits for.
+    #[must_use]
+    pub fn new(pid: Pid) -> Self {
+        OwnedChild(pid)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.0
+    }
+}
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        // Until it is waited for, the number is its own; a child that has ended already is only waited for.
+        rustix::process::kill_process(self.0, Signal::KILL).ok();
+        wait_for(self.0).ok();
+    }
+}
+
 /// Sends a signal by descriptor.
 ///
 /// # Errors
@@ -202,10 +228,40 @@ pub fn in_child(work: impl FnOnce() -> u8) -> Result<Ended, ProcessError> {
 /// `None` in the child.
 pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     // SAFETY: `fork` copies this process and touches no memory of ours. In the copy only the calling thread goes on:
-    // `spawn` and the probes of this crate keep to async-signal-safe calls there, and `in_child` asks the same of its
-    // caller.
+    // the probes of this crate keep to async-signal-safe calls there, and `in_child` asks the same of its caller.
     let answer = unsafe { libc::fork() };
     crate::raw::check(answer.into()).map(|pid| Pid::from_raw(pid as i32))
+}
+
+/// Runs `work` in a child that borrows the memory of this process, which waits until the child has executed a program
+/// or ended. The child ends when `work` returns.
+///
+/// `work` must keep to system calls: an allocation, a lock or a panic would be the parent's. Signals stay blocked in
+/// the child until `work` lets them through, so that no handler of the parent runs there.
+pub(crate) fn lend<W: FnMut()>(work: &mut W) -> Result<Pid, Errno> {
+    /// Far more than the calls of `Program::prepare` need.
+    const STACK: usize = 64 << 10;
+    /// What the processor's calling convention asks of a stack.
+    const ALIGNMENT: usize = 16;
+    extern "C" fn begin<W: FnMut()>(work: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the pointer is the exclusive reference that `lend` was given; the parent does not touch it before
+        // this process has executed or ended.
+        let work = unsafe { &mut *work.cast::<W>() };
+        work();
+        exit_now(127)
+    }
+    let mut stack = Vec::<u8>::with_capacity(STACK);
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end.cast::<libc::c_void>();
+    let top = top.wrapping_byte_sub(top as usize % ALIGNMENT);
+    let before = crate::signal::block_all()?;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child runs `begin` on a stack of its own, which lives until this returns; CLONE_VFORK holds this
+    // thread until the child uses neither the stack nor `work` any more.
+    let answer = unsafe { libc::clone(begin::<W>, top, flags, std::ptr::from_mut(work).cast()) };
+    let made = crate::raw::check(answer.into());
+    // Blocking what was blocked before cannot fail; a signal that came meanwhile is delivered here.
+    before.block_exactly().ok();
+    made.and_then(|pid| Pid::from_raw(pid as i32).ok_or(Errno::CHILD))
 }
 
 /// Ends the process without running destructors or flushing buffers that belong to the parent.

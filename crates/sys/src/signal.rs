@@ -67,6 +67,17 @@ fn empty_set() -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
+/// Blocks every signal in the calling thread and gives the set that was blocked before.
+pub(crate) fn block_all() -> Result<SignalSet, Errno> {
+    let mut every = empty_set();
+    // SAFETY: `sigfillset` writes the whole set, which is initialised and ours.
+    unsafe { libc::sigfillset(&raw mut every) };
+    let mut before = empty_set();
+    // SAFETY: both sets are initialised and outlive the call.
+    let code = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before) };
+    if code == 0 { Ok(SignalSet(before)) } else { Err(Errno::from_raw_os_error(code)) }
+}
+
 /// The receiver of blocked signals.
 #[derive(Debug)]
 pub struct Signals {
@@ -121,7 +132,7 @@ impl AsRawFd for Signals {
 
 /// Sets every signal to its default action and blocks none, as a program expects to find them.
 ///
-/// Calls only async-signal-safe functions, so it may run between `fork` and `exec`.
+/// Calls only async-signal-safe functions, so it may run between the making of a process and `exec`.
 ///
 /// # Errors
 /// Never on a known kernel.

@@ -1,17 +1,18 @@
 //! Starting a program with every step in our hands, so that a failure names the step.
 //!
 //! `std::process::Command` does not tell a failed preparation from a failed `exec`, and lets the C library run a
-//! file without a header through a shell. Between `fork` and `exec` nothing here allocates.
+//! file without a header through a shell. The child borrows the memory of its parent until it executes, because
+//! copying that of a large program costs more than everything else here; so nothing in the child allocates, and what
+//! it has to tell it writes where the parent finds it.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{Access, AtFlags};
-use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
+use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, Resource, Rlimit};
 
-use crate::process::{duplicate, exit_now, fork};
+use crate::process::{duplicate, lend};
 
 /// A program to start.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Program<'request> {
     pub directory: &'request CStr,
     /// Standard input, output and error.
     pub stdio: [Stream<'request>; 3],
+    /// Descriptors that it gets beside those, under the numbers they have here.
+    pub keeps: &'request [BorrowedFd<'request>],
     /// What the terminal of its session is.
     pub terminal: Terminal,
     /// Soft and hard limits.
@@ -74,24 +77,11 @@ pub enum Step {
     Execute,
 }
 
-const STEPS: [Step; 7] = [
-    Step::Signals,
-    Step::Session,
-    Step::Streams,
-    Step::Terminal,
-    Step::Limits,
-    Step::Directory,
-    Step::Execute,
-];
-
 /// Why the program did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No pipe for the child's report.
-    #[error("cannot open a pipe to a new process")]
-    Pipe(#[source] Errno),
     /// No child.
-    #[error("cannot fork")]
+    #[error("cannot make a new process")]
     Fork(#[source] Errno),
     /// A step in the child failed; the child is gone.
     #[error("cannot start a program: step {step:?} failed")]
@@ -110,36 +100,38 @@ impl Program<'_> {
     /// # Errors
     /// Names the step that failed.
     pub fn spawn(&self) -> Result<Pid, SpawnError> {
-        let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
         let arguments = pointers(self.arguments);
         let environment = pointers(self.environment);
-        match fork().map_err(SpawnError::Fork)? {
-            None => self.become_program(&arguments, &environment, &theirs),
-            Some(child) => {
-                drop(theirs);
-                read_report(&ours, child)
-            }
+        let mut failed = None;
+        let child = lend(&mut || failed = Some(self.become_program(&arguments, &environment)));
+        let child = child.map_err(SpawnError::Fork)?;
+        let Some((step, cause)) = failed else { return Ok(child) };
+        // The child is reaped here; its status says nothing that the step does not.
+        crate::process::wait_for(child).ok();
+        Err(SpawnError::Child { step, cause })
+    }
+
+    /// Returns only where it fails.
+    fn become_program(&self, arguments: &Pointers, environment: &Pointers) -> (Step, Errno) {
+        let mut step = Step::Signals;
+        match self.prepare(&mut step) {
+            Ok(()) => (Step::Execute, execute(self.file, arguments, environment)),
+            Err(cause) => (step, cause),
         }
     }
 
-    fn become_program(&self, arguments: &Pointers, environment: &Pointers, report: &OwnedFd) -> ! {
-        let mut step = Step::Signals;
-        let cause = match self.prepare(&mut step) {
-            Ok(()) => {
-                step = Step::Execute;
-                execute(self.file, arguments, environment)
-            }
-            Err(cause) => cause,
-        };
-        let [a, b, c, d] = cause.raw_os_error().to_ne_bytes();
-        // If the parent is gone there is nobody to tell.
-        rustix::io::write(report, &[step as u8, a, b, c, d]).ok();
-        exit_now(127)
-    }
-
     fn prepare(&self, step: &mut Step) -> Result<(), Errno> {
-        let Program { file: _, arguments: _, environment: _, directory, stdio, terminal, limits, umask } =
-            self;
+        let Program {
+            file: _,
+            arguments: _,
+            environment: _,
+            directory,
+            stdio,
+            keeps,
+            terminal,
+            limits,
+            umask,
+        } = self;
         if *terminal == Terminal::Shared {
             *step = Step::Session;
             rustix::process::setpgid(None, None)?;
@@ -157,6 +149,9 @@ impl Program<'_> {
             if let Stream::From(source) = stream {
                 duplicate(source.as_fd(), target)?;
             }
+        }
+        for kept in *keeps {
+            rustix::io::fcntl_setfd(kept, FdFlags::empty())?;
         }
         *step = Step::Terminal;
         if *terminal == Terminal::Stdin {
@@ -224,23 +219,4 @@ fn execute(file: &CStr, arguments: &Pointers, environment: &Pointers) -> Errno {
     // call, because the request that owns them is borrowed.
     unsafe { libc::execve(file.as_ptr(), arguments.0.as_ptr(), environment.0.as_ptr()) };
     crate::raw::last_errno()
-}
-
-fn read_report(pipe: &OwnedFd, child: Pid) -> Result<Pid, SpawnError> {
-    let mut report = [0; 5];
-    let count = loop {
-        match rustix::io::read(pipe, &mut report) {
-            Err(Errno::INTR) => {}
-            answer => break answer.map_err(SpawnError::Pipe)?,
-        }
-    };
-    if count == 0 {
-        return Ok(child);
-    }
-    let [step, a, b, c, d] = report;
-    let step = STEPS.get(usize::from(step)).copied().unwrap_or(Step::Execute);
-    let cause = Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d]));
-    // The child is reaped here; its status says nothing that the report does not.
-    crate::process::wait_for(child).ok();
-    Err(SpawnError::Child { step, cause })
 }

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 
 use belljar_sys::Errno;
 use belljar_sys::mounts::{self, Copied, OverlaySupport};
-use belljar_sys::process::{self, Ended, Prepare, Target, in_child};
+use belljar_sys::process::{self, Ended, OwnedChild, Prepare, Target, in_child};
 use belljar_sys::signal::Signals;
 use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
 use belljar_sys::userns::{self, Reason, Switches, Userns};
@@ -25,6 +25,7 @@ fn program<'a>(file: &'a CStr, arguments: &'a [CString]) -> Program<'a> {
         environment: &[],
         directory: c"/",
         stdio: [Stream::Inherited; 3],
+        keeps: &[],
         terminal: Terminal::Absent,
         limits: &[],
         umask: 0o022,
@@ -51,6 +52,31 @@ fn a_program_starts_with_clean_signals_in_its_own_session() {
     let _signals = Signals::take(&[Signal::USR1]).unwrap();
     let text = output(&mut program(c"/bin/sh", &arguments));
     assert_eq!(text, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nleader\n");
+}
+
+#[test]
+fn a_program_gets_what_is_kept_for_it_and_nothing_else() {
+    let (kept, _other_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let (not_kept, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let open = |fd: &OwnedFd| format!("test -e /proc/self/fd/{} && echo open; ", fd.as_raw_fd());
+    let arguments = strings(&["sh", "-c", &format!("{}echo -; {}true", open(&kept), open(&not_kept))]);
+    let keeps = [kept.as_fd()];
+    let text = output(&mut Program { keeps: &keeps, ..program(c"/bin/sh", &arguments) });
+    assert_eq!(text, "open\n-\n");
+    assert!(
+        rustix::io::fcntl_getfd(&kept).unwrap().contains(rustix::io::FdFlags::CLOEXEC),
+        "here nothing changed"
+    );
+}
+
+#[test]
+fn a_child_does_not_outlive_its_owner() {
+    let arguments = strings(&["sleep", "600"]);
+    let child = OwnedChild::new(program(c"/bin/sleep", &arguments).spawn().unwrap());
+    let pid = child.pid();
+    rustix::process::test_kill_process(pid).unwrap();
+    drop(child);
+    assert_eq!(rustix::process::test_kill_process(pid), Err(Errno::SRCH));
 }
 
 #[test]

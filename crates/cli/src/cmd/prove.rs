@@ -54,7 +54,7 @@ fn failure(error: &ProveError) -> CliError {
             }
             out.hint("`belljar doctor` looks at this machine")
         }
-        ProveError::Scene { .. } => CliError::from_chain(ExitCode::Unverified, error),
+        ProveError::Scene { .. } | ProveError::Guest(_) => CliError::from_chain(ExitCode::Unverified, error),
         ProveError::Table(_) | ProveError::File(_) => CliError::from_chain(ExitCode::Bug, error),
     }
 }

@@ -19,8 +19,6 @@ struct User {
 
 impl User {
     fn new() -> Self {
-        let guest = Path::new(env!("CARGO_BIN_EXE_belljar")).with_file_name("belljar-guest");
-        assert!(guest.is_file(), "build the workspace first: {} is missing", guest.display());
         // Not in /tmp, which is private inside for reasons of its own.
         let folder = tempfile::Builder::new().prefix("belljar-t-").tempdir_in("/var/tmp").unwrap();
         std::fs::create_dir_all(folder.path().join("home/p")).unwrap();
@@ -256,9 +254,7 @@ fn a_start_inside_a_sandbox_explains_why_it_cannot() {
     let programs = user.folder.path().join("programs");
     std::fs::create_dir_all(&programs).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
-    for name in ["belljar", "belljar-guest"] {
-        belljar_testkit::process::copy_program(&own.with_file_name(name), &programs.join(name)).unwrap();
-    }
+    belljar_testkit::process::copy_program(&own, &programs.join("belljar")).unwrap();
     let manifest = format!(
         "[agents.a]\nharness = \"claude-code\"\nmounts = [{{ source = \"{}\" }}]\n",
         programs.display()

@@ -149,6 +149,7 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         environment: &environment,
         directory: &c_string(spec.directory.as_bytes())?,
         stdio: streams.borrowed(),
+        keeps: &[],
         terminal: match spec.terminal {
             GuestTerminal::Absent => Terminal::Absent,
             GuestTerminal::Own => Terminal::Shared,
@@ -158,7 +159,7 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
     };
     program.spawn().map_err(|error| match error {
         SpawnError::Child { step: Step::Execute, cause } => StartFailure::Exec { what: file, errno: cause },
-        SpawnError::Child { .. } | SpawnError::Fork(_) | SpawnError::Pipe(_) => setup(&error),
+        SpawnError::Child { .. } | SpawnError::Fork(_) => setup(&error),
     })
 }
 

@@ -16,7 +16,7 @@ mod supervise;
 
 use std::time::Duration;
 
-use belljar_contract::{ExitCode, GuestOrder, GuestReport, GuestSpec, GuestStep};
+use belljar_contract::{ExitCode, GuestBeginning, GuestOrder, GuestReport, GuestSpec, GuestStep};
 use belljar_sys::{Errno, fds, privs, signal::Signals};
 
 use control::Control;
@@ -121,14 +121,24 @@ fn set_up(control: &Control) -> Result<Ready, Refusal> {
     }
     listen::take_range(spec.range)?;
     let listeners = listen::open_all(&spec.listeners)?;
-    control.report_listeners(&spec.listeners, &listeners)?;
+    if !listeners.is_empty() {
+        control.report_listeners(&spec.listeners, &listeners)?;
+    }
     drop(listeners);
     let landlock = seal::close_all(&spec)?;
     control
         .report(&GuestReport::Sealed { landlock }, &[])
         .map_err(|error| Refusal::new(GuestStep::Order, &error))?;
+    match spec.beginning {
+        GuestBeginning::AtOnce => {}
+        GuestBeginning::OnOrder => await_start(control)?,
+    }
+    Ok(Ready { spec, signals, streams })
+}
+
+fn await_start(control: &Control) -> Result<(), Refusal> {
     match control.order(SETUP_PATIENCE).map_err(|error| Refusal::new(GuestStep::Order, &error))? {
-        GuestOrder::Start => Ok(Ready { spec, signals, streams }),
+        GuestOrder::Start => Ok(()),
         GuestOrder::Stop | GuestOrder::Signal { .. } => {
             Err(Refusal::because(GuestStep::Order, "stopped before the start"))
         }

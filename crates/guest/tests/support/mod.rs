@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use belljar_contract::{
-    GUEST_PROTOCOL, GUEST_REPORT_MAX, GuestEnd, GuestFiles, GuestFilter, GuestOrder, GuestReport, GuestSpec,
-    GuestStream, GuestTerminal, GuestVariable, OsText,
+    GUEST_PROTOCOL, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestFiles, GuestFilter, GuestOrder,
+    GuestReport, GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
 };
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::process::Prepare;
@@ -47,6 +47,7 @@ pub fn spec(argv: &[&str]) -> GuestSpec {
         stderr: GuestStream::Inherit,
         terminal: GuestTerminal::Absent,
         range: None,
+        beginning: GuestBeginning::OnOrder,
         listeners: Vec::new(),
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
@@ -124,11 +125,17 @@ impl Jail {
     /// Up to and with `Started`; gives the listeners.
     pub fn start(&self, spec: &GuestSpec) -> Vec<OwnedFd> {
         self.send(spec);
-        let (report, listeners) = self.receive().unwrap();
-        assert!(matches!(report, GuestReport::Listening { .. }), "{report:?}");
+        let mut listeners = Vec::new();
+        if !spec.listeners.is_empty() {
+            let (report, descriptors) = self.receive().unwrap();
+            assert!(matches!(report, GuestReport::Listening { .. }), "{report:?}");
+            listeners = descriptors;
+        }
         let (report, _) = self.receive().unwrap();
         assert!(matches!(report, GuestReport::Sealed { .. }), "{report:?}");
-        self.order(GuestOrder::Start);
+        if spec.beginning == GuestBeginning::OnOrder {
+            self.order(GuestOrder::Start);
+        }
         let (report, _) = self.receive().unwrap();
         assert!(matches!(report, GuestReport::Started { .. }), "{report:?}");
         listeners

@@ -25,8 +25,7 @@ const OUTPUT_LIMIT: u64 = 64 << 10;
 pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let bwrap = surroundings.program("bwrap").and_then(|program| version(&program, &["--version"]));
-    let guest = version(&surroundings.guest, &["--version"]);
-    json!({"belljar": own, "guest": guest, "bubblewrap": bwrap, "kernel": kernel})
+    json!({"belljar": own, "guest": surroundings.guest.digest(), "bubblewrap": bwrap, "kernel": kernel})
 }
 
 /// Looks at everything.
@@ -37,7 +36,7 @@ pub fn examine(surroundings: &Surroundings, own: &AbsPath) -> Vec<Checkup> {
     let mut out = vec![
         bubblewrap(surroundings),
         namespaces(surroundings),
-        guest(surroundings),
+        guest(surroundings, scratch_path),
         sandbox(surroundings, own, scratch_path),
         seccomp(),
         landlock_abi(),
@@ -111,25 +110,28 @@ fn namespaces(surroundings: &Surroundings) -> Checkup {
     }
 }
 
-fn guest(surroundings: &Surroundings) -> Checkup {
+/// Unpacked where nothing of it stays.
+fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
     let id = "guest";
-    let path = &surroundings.guest;
-    let again = vec!["install belljar again: belljar-guest lies beside belljar".to_owned()];
-    match version(path, &["--version"]) {
+    let bad = |seen: String, fix: &str| {
+        missing(id, CheckupState::Bad, seen, "no sandbox can be finished", vec![fix.to_owned()])
+    };
+    let Some(scratch) = scratch.and_then(|path| AbsPath::new(path).ok()) else {
+        return bad("no temporary directory to unpack it in".to_owned(), "df -h /tmp");
+    };
+    let program = surroundings.guest.below(&scratch);
+    if let Err(error) = program.unpack() {
+        return bad(format!("{error}: {}", error.cause), "df -h /tmp");
+    }
+    match version(program.path(), &["--version"]) {
         Some(words) if words.ends_with(&format!("protocol {GUEST_PROTOCOL}")) => good(id, words),
-        Some(words) => missing(
-            id,
-            CheckupState::Bad,
+        Some(words) => bad(
             format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"),
-            "no sandbox can be finished",
-            again,
+            "build belljar again: the two come from one build",
         ),
-        None => missing(
-            id,
-            CheckupState::Bad,
-            format!("`{path}` is not there or does not run"),
-            "no sandbox can be finished",
-            again,
+        None => bad(
+            format!("`{}` does not run", program.path()),
+            "set TMPDIR to a folder that is not mounted with noexec",
         ),
     }
 }

@@ -6,6 +6,7 @@ mod sight;
 mod stage;
 mod table;
 
+use crate::guest_program::UnpackError;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight};
 use scene::{SYSTEM_PATH, Scene};
@@ -38,6 +39,9 @@ pub enum ProveError {
         /// What `exec` said, a line each.
         words: Vec<String>,
     },
+    /// The program that does the probing is not there.
+    #[error(transparent)]
+    Guest(#[from] UnpackError),
     /// The table of probes is broken; a fault of belljar.
     #[error("the table of probes is broken")]
     Table(#[source] serde_json::Error),
@@ -80,6 +84,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let ProveRequest { surroundings, own, backend } = request;
     let rows = table::rows().map_err(ProveError::File)?;
     let place = Place::make(surroundings)?;
+    let guest = place.guest(surroundings)?;
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let rust = scene::toolchain(&surroundings.variables);
     let inside_scene = Scene::build(&place.side("i")?, backend.name(), &rust)?;
@@ -87,7 +92,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     plant_keys(&[&host_scene, &inside_scene]);
     let inside = Side::Inside {
         own,
-        guest: belljar_sandbox::guest_path(backend, &surroundings.guest),
+        guest: belljar_sandbox::guest_path(backend, &guest),
         path,
         walls: backend != BackendKind::Host,
     };
@@ -96,7 +101,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     if let Some(words) = seen_inside.refused {
         return Err(ProveError::Backend { backend, words });
     }
-    let seen_outside = all_stages(&Side::Host { guest: &surroundings.guest }, &host_scene, &rows)?;
+    let seen_outside = all_stages(&Side::Host { guest: &guest }, &host_scene, &rows)?;
     let lowered = lowered(&inside, &inside_scene);
     let row = |row: &Row| {
         let absent = || Sight::Unseen { why: "it was not tried".to_owned() };
@@ -235,6 +240,16 @@ impl Place {
         let parent = if usable { preferred.as_path().to_owned() } else { std::env::temp_dir() };
         let failed = |cause| ProveError::Scene { path: parent.clone(), cause };
         tempfile::Builder::new().prefix(SCENE_PREFIX).tempdir_in(&parent).map(Place).map_err(failed)
+    }
+
+    /// The prober, unpacked here: a proof leaves nothing behind.
+    fn guest(&self, surroundings: &Surroundings) -> Result<AbsPath, ProveError> {
+        let path = self.0.path();
+        let failed = |cause| ProveError::Scene { path: path.to_owned(), cause };
+        let here = AbsPath::new(path).map_err(|error| failed(std::io::Error::other(error)))?;
+        let program = surroundings.guest.below(&here);
+        program.unpack()?;
+        Ok(program.path().clone())
     }
 
     fn side(&self, name: &str) -> Result<PathBuf, ProveError> {

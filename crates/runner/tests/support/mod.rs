@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use belljar_contract::{AbsPath, Plan, Purpose};
-use belljar_runner::{Planner, Surroundings};
+use belljar_runner::{GuestImage, GuestProgram, Planner, Surroundings};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,10 @@ impl World {
 
     pub fn surroundings(&self, project: &Path) -> Surroundings {
         Surroundings {
-            guest: abs(Path::new("/nonexistent/belljar-guest")),
+            guest: GuestProgram::new(
+                &abs(&self.path("home/data/belljar")),
+                GuestImage { bytes: b"no program", digest: "0" },
+            ),
             directory: abs(project),
             home: abs(&self.path("home")),
             config: abs(&self.path("home/.config/belljar")),

@@ -3,29 +3,33 @@
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
-    AbsPath, GUEST_REPORT_MAX, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestSpec, GuestStream,
-    GuestTerminal, GuestVariable, Launch, LaunchArgument, OsText,
+    AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestSpec,
+    GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::overlay::OverlayError;
-use belljar_sys::process::Prepare;
+use belljar_sys::process::{OwnedChild, Prepare};
+use belljar_sys::spawn::{Program, SpawnError, Stream, Terminal};
 use belljar_sys::{fds, mounts};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long building a sandbox may take before it is given up.
 const SETUP_TIME: Duration = Duration::from_secs(20);
 /// How long bubblewrap may take to follow the guest.
 const EXIT_TIME: Duration = Duration::from_millis(200);
+/// bubblewrap's own, for what it makes inside; the command gets that of the plan.
+const UMASK: u32 = 0o022;
 /// More of bubblewrap's own words than anyone reads.
 const COMPLAINT_LIMIT: u64 = 16 << 10;
 
@@ -176,13 +180,17 @@ pub enum News {
 /// A sandbox that stands. Dropping it ends everything inside.
 #[derive(Debug)]
 pub struct Running {
-    bwrap: Child,
+    /// Its death is the death of the namespace's first process and so of everything inside.
+    bwrap: OwnedChild,
+    /// What bubblewrap says.
+    words: Option<File>,
     control: OwnedFd,
     listeners: Vec<(String, OwnedFd)>,
     /// The controlling end of the command's terminal.
     controller: Option<OwnedFd>,
     /// The guest's process, by the kernel's word.
     guest: Option<Pid>,
+    beginning: GuestBeginning,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -212,28 +220,20 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         words.push(0);
     }
     let by_descriptor = hold_bytes("arguments", &words)?;
-    let mut command = Command::new(OsStr::from_bytes(launch.program.as_bytes()));
-    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.args(["--args", &by_descriptor.as_raw_fd().to_string()]);
+    let mut argv = vec![
+        launch.program.as_bytes().to_vec(),
+        b"--args".to_vec(),
+        by_descriptor.as_raw_fd().to_string().into_bytes(),
+    ];
     for argument in &launch.command {
-        command.arg(OsStr::from_bytes(&opener.word(argument)?));
+        argv.push(opener.word(argument)?);
     }
     let mut kept = opener.kept;
     kept.extend([by_descriptor, theirs]);
-    // A session of its own: the user's Ctrl-C reaches the command through belljar, and not bubblewrap.
-    command.own_session().keeps(kept);
-    let preparation = match overlay {
-        Some(overlay) => Some(belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?),
-        None => None,
+    let (bwrap, words) = match overlay {
+        Some(overlay) => start_in_overlay(&argv, kept, overlay)?,
+        None => start(&argv, kept)?,
     };
-    let spawned = command.spawn();
-    // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
-    drop(command);
-    let bwrap =
-        spawned.map_err(|cause| match preparation.and_then(|preparation| preparation.failed_step()) {
-            Some(step) => LaunchError::OverlayStep { step, cause },
-            None => LaunchError::Spawn { program: launch.program.clone(), cause },
-        })?;
     let nothing = GuestLandlock {
         abi: 0,
         files: belljar_contract::GuestWall::Missing,
@@ -242,10 +242,12 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     };
     let mut running = Running {
         bwrap,
+        words: Some(words),
         control,
         listeners: Vec::new(),
         controller: None,
         guest: None,
+        beginning: launch.guest.beginning,
         leaf: None,
         landlock: nothing,
     };
@@ -253,8 +255,69 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     let Some(guest) = running.guest else {
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
     };
-    running.leaf = limits::confine(name, &launch.limits, Pid::from_child(&running.bwrap), guest)?;
+    running.leaf = limits::confine(name, &launch.limits, running.bwrap.pid(), guest)?;
     Ok(running)
+}
+
+/// Starts bubblewrap, without an environment and with the descriptors under their numbers. In a session of its own:
+/// the user's Ctrl-C reaches the command through belljar, and not bubblewrap. Our copies of the descriptors, the guest's
+/// end of the socket among them, are closed on return: its closing tells of the guest's end.
+fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), LaunchError> {
+    let failed = |cause| LaunchError::Spawn { program: program_of(argv), cause };
+    let arguments: Vec<CString> = argv
+        .iter()
+        .map(|word| CString::new(word.as_slice()))
+        .collect::<Result<_, _>>()
+        .map_err(|nul| failed(nul.into()))?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
+    let (words, theirs) = std::io::pipe().map_err(failed)?;
+    let borrowed: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
+    let program = Program {
+        file: arguments.first().map(CString::as_c_str).unwrap_or_default(),
+        arguments: &arguments,
+        environment: &[],
+        directory: c".",
+        stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
+        keeps: &borrowed,
+        terminal: Terminal::Absent,
+        limits: &[],
+        umask: UMASK,
+    };
+    let pid = program.spawn().map_err(|error| match error {
+        SpawnError::Child { cause, .. } | SpawnError::Fork(cause) => failed(cause.into()),
+    })?;
+    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
+}
+
+/// The same in a mount namespace with the overlay. The kernel makes a user namespace only for a process that shares
+/// its memory with no other, so this one is copied.
+fn start_in_overlay(
+    argv: &[Vec<u8>],
+    kept: Vec<OwnedFd>,
+    overlay: &Overlay,
+) -> Result<(OwnedChild, File), LaunchError> {
+    let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.own_session().keeps(kept);
+    let preparation = belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?;
+    let spawned = command.spawn();
+    // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
+    drop(command);
+    let failed = |cause| match preparation.failed_step() {
+        Some(step) => LaunchError::OverlayStep { step, cause },
+        None => LaunchError::Spawn { program: program_of(argv), cause },
+    };
+    let mut child = spawned.map_err(failed)?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (Some(pid), Some(words)) = (pid, child.stderr.take()) else {
+        return Err(failed(std::io::ErrorKind::Other.into()));
+    };
+    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
+}
+
+fn program_of(argv: &[Vec<u8>]) -> OsText {
+    argv.first().and_then(|program| OsText::new(program.clone()).ok()).unwrap_or_default()
 }
 
 /// Turns arguments into words, and keeps the descriptors that they name.
@@ -390,7 +453,10 @@ impl Running {
     /// # Errors
     /// When the guest is gone or does not answer; a command that cannot be executed is no such error.
     pub fn start(&mut self) -> Result<Beginning, LaunchError> {
-        self.order(GuestOrder::Start)?;
+        match self.beginning {
+            GuestBeginning::AtOnce => {}
+            GuestBeginning::OnOrder => self.order(GuestOrder::Start)?,
+        }
         match self.receive_until(Instant::now() + SETUP_TIME)?.report {
             GuestReport::Started { .. } => Ok(Beginning::Started),
             GuestReport::ExecFailed { what, errno } => {
@@ -444,8 +510,7 @@ impl Running {
 
     /// Waits until bubblewrap has followed the guest, so that what everything used is known; not for long.
     pub fn settle(&self) {
-        let pid = i32::try_from(self.bwrap.id()).ok().and_then(Pid::from_raw);
-        if let Some(process) = pid.and_then(|pid| belljar_sys::process::open(pid).ok()) {
+        if let Ok(process) = belljar_sys::process::open(self.bwrap.pid()) {
             wait_readable(process.as_fd(), Instant::now() + EXIT_TIME);
         }
     }
@@ -475,23 +540,14 @@ impl Running {
     /// What bubblewrap said before it gave up.
     fn complaint(&mut self) -> LaunchError {
         let mut words = String::new();
-        if let Some(stderr) = self.bwrap.stderr.take() {
+        if let Some(said) = self.words.take() {
             // It has ended, or is about to: the guest's end of the socket is closed.
-            stderr.take(COMPLAINT_LIMIT).read_to_string(&mut words).ok();
+            said.take(COMPLAINT_LIMIT).read_to_string(&mut words).ok();
         }
         let words = words.trim().trim_start_matches("bwrap: ").to_owned();
         LaunchError::Bubblewrap {
             words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
         }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // bubblewrap's death is the death of the namespace's first process and so of everything inside. Both
-        // calls fail only when it is gone already.
-        self.bwrap.kill().ok();
-        self.bwrap.wait().ok();
     }
 }
 

@@ -164,7 +164,6 @@ pub fn wrapper(weakening: &Weakening) -> String {
         .replace("@EDIT@", weakening.edit)
         .replace("@UNSEALED@", if weakening.unsealed { "True" } else { "False" })
         .replace("@GUEST@", GUEST)
-        .replace("@REAL@", &format!("{}-guest", env!("CARGO_BIN_EXE_belljar")))
 }
 
 const WRAPPER: &str = r##"#!/usr/bin/python3
@@ -202,7 +201,8 @@ if @UNSEALED@:
     if bare:
         open(home + '/weak.py', 'w').write(GUEST)
         environment = {'PATH': '/usr/bin:/bin', 'LEAKED': secret, 'ENTERING': entering}
-        guest = '@REAL@'
+        # `--ro-bind-fd N PATH`
+        guest = os.readlink('/proc/self/fd/' + args[args.index('/opt/belljar/bin/belljar-guest') - 1])
         os.execve('/usr/bin/python3', ['python3', home + '/weak.py', control, entering, guest], environment)
     command = ['--', '/usr/bin/python3', inside, control, entering]
 m = os.memfd_create('args', 0)
@@ -237,7 +237,7 @@ def stream(which):
     return fds[-1] if spec[which] == 'terminal' else fds[spec[which]['attached']]
 send({'listening': {'names': []}})
 send({'sealed': {'landlock': {'abi': 0, 'files': 'missing', 'signals': 'missing', 'abstract_sockets': 'missing'}}})
-receive()
+if spec['beginning'] == 'on_order': receive()
 pid = os.fork()
 if pid == 0:
     os.setsid()

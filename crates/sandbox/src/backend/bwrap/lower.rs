@@ -7,9 +7,9 @@ use super::etc;
 use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
     AbsPath, Access, BackendKind, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
-    GuestAddress, GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource, GuestSpec, GuestStream,
-    GuestTerminal, GuestVariable, Launch, LaunchArgument, Mount, MountSource, Need, OsText, Plan, Unmet,
-    WorkspaceMode,
+    GuestAddress, GuestBeginning, GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource,
+    GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, Limits, Mount, MountSource,
+    Need, OsText, Plan, Unmet, WorkspaceMode,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -298,7 +298,7 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         (!plan.ssh.is_empty()).then(|| unix(SSH_LISTENER, "ssh-agent.sock")).flatten(),
         plan.egress.opens().then(proxy),
     ];
-    let listeners = listeners.into_iter().flatten().collect();
+    let listeners: Vec<GuestListener> = listeners.into_iter().flatten().collect();
     GuestSpec {
         protocol: GUEST_PROTOCOL,
         program: argv.first().cloned().unwrap_or_default(),
@@ -311,12 +311,25 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         stderr: GuestStream::Null,
         terminal: if terminal { GuestTerminal::Own } else { GuestTerminal::Absent },
         range: None,
+        beginning: beginning(plan, terminal, &listeners),
         listeners,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
         umask: 0o022,
         limits: vec![GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 }],
         grace_ms: GRACE_MS,
+    }
+}
+
+/// A round trip less where nothing has to be ready outside before the command runs: a control group that it must be
+/// born in, somebody who answers on a listener, a terminal in the right mode.
+fn beginning(plan: &Plan, terminal: bool, listeners: &[GuestListener]) -> GuestBeginning {
+    let Limits { memory, cpu, pids, time: _, cost_usd: _ } = &plan.limits;
+    let in_group = memory.is_some() || cpu.is_some() || pids.is_some();
+    if in_group || terminal || !listeners.is_empty() {
+        GuestBeginning::OnOrder
+    } else {
+        GuestBeginning::AtOnce
     }
 }
 

@@ -264,6 +264,7 @@ fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, Refused> {
         environment: &environment,
         directory: &c_string(spec.directory.as_bytes())?,
         stdio: streams.each_ref().map(|stream| Stream::From(stream.as_fd())),
+        keeps: &[],
         terminal: match spec.terminal {
             GuestTerminal::Absent => Terminal::Absent,
             GuestTerminal::Own => Terminal::Stdin,
@@ -275,8 +276,6 @@ fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, Refused> {
         SpawnError::Child { step: Step::Execute, cause } => {
             Refused::Execute { what, errno: cause.raw_os_error() }
         }
-        SpawnError::Child { .. } | SpawnError::Fork(_) | SpawnError::Pipe(_) => {
-            Refused::Before(io::Error::other(error))
-        }
+        SpawnError::Child { .. } | SpawnError::Fork(_) => Refused::Before(io::Error::other(error)),
     })
 }

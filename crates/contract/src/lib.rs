@@ -12,11 +12,13 @@ mod egress;
 mod envelope;
 mod event;
 mod exit;
+mod frame;
 mod guest;
 mod harness;
 mod host;
 mod launch;
 mod name;
+mod observation;
 mod path;
 mod plan;
 mod proof;
@@ -33,6 +35,13 @@ pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
+pub use frame::{
+    AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
+    DialogRequest, ElicitationReply, ElicitationRequest, Frame, FrameError, HookCall, HookPermission,
+    HookReply, HookSubscription, HostReply, HostRequest, IdError, Inbound, InitFrame, Initialize, McpMessage,
+    MessageId, Outbound, PermissionMode, PermissionReply, PermissionRequest, Reply, RequestId, ResultFrame,
+    SessionId, SessionState, TaskFrame, TaskStep, Usage, UserFrame, UserMessage,
+};
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestCodecError,
     GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit, GuestListener, GuestOrder, GuestReport,
@@ -46,6 +55,7 @@ pub use harness::{
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, Port};
 pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
+pub use observation::{Observation, ProtocolFlaw, SkillWay, Speaker, TurnOutcome};
 pub use path::{AbsPath, PathError};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,

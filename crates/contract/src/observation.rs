@@ -169,6 +169,11 @@ pub enum Observation {
         /// The type of frame.
         frame: String,
     },
+    /// A frame came of a type that is not known here. Newer agents say more.
+    UnknownFrame {
+        /// The type.
+        frame: String,
+    },
     /// Something was not as the protocol has it.
     Flawed(ProtocolFlaw),
 }
@@ -236,11 +241,6 @@ pub enum ProtocolFlaw {
     UnreadLine {
         /// Why not.
         why: String,
-    },
-    /// A frame of a type that is not known.
-    UnknownFrame {
-        /// The type.
-        frame: String,
     },
     /// A frame of a known type in an unknown shape.
     MalformedFrame {

@@ -64,6 +64,7 @@ pub struct AskedQuestion {
     /// What can be chosen; empty for free text.
     pub options: Vec<AskedOption>,
     /// Whether several may be chosen.
+    #[serde(rename = "multiSelect")]
     pub multi_select: bool,
 }
 

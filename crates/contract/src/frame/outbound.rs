@@ -204,8 +204,6 @@ impl Outbound {
             Self::User(UserMessage { id, text }) => json!({
                 "type": "user",
                 "uuid": id,
-                "session_id": "",
-                "parent_tool_use_id": null,
                 "message": {"role": "user", "content": text},
             }),
             Self::Request { id, request } => {

@@ -10,6 +10,7 @@ mod ledger;
 mod server;
 mod skill;
 mod task;
+mod untaken;
 mod wire;
 
 pub use ending::{Deadline, Ending, EndingVerdict, Exit, Failure};
@@ -27,6 +28,7 @@ use ledger::{Entry, Ledger};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use task::Tasks;
+use untaken::Untaken;
 
 /// What the machine is told before anything happens.
 #[derive(Debug, Clone, Default)]
@@ -202,7 +204,7 @@ pub struct Machine {
     close_after_greeting: bool,
     queued: VecDeque<UserMessage>,
     sent: BTreeSet<MessageId>,
-    untaken: BTreeSet<MessageId>,
+    untaken: Untaken,
     requested: BTreeMap<RequestId, HostRequest>,
     next_request: u64,
     ledger: Ledger,
@@ -222,7 +224,7 @@ impl Machine {
             close_after_greeting: false,
             queued: VecDeque::new(),
             sent: BTreeSet::new(),
-            untaken: BTreeSet::new(),
+            untaken: Untaken::default(),
             requested: BTreeMap::new(),
             next_request: 1,
             ledger: Ledger::default(),
@@ -293,7 +295,7 @@ impl Machine {
 
     fn send_message(&mut self, message: UserMessage, out: &mut Vec<Output>) {
         self.tally.turn_opens();
-        self.untaken.insert(message.id.clone());
+        self.untaken.sent(&message);
         let UserMessage { id, text } = message.clone();
         out.push(Output::Send(Outbound::User(message)));
         let skill = skill::named_by_message(&self.config.skills, &text);
@@ -357,7 +359,7 @@ impl Machine {
             Inbound::Cancel { id } => self.on_cancel(id, &mut out),
             Inbound::StreamEvent | Inbound::KeepAlive | Inbound::System { .. } => {}
             Inbound::Unknown { kind } => {
-                self.flaw(ProtocolFlaw::UnknownFrame { frame: kind.clone() }, &mut out);
+                out.push(Output::Observe(Observation::UnknownFrame { frame: kind.clone() }));
             }
             Inbound::Malformed { kind, why } => {
                 self.flaw(ProtocolFlaw::MalformedFrame { frame: kind.clone(), why: why.clone() }, &mut out);
@@ -398,8 +400,8 @@ impl Machine {
         }
         self.phase = Phase::Ended;
         let untaken = match self.config.echo {
-            Echo::Expected => std::mem::take(&mut self.untaken),
-            Echo::Absent => BTreeSet::new(),
+            Echo::Expected => self.untaken.drain(),
+            Echo::Absent => Vec::new(),
         };
         let untaken = untaken.into_iter().chain(self.queued.drain(..).map(|message| message.id)).collect();
         let unanswered = self.ledger.pending().map(|(id, _)| id.clone()).collect();

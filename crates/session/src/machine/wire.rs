@@ -105,7 +105,7 @@ impl Machine {
 
     /// A message was taken up. Only an id that was sent counts: the agent repeats its own notes in the same way.
     fn on_echo(&mut self, frame: &UserFrame, out: &mut Vec<Output>) {
-        let Some(message) = frame.message.as_ref().filter(|message| self.untaken.remove(*message)) else {
+        let Some(message) = frame.message.as_ref().filter(|message| self.untaken.echoed(message)) else {
             return;
         };
         self.tally.turn_opens();
@@ -143,6 +143,8 @@ impl Machine {
 
     pub(super) fn on_result(&mut self, frame: &ResultFrame, out: &mut Vec<Output>) {
         self.note_session(frame.session.as_ref(), out);
+        let taken = self.untaken.turn_ended(frame.is_error);
+        out.extend(taken.map(|message| Output::Observe(Observation::MessageTaken { message })));
         let outcome = outcome(frame);
         self.tally.turn_ends(outcome.clone());
         out.push(Output::Observe(Observation::TurnEnded(outcome)));
@@ -269,7 +271,13 @@ impl Machine {
 
     pub(super) fn on_response(&mut self, reply: &HostReply, out: &mut Vec<Output>) {
         let Some(request) = self.requested.remove(&reply.request) else {
-            self.flaw(ProtocolFlaw::StrayResponse { request: reply.request.clone() }, out);
+            match self.ledger.entry(&reply.request) {
+                // An agent that repeats messages repeats the answers it was given, too.
+                Entry::Settled => {}
+                Entry::Unknown | Entry::Pending(_) => {
+                    self.flaw(ProtocolFlaw::StrayResponse { request: reply.request.clone() }, out);
+                }
+            }
             return;
         };
         let error = reply.outcome.as_ref().err().cloned();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -19,11 +19,10 @@ use belljar_session::{
 };
 use tempfile::TempDir;
 
+use crate::recording::Recording;
+
 /// A conversation takes about two seconds on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(90);
-
-/// Names a folder into which the frames of each conversation are written, for the fixtures of the session crate.
-const RECORD_VAR: &str = "BELLJAR_RECORD_FRAMES";
 
 /// A project and a home of one run, gone afterwards.
 pub struct Stage {
@@ -269,33 +268,4 @@ fn pieces(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
         }
     });
     receiver
-}
-
-/// Frames in both directions, if they are wanted.
-struct Recording {
-    lines: String,
-    to: Option<PathBuf>,
-    place: String,
-}
-
-impl Recording {
-    fn new(name: &str, place: &Path) -> Self {
-        let to =
-            std::env::var_os(RECORD_VAR).map(|folder| PathBuf::from(folder).join(format!("{name}.jsonl")));
-        Self { lines: String::new(), to, place: place.canonicalize().unwrap().to_str().unwrap().to_owned() }
-    }
-
-    fn line(&mut self, direction: &str, frame: &serde_json::Value) {
-        if self.to.is_some() {
-            let line = serde_json::json!({direction: frame}).to_string();
-            self.lines.push_str(&line.replace(&self.place, "/stage"));
-            self.lines.push('\n');
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(to) = &self.to {
-            fs::write(to, &self.lines).unwrap();
-        }
-    }
 }

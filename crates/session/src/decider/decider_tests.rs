@@ -1,7 +1,7 @@
 use super::*;
 use crate::question::{AnswerValue, By, Chosen, Grant};
 use belljar_contract::{AgentRequest, Frame, Inbound};
-use granit_parser::{Event, Parser, ScalarStyle};
+use granit_parser::{Event, Parser};
 use serde_json::{Map, Value, json};
 
 /// A question as the agent asks it.
@@ -229,50 +229,30 @@ fn what_is_offered_for_pasting_answers() {
 
 /// Reads YAML of texts, lists and objects.
 fn yaml(text: &str) -> Value {
-    let mut open: Vec<(Option<Map<String, Value>>, Vec<Value>)> = Vec::new();
-    let mut keys: Vec<Option<String>> = Vec::new();
-    let mut root = Value::Null;
-    for event in Parser::new_from_str(text) {
-        let finished = match event.unwrap_or_else(|error| panic!("{error}: {text}")).0 {
-            Event::Scalar(value, style, ..) => {
-                assert!(
-                    style != ScalarStyle::Plain
-                        || ["allow"].contains(&&*value)
-                        || value.contains("_")
-                        || value == "choose"
-                        || value == "decide"
-                        || value == "answer",
-                    "{value}"
-                );
-                Value::String(value.into_owned())
+    let mut events =
+        Parser::new_from_str(text).map(|event| event.unwrap_or_else(|error| panic!("{error}: {text}")).0);
+    let root = events.find_map(|event| matches!(event, Event::SequenceStart(..)).then_some(()));
+    assert!(root.is_some(), "{text}");
+    Value::Array(std::iter::from_fn(|| yaml_node(&mut events)).collect())
+}
+
+/// The next node; none where a list or an object ends.
+fn yaml_node<'a>(events: &mut dyn Iterator<Item = Event<'a>>) -> Option<Value> {
+    match events.next().unwrap() {
+        Event::Scalar(value, ..) => Some(Value::String(value.into_owned())),
+        Event::SequenceStart(..) => Some(Value::Array(std::iter::from_fn(|| yaml_node(events)).collect())),
+        Event::MappingStart(..) => {
+            let mut object = Map::new();
+            while let Some(key) = yaml_node(events) {
+                object.insert(key.as_str().unwrap().to_owned(), yaml_node(events).unwrap());
             }
-            Event::SequenceStart(..) => {
-                open.push((None, Vec::new()));
-                keys.push(None);
-                continue;
-            }
-            Event::MappingStart(..) => {
-                open.push((Some(Map::new()), Vec::new()));
-                keys.push(None);
-                continue;
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                keys.pop();
-                let (object, list) = open.pop().unwrap();
-                object.map_or(Value::Array(list), Value::Object)
-            }
-            _ => continue,
-        };
-        match (open.last_mut(), keys.last_mut()) {
-            (Some((Some(object), _)), Some(key)) => match key.take() {
-                Some(key) => drop(object.insert(key, finished)),
-                None => *key = Some(finished.as_str().unwrap().to_owned()),
-            },
-            (Some((None, list)), _) => list.push(finished),
-            _ => root = finished,
+            Some(Value::Object(object))
         }
+        // A remark is passed over.
+        Event::Comment(..) => yaml_node(events),
+        Event::SequenceEnd | Event::MappingEnd => None,
+        other => panic!("{other:?}"),
     }
-    root
 }
 
 #[test]

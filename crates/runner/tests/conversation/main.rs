@@ -328,6 +328,31 @@ fn a_sub_agent_is_seen(agent: PathBuf) {
     assert_eq!(seen.ending.running_sub_agents, 0);
 }
 
+/// The newer agent runs sub-agents beside the conversation: a turn ends before they do, and another begins without a
+/// message when they have. Nothing is idle in between.
+#[test]
+fn a_sub_agent_in_the_background_is_waited_for() {
+    belljar_testkit::require!(AgentNext);
+    let stage = Stage::new(belljar_testkit::agent::next().unwrap());
+    let task = json!({"description": "d", "prompt": "wait and say so", "subagent_type": "general-purpose"});
+    let sub = || When::any().sender(Sender::SubAgent);
+    let main = || When::any().sender(Sender::Main);
+    let script = Script::new()
+        .turn(Turn::tool_use("Bash", touch("by-sub")).when(sub()))
+        .turn(Turn::text("sub is done").when(sub()))
+        .turn(Turn::tool_use("Agent", task).when(main()))
+        .turn(Turn::text("it runs").when(main()))
+        .turn(Turn::text("it is done").when(main()));
+    let seen = play(&stage, script, &mut allow, "sub_agent_background");
+    seen.assert_success();
+    assert_eq!((seen.ending.results, seen.ending.running_sub_agents), (2, 0));
+    assert!(stage.project().join("by-sub").exists());
+    let at = |wanted: &dyn Fn(&Observation) -> bool| seen.observations.iter().position(wanted).unwrap();
+    let first_end = at(&|seen| matches!(seen, Observation::TurnEnded(_)));
+    let sub_end = at(&|seen| matches!(seen, Observation::SubAgentEnded { .. }));
+    assert!(first_end < sub_end, "{:#?}", seen.observations);
+}
+
 fn an_interrupt_ends_the_turn_and_not_the_conversation(agent: PathBuf) {
     let stage = Stage::new(agent);
     let script = Script::new()

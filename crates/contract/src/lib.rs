@@ -14,11 +14,13 @@ mod egress_log;
 mod envelope;
 mod event;
 mod exit;
+mod frame;
 mod guest;
 mod harness;
 mod host;
 mod launch;
 mod name;
+mod observation;
 mod path;
 mod plan;
 mod proof;
@@ -44,6 +46,13 @@ pub use egress_log::{
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use exit::ExitCode;
+pub use frame::{
+    AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
+    DialogRequest, ElicitationReply, ElicitationRequest, Frame, FrameError, HookCall, HookPermission,
+    HookReply, HookSubscription, HostReply, HostRequest, IdError, Inbound, InitFrame, Initialize, McpMessage,
+    MessageId, Outbound, PermissionMode, PermissionReply, PermissionRequest, Reply, RequestId, ResultFrame,
+    SessionId, SessionState, TaskFrame, TaskStep, Usage, UserFrame, UserMessage,
+};
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
     GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit,
@@ -57,6 +66,7 @@ pub use harness::{
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
+pub use observation::{Observation, ProtocolFlaw, SkillWay, Speaker, TurnOutcome};
 pub use path::{AbsPath, PathError};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,

@@ -1,5 +1,20 @@
-//! Kinds of agents: what each wants on its command line, in its files and in its environment.
+//! Kinds of agents, how they are spoken to, and who answers them.
+//!
+//! [`Harnesses`] knows what each kind wants on its command line, in its files and in its environment. The conversation
+//! itself has no clock, socket or process in it: a [`Decoder`] turns bytes into frames, a [`Machine`] turns frames and
+//! commands into outputs, and deciders ([`decider`]) turn its questions into answers. Whoever runs the agent moves the
+//! bytes and tells the time.
 
+mod codec;
+pub mod decider;
 mod harness;
+mod machine;
+mod question;
 
+pub use codec::{Decoder, Item, encode};
 pub use harness::{HarnessError, Harnesses};
+pub use machine::{
+    CannedAnswer, CannedTool, Command, Deadline, Dropped, Echo, Ending, EndingVerdict, Exit, Failure, Hook,
+    HookAnswering, Machine, MachineConfig, Output, Server, ServerAnswering, SkillPlace, StateEvents,
+};
+pub use question::{Answer, AnswerError, AnswerValue, By, Chosen, Grant, Question};

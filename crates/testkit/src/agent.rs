@@ -6,24 +6,45 @@ use std::path::{Path, PathBuf};
 /// Version of the agent that the tests are written for.
 pub const VERSION: &str = "2.1.197";
 
-/// Names the agent's binary, in place of the one in the workspace.
-pub const ENV_VAR: &str = "BELLJAR_TEST_AGENT";
+/// A newer version, with which the conversation with the agent is tried as well.
+pub const NEXT_VERSION: &str = "2.1.325";
 
-/// Where `npm install --prefix .dev/agent` puts the binary, seen from the workspace's root.
-const IN_WORKSPACE: &str = ".dev/agent/node_modules/@anthropic-ai/claude-code-linux-x64/claude";
+/// Where one of the agents is looked for.
+struct Place {
+    /// Names the binary, in place of the one in the workspace.
+    variable: &'static str,
+    /// Where `./dev` puts the binary, seen from the workspace's root.
+    in_workspace: &'static str,
+}
+
+const PINNED: Place = Place {
+    variable: "BELLJAR_TEST_AGENT",
+    in_workspace: ".dev/agent/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+};
+
+const NEXT: Place = Place {
+    variable: "BELLJAR_TEST_AGENT_NEXT",
+    in_workspace: ".dev/agent-next/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+};
 
 /// Why the agent was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// The variable is set, and wrong; nothing else is tried then.
-    #[error("{ENV_VAR} names {}, which is not a file", path.display())]
+    #[error("{variable} names {}, which is not a file", path.display())]
     Named {
+        /// The variable.
+        variable: &'static str,
         /// What the variable says.
         path: PathBuf,
     },
     /// Neither the variable nor the workspace has it.
-    #[error("{ENV_VAR} is not set and no directory from {} upwards has {IN_WORKSPACE}", from.display())]
+    #[error("{variable} is not set and no directory from {} upwards has {in_workspace}", from.display())]
     Nowhere {
+        /// The variable.
+        variable: &'static str,
+        /// What was looked for.
+        in_workspace: &'static str,
         /// Where the search began.
         from: PathBuf,
     },
@@ -34,18 +55,37 @@ pub enum Missing {
 /// # Errors
 /// When there is none; the text says where it was looked for.
 pub fn real() -> Result<PathBuf, Missing> {
-    let from = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    find(env::var_os(ENV_VAR).map(PathBuf::from), Path::new(&from))
+    PINNED.look()
 }
 
-fn find(named: Option<PathBuf>, from: &Path) -> Result<PathBuf, Missing> {
-    match named {
-        Some(path) if path.is_file() => Ok(path),
-        Some(path) => Err(Missing::Named { path }),
-        None => {
-            let installed = from.ancestors().map(|directory| directory.join(IN_WORKSPACE));
-            let mut installed = installed.filter(|path| path.is_file());
-            installed.next().ok_or_else(|| Missing::Nowhere { from: from.to_owned() })
+/// The newer agent's binary: the one that `BELLJAR_TEST_AGENT_NEXT` names, else the one in the workspace.
+///
+/// # Errors
+/// When there is none; the text says where it was looked for.
+pub fn next() -> Result<PathBuf, Missing> {
+    NEXT.look()
+}
+
+impl Place {
+    fn look(&self) -> Result<PathBuf, Missing> {
+        let from = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        self.find(env::var_os(self.variable).map(PathBuf::from), Path::new(&from))
+    }
+
+    fn find(&self, named: Option<PathBuf>, from: &Path) -> Result<PathBuf, Missing> {
+        let Self { variable, in_workspace } = *self;
+        match named {
+            Some(path) if path.is_file() => Ok(path),
+            Some(path) => Err(Missing::Named { variable, path }),
+            None => {
+                let installed = from.ancestors().map(|directory| directory.join(in_workspace));
+                let mut installed = installed.filter(|path| path.is_file());
+                installed.next().ok_or_else(|| Missing::Nowhere {
+                    variable,
+                    in_workspace,
+                    from: from.to_owned(),
+                })
+            }
         }
     }
 }
@@ -57,8 +97,8 @@ mod tests {
     #[test]
     fn a_wrong_name_is_not_forgiven() {
         let path = PathBuf::from("/nonexistent/agent");
-        let missing = find(Some(path.clone()), Path::new(env!("CARGO_MANIFEST_DIR")));
-        assert_eq!(missing, Err(Missing::Named { path }));
+        let missing = PINNED.find(Some(path.clone()), Path::new(env!("CARGO_MANIFEST_DIR")));
+        assert_eq!(missing, Err(Missing::Named { variable: PINNED.variable, path }));
     }
 
     #[test]
@@ -66,10 +106,14 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let deep = root.path().join("crates/some");
         std::fs::create_dir_all(&deep).unwrap();
-        assert_eq!(find(None, &deep), Err(Missing::Nowhere { from: deep.clone() }));
-        let binary = root.path().join(IN_WORKSPACE);
-        std::fs::create_dir_all(binary.parent().unwrap()).unwrap();
-        std::fs::write(&binary, "").unwrap();
-        assert_eq!(find(None, &deep), Ok(binary));
+        for place in [PINNED, NEXT] {
+            let Place { variable, in_workspace } = place;
+            let nowhere = Missing::Nowhere { variable, in_workspace, from: deep.clone() };
+            assert_eq!(place.find(None, &deep), Err(nowhere));
+            let binary = root.path().join(in_workspace);
+            std::fs::create_dir_all(binary.parent().unwrap()).unwrap();
+            std::fs::write(&binary, "").unwrap();
+            assert_eq!(place.find(None, &deep), Ok(binary));
+        }
     }
 }

@@ -64,6 +64,8 @@ macro_rules! require {
 pub enum Prerequisite {
     /// The real agent's binary is installed.
     Agent,
+    /// The newer version of the real agent is installed.
+    AgentNext,
     /// bubblewrap is installed and can make all its namespaces.
     Bwrap,
     /// A user namespace can be made.
@@ -112,8 +114,9 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Agent,
+        Self::AgentNext,
         Self::Bwrap,
         Self::UserNs,
         Self::Tmux,
@@ -137,6 +140,7 @@ impl Prerequisite {
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "Agent",
+            Self::AgentNext => "AgentNext",
             Self::Bwrap => "Bwrap",
             Self::UserNs => "UserNs",
             Self::Tmux => "Tmux",
@@ -164,6 +168,7 @@ impl Prerequisite {
     pub fn probe(self) -> Result<(), String> {
         match self {
             Self::Agent => agent::real().map(drop).map_err(|missing| missing.to_string()),
+            Self::AgentNext => agent::next().map(drop).map_err(|missing| missing.to_string()),
             Self::Bwrap => succeeds("bwrap", &["--unshare-all", "--ro-bind", "/", "/", "true"]),
             Self::UserNs => succeeds("unshare", &["--user", "--map-root-user", "true"]),
             Self::Tmux => succeeds("tmux", &["-V"]),

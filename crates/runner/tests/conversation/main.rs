@@ -1,0 +1,572 @@
+//! The conversation with the real agent, in the version that is pinned and in a newer one: what is answered is what
+//! the agent does, and what the model is told.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod recording;
+mod stage;
+
+use std::fs;
+use std::path::PathBuf;
+
+use belljar_contract::{
+    AfterDeny, HookPermission, HookReply, HookSubscription, Observation, PermissionMode, SkillWay, Speaker,
+};
+use belljar_egress::script::{Reply, Script, Sender, Turn, When};
+use belljar_session::{
+    AnswerValue, CannedAnswer, CannedTool, Chosen, Command, EndingVerdict, Exit, Failure, Hook,
+    HookAnswering, MachineConfig, Question, Server, ServerAnswering, SkillPlace,
+};
+use serde_json::{Map, Value, json};
+use stage::{Play, Seen, Stage, message};
+
+/// Each scene is a test with each version of the agent.
+macro_rules! scenes {
+    ($($scene:ident),+ $(,)?) => {
+        mod pinned {
+            $(#[test]
+            fn $scene() {
+                belljar_testkit::require!(Agent);
+                super::$scene(belljar_testkit::agent::real().unwrap());
+            })+
+        }
+        mod next {
+            $(#[test]
+            fn $scene() {
+                belljar_testkit::require!(AgentNext);
+                super::$scene(belljar_testkit::agent::next().unwrap());
+            })+
+        }
+    };
+}
+
+scenes!(
+    a_tool_that_is_allowed_runs,
+    a_tool_that_is_denied_does_not_run_and_the_model_is_told,
+    a_denial_can_end_the_turn,
+    an_edited_input_is_what_runs,
+    a_suggestion_that_is_taken_holds,
+    answers_reach_the_model,
+    hooks_are_called_back,
+    declared_tools_are_served,
+    a_sub_agent_is_seen,
+    an_interrupt_ends_the_turn_and_not_the_conversation,
+    an_interrupt_withdraws_a_question,
+    a_message_into_a_running_turn_is_absorbed,
+    a_cleared_conversation_is_another,
+    skills_are_seen_by_each_way,
+    modes_and_models_change,
+    an_error_of_the_model_is_no_success,
+    a_killed_agent_is_no_success,
+);
+
+fn quiet(_: &Observation) -> Vec<Command> {
+    Vec::new()
+}
+
+fn nobody(question: &Question) -> Option<AnswerValue> {
+    panic!("nobody should be asked: {question:?}")
+}
+
+fn allow(_: &Question) -> Option<AnswerValue> {
+    Some(AnswerValue::Allow { input: None, permissions: Vec::new() })
+}
+
+fn deny(then: AfterDeny) -> impl FnMut(&Question) -> Option<AnswerValue> {
+    move |_| Some(AnswerValue::Deny { message: "the test forbids it".into(), then })
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(object) = value else { panic!("{value}") };
+    object
+}
+
+/// A call of a tool, then a last word.
+fn one_call(tool: &str, input: Value) -> Script {
+    Script::new().turn(Turn::tool_use(tool, input)).turn(Turn::text("done"))
+}
+
+/// A command that the agent asks about.
+fn touch(name: &str) -> Value {
+    json!({"command": format!("touch {name}"), "description": "touch it"})
+}
+
+impl Seen {
+    fn assert_success(&self) {
+        assert_eq!(self.ending.verdict, EndingVerdict::Success, "{:#?}\n{}", self.observations, self.stderr);
+        assert_eq!((self.ending.unread, self.ending.flaws), (0, 0), "{:#?}", self.observations);
+        assert_eq!(self.transcript.unplayed, [0_usize; 0]);
+    }
+
+    fn has(&self, wanted: impl Fn(&Observation) -> bool) -> bool {
+        self.observations.iter().any(wanted)
+    }
+
+    fn count(&self, wanted: impl Fn(&Observation) -> bool) -> usize {
+        self.observations.iter().filter(|seen| wanted(seen)).count()
+    }
+
+    /// What the tools returned to the model, over all its requests.
+    fn told_to_model(&self) -> String {
+        let results = self.transcript.requests.iter().flat_map(|request| request.tool_results());
+        results.map(|(_, text)| text).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn play(
+    stage: &Stage,
+    script: Script,
+    decide: &mut dyn FnMut(&Question) -> Option<AnswerValue>,
+    name: &str,
+) -> Seen {
+    stage.play(Play {
+        name,
+        script,
+        config: MachineConfig::default(),
+        flags: &[],
+        messages: &["go"],
+        decide,
+        react: &mut quiet,
+    })
+}
+
+fn a_tool_that_is_allowed_runs(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let seen = play(&stage, one_call("Bash", touch("made")), &mut allow, "permission_allow");
+    seen.assert_success();
+    assert!(stage.project().join("made").exists());
+    let [Question::Permission(asked)] = seen.questions.as_slice() else { panic!("{:?}", seen.questions) };
+    assert_eq!(asked.tool, "Bash");
+    assert!(!asked.suggestions.is_empty());
+    assert!(seen.has(|seen| matches!(seen, Observation::Ready { commands, models, .. } if !commands.is_empty() && !models.is_empty())));
+    assert!(seen.has(|seen| matches!(seen, Observation::ToolReturned { tool: Some(tool), is_error: false, .. } if tool == "Bash")));
+    assert!(seen.has(|seen| matches!(seen, Observation::Said { by: Speaker::Main, text } if text == "done")));
+    let last = seen.ending.last.unwrap();
+    assert_eq!(last.text.as_deref(), Some("done"));
+    assert_eq!(last.usage.unwrap().output_tokens, 10);
+}
+
+fn a_tool_that_is_denied_does_not_run_and_the_model_is_told(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let seen = play(&stage, one_call("Bash", touch("made")), &mut deny(AfterDeny::GoOn), "permission_deny");
+    seen.assert_success();
+    assert!(!stage.project().join("made").exists());
+    assert!(seen.told_to_model().contains("the test forbids it"), "{}", seen.told_to_model());
+    assert_eq!(seen.ending.last.unwrap().denied_tools, ["Bash"]);
+}
+
+fn a_denial_can_end_the_turn(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = Script::new().turn(Turn::tool_use("Bash", touch("made")));
+    let seen = play(&stage, script, &mut deny(AfterDeny::Interrupt), "permission_deny_interrupt");
+    assert!(!stage.project().join("made").exists());
+    let EndingVerdict::Failure(Failure::ResultIsError { subtype, .. }) = &seen.ending.verdict else {
+        panic!("{:?}", seen.ending)
+    };
+    assert_eq!(subtype, "error_during_execution");
+    assert_eq!(seen.ending.exit, Exit::Code(1));
+}
+
+fn an_edited_input_is_what_runs(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let mut edit = |_: &Question| {
+        Some(AnswerValue::Allow { input: Some(object(touch("edited"))), permissions: Vec::new() })
+    };
+    let seen = play(&stage, one_call("Bash", touch("made")), &mut edit, "permission_edit");
+    seen.assert_success();
+    assert!(!stage.project().join("made").exists());
+    assert!(stage.project().join("edited").exists());
+}
+
+fn a_suggestion_that_is_taken_holds(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let write = |name: &str| json!({"file_path": stage.project().join(name), "content": "x"});
+    let script = Script::new()
+        .turn(Turn::tool_use("Write", write("one")))
+        .turn(Turn::tool_use("Write", write("two")))
+        .turn(Turn::text("done"));
+    let mut take_all = |question: &Question| {
+        let Question::Permission(asked) = question else { panic!("{question:?}") };
+        Some(AnswerValue::Allow { input: None, permissions: asked.suggestions.clone() })
+    };
+    let seen = play(&stage, script, &mut take_all, "permission_suggestion");
+    seen.assert_success();
+    assert_eq!(seen.questions.len(), 1, "the second write was not asked about");
+    assert!(stage.project().join("two").exists());
+}
+
+/// One question with one answer, one with several, one answered in words of one's own.
+fn answers_reach_the_model(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let option = |label: &str| json!({"label": label, "description": "d"});
+    let asked = |question: &str, header: &str, several: bool, labels: [&str; 2]| json!({"question": question, "header": header, "multiSelect": several, "options": labels.map(option)});
+    let input = json!({"questions": [
+        asked("Which colour?", "Colour", false, ["Red", "Blue"]),
+        asked("Which sizes?", "Sizes", true, ["S", "L"]),
+        asked("Whose name?", "Name", false, ["Ann", "Bob"]),
+    ]});
+    let mut answer = |question: &Question| {
+        let Question::Choice { questions, .. } = question else { panic!("{question:?}") };
+        assert_eq!(questions.iter().map(|one| one.multi_select).collect::<Vec<_>>(), [false, true, false]);
+        Some(AnswerValue::Choices(vec![
+            Chosen::Labels(vec!["Blue".into()]),
+            Chosen::Labels(vec!["S".into(), "L".into()]),
+            Chosen::Text("neither of the two".into()),
+        ]))
+    };
+    let seen = play(&stage, one_call("AskUserQuestion", input), &mut answer, "ask_user_question");
+    seen.assert_success();
+    let told = seen.told_to_model();
+    for wanted in ["\"Which colour?\"=\"Blue\"", "\"Which sizes?\"=\"S, L\"", "neither of the two"] {
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+}
+
+fn hook(event: &str, callback: &str, answering: HookAnswering) -> Hook {
+    let matcher = event.ends_with("ToolUse").then(|| "Bash".to_owned());
+    let subscription = HookSubscription {
+        event: event.into(),
+        matcher,
+        callback: callback.into(),
+        timeout_seconds: Some(30),
+    };
+    Hook { subscription, answering }
+}
+
+fn hooks_are_called_back(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let context = |event: &str, text: &str| HookReply::AddContext { event: event.into(), text: text.into() };
+    let hooks = vec![
+        hook("PreToolUse", "before", HookAnswering::Ask),
+        hook("PostToolUse", "after", HookAnswering::Always(context("PostToolUse", "WORD-AFTER"))),
+        hook("UserPromptSubmit", "prompt", HookAnswering::Always(context("UserPromptSubmit", "WORD-PROMPT"))),
+    ];
+    let script = Script::new()
+        .turn(Turn::tool_use("Bash", touch("one")))
+        .turn(Turn::tool_use("Bash", touch("two")))
+        .turn(Turn::text("done"));
+    let mut decide = |question: &Question| {
+        let Question::Hook(call) = question else { panic!("{question:?}") };
+        assert_eq!((call.callback.as_str(), call.event.as_str()), ("before", "PreToolUse"));
+        let first = call.input["tool_input"]["command"] == "touch one";
+        Some(AnswerValue::Hook(HookReply::PreToolUse {
+            permission: if first { HookPermission::Allow } else { HookPermission::Deny },
+            reason: "the hook forbids it".into(),
+            input: first.then(|| object(touch("changed"))),
+        }))
+    };
+    let seen = stage.play(Play {
+        name: "hooks",
+        script,
+        config: MachineConfig { hooks, ..MachineConfig::default() },
+        flags: &[],
+        messages: &["go"],
+        decide: &mut decide,
+        react: &mut quiet,
+    });
+    seen.assert_success();
+    assert!(stage.project().join("changed").exists());
+    assert!(!stage.project().join("one").exists() && !stage.project().join("two").exists());
+    assert!(seen.told_to_model().contains("the hook forbids it"));
+    let requests: Vec<String> =
+        seen.transcript.requests.iter().map(|one| one.json().unwrap().to_string()).collect();
+    assert!(requests[0].contains("WORD-PROMPT") && requests[1].contains("WORD-AFTER"));
+}
+
+fn declared_tools_are_served(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let tool = |name: &str, answer| CannedTool {
+        name: name.into(),
+        description: "Looks a thing up".into(),
+        input_schema: object(json!({"type": "object", "properties": {"key": {"type": "string"}}})),
+        answer,
+    };
+    let tools = vec![
+        tool("lookup", CannedAnswer::Text("VALUE-OF-KEY".into())),
+        tool("broken", CannedAnswer::Failure("IT-IS-BROKEN".into())),
+    ];
+    let servers = vec![Server { name: "host".into(), answering: ServerAnswering::Tools(tools) }];
+    let script = Script::new()
+        .turn(Turn::tool_use("mcp__host__lookup", json!({"key": "k"})))
+        .turn(Turn::tool_use("mcp__host__broken", json!({"key": "k"})))
+        .turn(Turn::text("done"));
+    let seen = stage.play(Play {
+        name: "sdk_mcp",
+        script,
+        config: MachineConfig { servers, ..MachineConfig::default() },
+        flags: &["--allowedTools", "mcp__host"],
+        messages: &["go"],
+        decide: &mut nobody,
+        react: &mut quiet,
+    });
+    seen.assert_success();
+    let told = seen.told_to_model();
+    assert!(told.contains("VALUE-OF-KEY") && told.contains("IT-IS-BROKEN"), "{told}");
+    assert!(seen.has(|seen| matches!(seen, Observation::ToolReturned { is_error: true, .. })));
+}
+
+fn a_sub_agent_is_seen(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let task = json!({"description": "d", "prompt": "write it", "subagent_type": "general-purpose",
+        "run_in_background": false});
+    let sub = || When::any().sender(Sender::SubAgent);
+    let script = Script::new()
+        .turn(Turn::tool_use("Bash", touch("by-sub")).when(sub()))
+        .turn(Turn::text("sub is done").when(sub()))
+        .turn(Turn::tool_use("Agent", task))
+        .turn(Turn::text("main is done"));
+    let seen = play(&stage, script, &mut allow, "sub_agent");
+    seen.assert_success();
+    assert!(stage.project().join("by-sub").exists());
+    let [Question::Permission(asked)] = seen.questions.as_slice() else { panic!("{:?}", seen.questions) };
+    assert!(asked.agent.is_some());
+    assert_eq!(seen.count(|seen| matches!(seen, Observation::SubAgentStarted { .. })), 1);
+    assert_eq!(seen.count(|seen| matches!(seen, Observation::SubAgentEnded { .. })), 1);
+    assert!(seen.has(
+        |seen| matches!(seen, Observation::ToolCalled { by: Speaker::SubAgent { .. }, tool, .. } if tool == "Bash")
+    ));
+    assert_eq!(seen.ending.running_sub_agents, 0);
+}
+
+/// The newer agent runs sub-agents beside the conversation: a turn ends before they do, and another begins without a
+/// message when they have. Nothing is idle in between.
+#[test]
+fn a_sub_agent_in_the_background_is_waited_for() {
+    belljar_testkit::require!(AgentNext);
+    let stage = Stage::new(belljar_testkit::agent::next().unwrap());
+    let task = json!({"description": "d", "prompt": "wait and say so", "subagent_type": "general-purpose"});
+    let sub = || When::any().sender(Sender::SubAgent);
+    let main = || When::any().sender(Sender::Main);
+    let script = Script::new()
+        .turn(Turn::tool_use("Bash", touch("by-sub")).when(sub()))
+        .turn(Turn::text("sub is done").when(sub()))
+        .turn(Turn::tool_use("Agent", task).when(main()))
+        .turn(Turn::text("it runs").when(main()))
+        .turn(Turn::text("it is done").when(main()));
+    let seen = play(&stage, script, &mut allow, "sub_agent_background");
+    seen.assert_success();
+    assert_eq!((seen.ending.results, seen.ending.running_sub_agents), (2, 0));
+    assert!(stage.project().join("by-sub").exists());
+    let at = |wanted: &dyn Fn(&Observation) -> bool| seen.observations.iter().position(wanted).unwrap();
+    let first_end = at(&|seen| matches!(seen, Observation::TurnEnded(_)));
+    let sub_end = at(&|seen| matches!(seen, Observation::SubAgentEnded { .. }));
+    assert!(first_end < sub_end, "{:#?}", seen.observations);
+}
+
+fn an_interrupt_ends_the_turn_and_not_the_conversation(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = Script::new()
+        .turn(Turn::tool_use("Bash", json!({"command": "mkfifo fifo && cat fifo", "description": "waits"})))
+        .turn(Turn::text("second"));
+    let mut react = |seen: &Observation| match seen {
+        Observation::ToolCalled { .. } => vec![Command::Interrupt],
+        _ => Vec::new(),
+    };
+    let seen = stage.play(Play {
+        name: "interrupt",
+        script,
+        config: MachineConfig::default(),
+        flags: &["--allowedTools", "Bash"],
+        messages: &["go", "again"],
+        decide: &mut nobody,
+        react: &mut react,
+    });
+    seen.assert_success();
+    assert_eq!((seen.ending.results, seen.ending.failed_results), (2, 1));
+    assert_eq!(seen.ending.last.unwrap().text.as_deref(), Some("second"));
+}
+
+fn an_interrupt_withdraws_a_question(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = Script::new().turn(Turn::tool_use("Bash", touch("made")));
+    let mut react = |seen: &Observation| match seen {
+        Observation::Asked { .. } => vec![Command::Interrupt],
+        _ => Vec::new(),
+    };
+    let seen = stage.play(Play {
+        name: "interrupt_pending",
+        script,
+        config: MachineConfig::default(),
+        flags: &[],
+        messages: &["go"],
+        decide: &mut |_| None,
+        react: &mut react,
+    });
+    assert!(seen.has(|seen| matches!(seen, Observation::Withdrawn { .. })));
+    assert!(!stage.project().join("made").exists());
+    assert!(seen.ending.unanswered.is_empty());
+    assert!(
+        matches!(seen.ending.verdict, EndingVerdict::Failure(Failure::ResultIsError { .. })),
+        "{:?}",
+        seen.ending
+    );
+}
+
+/// Two messages, one result: the second is known to have been taken up all the same.
+fn a_message_into_a_running_turn_is_absorbed(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let fifo = stage.project().join("fifo");
+    let script = Script::new()
+        .turn(Turn::tool_use("Bash", json!({"command": "mkfifo fifo && cat fifo", "description": "waits"})))
+        .turn(Turn::text("both heard"));
+    let mut react = |seen: &Observation| match seen {
+        Observation::ToolCalled { .. } => vec![Command::Say(message(90, "one thing more"))],
+        // The command waits for this line, so the message is there before it ends.
+        Observation::MessageSent { message, .. } if message.as_str().ends_with("90") => {
+            let fifo = fifo.clone();
+            std::thread::spawn(move || {
+                while !fifo.exists() {
+                    std::thread::yield_now();
+                }
+                fs::write(fifo, "go on\n").unwrap();
+            });
+            Vec::new()
+        }
+        _ => Vec::new(),
+    };
+    let seen = stage.play(Play {
+        name: "absorbed",
+        script,
+        config: MachineConfig::default(),
+        flags: &["--allowedTools", "Bash"],
+        messages: &["go"],
+        decide: &mut nobody,
+        react: &mut react,
+    });
+    seen.assert_success();
+    assert_eq!(seen.ending.results, 1);
+    assert_eq!(seen.count(|seen| matches!(seen, Observation::MessageTaken { .. })), 2);
+}
+
+fn a_cleared_conversation_is_another(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = Script::new().turn(Turn::text("first")).turn(Turn::text("second"));
+    let seen = stage.play(Play {
+        name: "clear",
+        script,
+        config: MachineConfig::default(),
+        flags: &[],
+        messages: &["go", "/clear", "again"],
+        decide: &mut nobody,
+        react: &mut quiet,
+    });
+    seen.assert_success();
+    assert_eq!(seen.ending.results, 3);
+    assert_eq!(seen.count(|seen| matches!(seen, Observation::ConversationBegan { .. })), 2);
+}
+
+fn skills_are_seen_by_each_way(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let folder = stage.project().join(".claude/skills/notes");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("SKILL.md"), "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n")
+        .unwrap();
+    fs::write(folder.join("run.sh"), "echo ran\n").unwrap();
+    let place = SkillPlace {
+        name: "notes".into(),
+        directories: vec![folder.to_str().unwrap().into(), ".claude/skills/notes".into()],
+    };
+    let script =
+        Script::new()
+            .turn(Turn::tool_use("Skill", json!({"skill": "notes"})))
+            .turn(Turn::tool_use("Read", json!({"file_path": folder.join("SKILL.md")})))
+            .turn(Turn::reply(Reply::new().tool_use(
+                "Bash",
+                json!({"command": "cat .claude/skills/notes/SKILL.md", "description": "r"}),
+            )))
+            .turn(Turn::tool_use(
+                "Bash",
+                json!({"command": "sh .claude/skills/notes/run.sh", "description": "r"}),
+            ))
+            .turn(Turn::tool_use("Skill", json!({"skill": "no-such-skill"})))
+            .turn(Turn::text("done"))
+            .turn(Turn::text("by name"));
+    let seen = stage.play(Play {
+        name: "skill",
+        script,
+        config: MachineConfig { skills: vec![place], ..MachineConfig::default() },
+        flags: &["--allowedTools", "Bash", "Skill"],
+        messages: &["go", "/notes now"],
+        decide: &mut nobody,
+        react: &mut quiet,
+    });
+    seen.assert_success();
+    let ways: Vec<(String, SkillWay)> = seen
+        .observations
+        .iter()
+        .filter_map(|seen| match seen {
+            Observation::SkillActivated { skill, way, .. } => Some((skill.clone(), *way)),
+            _ => None,
+        })
+        .collect();
+    let all = [SkillWay::Tool, SkillWay::Read, SkillWay::ShellRead, SkillWay::Script, SkillWay::Message];
+    assert_eq!(ways, all.map(|way| ("notes".to_owned(), way)));
+    assert!(
+        seen.has(
+            |seen| matches!(seen, Observation::SkillLoaded { skill: Some(skill), .. } if skill == "notes")
+        )
+    );
+}
+
+fn modes_and_models_change(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = one_call("Write", json!({"file_path": stage.project().join("made"), "content": "x"}));
+    let mut react = |seen: &Observation| match seen {
+        Observation::Ready { .. } => vec![
+            Command::SetPermissionMode(PermissionMode::AcceptEdits),
+            Command::SetModel(Some("claude-haiku-4-5".into())),
+        ],
+        _ => Vec::new(),
+    };
+    let seen = stage.play(Play {
+        name: "mode_and_model",
+        script,
+        config: MachineConfig::default(),
+        flags: &[],
+        messages: &["go"],
+        decide: &mut nobody,
+        react: &mut react,
+    });
+    seen.assert_success();
+    assert!(stage.project().join("made").exists());
+    let settled = |name: &str| {
+        seen.has(
+            |seen| matches!(seen, Observation::RequestSettled { request, error: None } if request == name),
+        )
+    };
+    assert!(settled("set_permission_mode") && settled("set_model"));
+    let request = seen.transcript.requests.iter().find(|request| request.path == "/v1/messages").unwrap();
+    assert_eq!(request.json().unwrap()["model"], "claude-haiku-4-5");
+}
+
+fn an_error_of_the_model_is_no_success(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = Script::new().turn(Turn::error(belljar_egress::script::ErrorReply::new(400, "no")));
+    let seen = play(&stage, script, &mut nobody, "model_error");
+    let EndingVerdict::Failure(Failure::ResultIsError { subtype, api_error_status, .. }) =
+        &seen.ending.verdict
+    else {
+        panic!("{:?}", seen.ending)
+    };
+    // The word is the one of a success; the flag is not.
+    assert_eq!((subtype.as_str(), *api_error_status), ("success", Some(400)));
+}
+
+fn a_killed_agent_is_no_success(agent: PathBuf) {
+    let stage = Stage::new(agent);
+    let script = Script::new()
+        .turn(Turn::text("first"))
+        .turn(Turn::tool_use("Bash", json!({"command": "kill -9 $PPID", "description": "k"})));
+    let seen = stage.play(Play {
+        name: "killed",
+        script,
+        config: MachineConfig::default(),
+        flags: &["--allowedTools", "Bash"],
+        messages: &["go", "again"],
+        decide: &mut nobody,
+        react: &mut quiet,
+    });
+    let expected = Failure::TurnUnfinished { exit: Exit::Signal(9) };
+    assert_eq!(seen.ending.verdict, EndingVerdict::Failure(expected));
+    assert_eq!((seen.ending.results, seen.ending.failed_results), (1, 0));
+}

@@ -1,0 +1,271 @@
+//! A conversation with the real agent: its process, its pipes and the machine between them.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command as Process, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use belljar_contract::{MessageId, Observation, UserMessage};
+use belljar_egress::script::{Listen, Script, ScriptedModel, Transcript};
+use belljar_session::{
+    Answer, AnswerValue, By, Command, Decoder, Ending, Exit, Item, Machine, MachineConfig, Output, Question,
+    encode,
+};
+use tempfile::TempDir;
+
+use crate::recording::Recording;
+
+/// A conversation takes about two seconds on an idle machine.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// A project and a home of one run, gone afterwards.
+pub struct Stage {
+    directory: TempDir,
+    agent: PathBuf,
+}
+
+/// What is said, and by whom questions are answered.
+pub struct Play<'a> {
+    pub name: &'a str,
+    pub script: Script,
+    pub config: MachineConfig,
+    pub flags: &'a [&'a str],
+    /// Messages, each sent when the agent is idle.
+    pub messages: &'a [&'a str],
+    /// Called for each question; none leaves it open.
+    pub decide: &'a mut dyn FnMut(&Question) -> Option<AnswerValue>,
+    /// Called for each observation; commands are carried out at once.
+    pub react: &'a mut dyn FnMut(&Observation) -> Vec<Command>,
+}
+
+/// What one conversation left.
+pub struct Seen {
+    pub observations: Vec<Observation>,
+    pub questions: Vec<Question>,
+    pub ending: Ending,
+    pub transcript: Transcript,
+    pub stderr: String,
+}
+
+impl Stage {
+    pub fn new(agent: PathBuf) -> Self {
+        let stage = Self { directory: tempfile::tempdir().unwrap(), agent };
+        for name in ["project", "home", "tmp"] {
+            fs::create_dir(stage.path(name)).unwrap();
+        }
+        stage
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().canonicalize().unwrap().join(name)
+    }
+
+    pub fn project(&self) -> PathBuf {
+        self.path("project")
+    }
+
+    /// The environment of the agent, whole: nothing of the machine's configuration reaches it.
+    fn environment(&self, model: &ScriptedModel) -> Vec<(&'static str, OsString)> {
+        vec![
+            ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
+            ("HOME", self.path("home").into()),
+            ("CLAUDE_CONFIG_DIR", self.path("home/config").into()),
+            ("TMPDIR", self.path("tmp").into()),
+            ("CLAUDE_CODE_TMPDIR", self.path("tmp").into()),
+            ("ANTHROPIC_API_KEY", "sk-placeholder".into()),
+            ("ANTHROPIC_BASE_URL", model.base_url().into()),
+            ("ANTHROPIC_UNIX_SOCKET", model.socket_path().unwrap().into()),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".into()),
+            ("CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL", "1".into()),
+            ("CLAUDE_CODE_DISABLE_BUNDLED_SKILLS", "1".into()),
+            ("CLAUDE_CODE_MAX_RETRIES", "1".into()),
+            ("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1".into()),
+        ]
+    }
+
+    fn start(&self, model: &ScriptedModel, flags: &[&str]) -> Child {
+        Process::new(&self.agent)
+            .args(["-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"])
+            .args(["--permission-prompt-tool", "stdio", "--replay-user-messages"])
+            .args(["--setting-sources", "project", "--strict-mcp-config", "--model", "claude-opus-4-8"])
+            .args(flags)
+            .current_dir(self.project())
+            .env_clear()
+            .envs(self.environment(model))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Plays to the end of the process.
+    pub fn play(&self, play: Play<'_>) -> Seen {
+        let model = ScriptedModel::start(play.script.clone(), Listen::unix(self.path("model.sock"))).unwrap();
+        let mut child = self.start(&model, play.flags);
+        let stdout = pieces(child.stdout.take().unwrap());
+        let stderr = pieces(child.stderr.take().unwrap());
+        let messages = play.messages.iter().map(|text| (*text).to_owned()).collect();
+        let mut talk = Talk {
+            input: child.stdin.take(),
+            machine: Machine::new(play.config),
+            messages,
+            said: 0,
+            decide: play.decide,
+            react: play.react,
+            child,
+            observations: Vec::new(),
+            questions: Vec::new(),
+            ending: None,
+            record: Recording::new(play.name, self.directory.path()),
+        };
+        talk.run(&stdout);
+        let stderr = String::from_utf8_lossy(&stderr.iter().flatten().collect::<Vec<u8>>()).into_owned();
+        let ending = talk.ending.take().unwrap();
+        talk.record.finish();
+        Seen {
+            observations: std::mem::take(&mut talk.observations),
+            questions: std::mem::take(&mut talk.questions),
+            ending,
+            transcript: model.finish(),
+            stderr,
+        }
+    }
+}
+
+/// A message with an id of its own; the agent wants a UUID.
+pub fn message(number: u64, text: &str) -> UserMessage {
+    let id = MessageId::new(format!("00000000-0000-4000-8000-{number:012}")).unwrap();
+    UserMessage { id, text: text.to_owned() }
+}
+
+struct Talk<'a> {
+    input: Option<std::process::ChildStdin>,
+    machine: Machine,
+    messages: VecDeque<String>,
+    said: u64,
+    decide: &'a mut dyn FnMut(&Question) -> Option<AnswerValue>,
+    react: &'a mut dyn FnMut(&Observation) -> Vec<Command>,
+    child: Child,
+    observations: Vec<Observation>,
+    questions: Vec<Question>,
+    ending: Option<Ending>,
+    record: Recording,
+}
+
+impl Talk<'_> {
+    fn run(&mut self, stdout: &Receiver<Vec<u8>>) {
+        let until = Instant::now() + DEADLINE;
+        let begun = self.machine.on_command(Command::Begin);
+        self.carry_out(begun);
+        self.next_message();
+        let mut decoder = Decoder::default();
+        loop {
+            match stdout.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => decoder.push(&bytes).into_iter().for_each(|item| self.take(item)),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("the conversation did not end; seen: {:#?}", self.observations)
+                }
+            }
+        }
+        if let Some(item) = decoder.finish() {
+            self.take(item);
+        }
+        let status = self.child.wait().unwrap();
+        self.record.line("exit", &serde_json::json!({"code": status.code(), "signal": status.signal()}));
+        let exit = exit(status);
+        let ended = self.machine.on_exit(exit);
+        self.carry_out(ended);
+    }
+
+    fn take(&mut self, item: Item) {
+        let outputs = match item {
+            Item::Frame(frame) => {
+                self.record.line("in", &frame.raw);
+                self.machine.on_frame(&frame)
+            }
+            Item::Noise { line, why } => panic!("{why}: {}", String::from_utf8_lossy(&line)),
+            Item::Oversized { .. } | Item::CutOff { .. } => self.machine.on_unread("cut"),
+        };
+        self.carry_out(outputs);
+    }
+
+    fn carry_out(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Send(frame) => {
+                    self.record.line("out", &frame.to_json());
+                    // The agent may be gone; its exit will say so.
+                    self.input.as_mut().unwrap().write_all(&encode(&frame)).ok();
+                }
+                Output::Ask { request, question } => {
+                    self.questions.push(question.clone());
+                    if let Some(value) = (self.decide)(&question) {
+                        let answer =
+                            Answer { value, by: By::Person, reason: "the test says so".into(), grant: None };
+                        self.command(Command::Answer { request, answer });
+                    }
+                }
+                Output::Observe(seen) => {
+                    let commands = (self.react)(&seen);
+                    self.observations.push(seen);
+                    commands.into_iter().for_each(|command| self.command(command));
+                }
+                Output::Idle => self.next_message(),
+                Output::CloseInput => self.input = None,
+                Output::Terminate => self.child.kill().unwrap(),
+                Output::Withdrawn { .. } => {}
+                Output::Dropped(dropped) => panic!("{dropped}"),
+                Output::Ended(ending) => self.ending = Some(ending),
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        let outputs = self.machine.on_command(command);
+        self.carry_out(outputs);
+    }
+
+    fn next_message(&mut self) {
+        match self.messages.pop_front() {
+            Some(text) => {
+                self.said += 1;
+                self.command(Command::Say(message(self.said, &text)));
+            }
+            None => self.command(Command::EndInput),
+        }
+    }
+}
+
+impl Drop for Talk<'_> {
+    /// A test that failed leaves no agent behind.
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn exit(status: ExitStatus) -> Exit {
+    status.code().map_or_else(|| Exit::Signal(status.signal().unwrap()), Exit::Code)
+}
+
+/// What comes out of a pipe, as it comes.
+fn pieces(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+            if sender.send(buffer[..read].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}

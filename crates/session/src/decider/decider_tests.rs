@@ -1,0 +1,362 @@
+use super::*;
+use crate::question::{AnswerValue, By, Chosen, Grant};
+use belljar_contract::{AgentRequest, Frame, Inbound};
+use granit_parser::{Event, Parser};
+use serde_json::{Map, Value, json};
+
+/// A question as the agent asks it.
+fn question(request: Value) -> Question {
+    let frame = json!({"type": "control_request", "request_id": "r", "request": request});
+    let Inbound::Request { request, .. } = Frame::from_value(frame).unwrap().body else { panic!() };
+    let known = !matches!(request, AgentRequest::Malformed { .. } | AgentRequest::Unknown { .. });
+    assert!(known, "{request:?}");
+    Question::from_request(request).unwrap()
+}
+
+fn tool(name: &str, input: Value) -> Question {
+    question(json!({"subtype": "can_use_tool", "tool_name": name, "input": input}))
+}
+
+fn gate(questions: &[(&str, bool, &[&str])]) -> Question {
+    let questions: Vec<Value> = questions
+        .iter()
+        .map(|(text, several, labels)| {
+            let options: Vec<Value> = labels.iter().map(|label| json!({"label": label})).collect();
+            json!({"question": text, "header": "Head", "multiSelect": several, "options": options})
+        })
+        .collect();
+    tool("AskUserQuestion", json!({"questions": questions}))
+}
+
+fn rules(list: Value) -> Scripted {
+    Scripted::default().with(parse_rules(&list).unwrap_or_else(|faults| panic!("{faults:?}")), By::Scenario)
+}
+
+fn answer(decision: Decision) -> Answer {
+    let Decision::Answered(answer) = decision else { panic!("{decision:?}") };
+    answer
+}
+
+fn is_allowed(decision: Decision) -> bool {
+    match answer(decision).value {
+        AnswerValue::Allow { .. } => true,
+        AnswerValue::Deny { .. } => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn chosen(labels: &[&str]) -> Chosen {
+    Chosen::Labels(labels.iter().map(|label| (*label).to_owned()).collect())
+}
+
+#[test]
+fn the_first_rule_that_fits_decides() {
+    let scripted = rules(json!([
+        {"when_tool": "Bash", "allow_if": "command.startsWith('git ')", "why": "git is needed",
+         "allows": [{"command": "git status"}], "denies": [{"command": "rm -rf x"}]},
+        {"when_tool": "Bash", "decide": "allow"},
+        {"when_tool": "Write", "allow_if": "file_path.endsWith('.key')", "else": "allow"},
+        {"when_tool": "webfetch:example.org", "decide": "allow", "grant": "domain"},
+    ]));
+    let bash = |command: &str| scripted.decide(&tool("Bash", json!({"command": command})));
+    assert!(is_allowed(bash("git push")));
+    assert!(!is_allowed(bash("make")), "the second rule is not reached");
+    assert_eq!(answer(bash("git push")).reason, "git is needed");
+    assert_eq!(answer(bash("make")).by, By::Scenario);
+    assert!(is_allowed(scripted.decide(&tool("Write", json!({"file_path": "a"})))));
+    let fetch = answer(scripted.decide(&tool("webfetch:example.org", json!({}))));
+    assert_eq!(fetch.grant, Some(Grant::Domain));
+    assert_eq!(scripted.decide(&tool("Bashful", json!({}))), Decision::NoOpinion { note: None });
+}
+
+/// A rule that does not fit its input must not be a way around it, neither by its `else` nor by the next decider.
+#[test]
+fn a_rule_that_does_not_fit_leaves_the_question_open() {
+    let list = json!([{"when_tool": "Bash", "allow_if": "!file_path.includes('x')", "else": "allow"}]);
+    let chain = Chain::default().then(rules(list)).then(Parity::Cowork);
+    let unanswered = chain.decide(&tool("Bash", json!({"command": "make"}))).unwrap_err();
+    assert_eq!(
+        unanswered.notes,
+        ["the rule for Bash does not fit its input: `file_path`: the input has no `file_path`"]
+    );
+    assert_eq!(unanswered.paste.as_deref(), Some("- when_tool: \"Bash\"\n  decide: allow  # or deny\n"));
+}
+
+#[test]
+fn gates_are_answered_whole_or_not_at_all() {
+    let scripted = rules(json!([
+        {"when_question": "COLOU?R", "choose": "blue"},
+        {"when_question": "^sizes", "choose": ["l", 1]},
+        {"when_question": "name", "answer": "whatever you like"},
+    ]))
+    .with(vec![parse_answer_flag("which\\=way=2").unwrap()], By::CommandLine);
+    let colour = ("Which color?", false, ["Red", "Blue"].as_slice());
+    let sizes = ("Sizes?", true, ["S", "L"].as_slice());
+    let all =
+        gate(&[colour, sizes, ("Whose name?", false, &["Ann", "Bob"]), ("Which=way?", false, &["A", "B"])]);
+    let answered = answer(scripted.decide(&all));
+    let expected = vec![
+        chosen(&["Blue"]),
+        chosen(&["L", "S"]),
+        Chosen::Text("whatever you like".to_owned()),
+        chosen(&["B"]),
+    ];
+    assert_eq!(answered.value, AnswerValue::Choices(expected));
+    assert_eq!(answered.by, By::CommandLine, "the least certain of the sources is named");
+    assert!(all.reply(&answered.value).is_ok());
+
+    let Decision::NoOpinion { note } = scripted.decide(&gate(&[colour, ("Other?", false, &["A", "B"])]))
+    else {
+        panic!()
+    };
+    assert!(note.unwrap().contains("Other?"));
+    let Decision::Broken { why } = scripted.decide(&gate(&[("Which color?", false, &["Green", "Grey"])]))
+    else {
+        panic!()
+    };
+    assert!(why.contains("\"Green\", \"Grey\""), "{why}");
+    let by_header = rules(json!([{"when_question": "^head$", "choose": "first"}]));
+    assert_eq!(
+        answer(by_header.decide(&gate(&[colour]))).value,
+        AnswerValue::Choices(vec![chosen(&["Red"])])
+    );
+}
+
+#[test]
+fn parity_and_first() {
+    assert!(is_allowed(Parity::Strict.decide(&tool("Read", json!({})))));
+    assert!(!is_allowed(Parity::Strict.decide(&tool("Bash", json!({})))));
+    let permissive = answer(Parity::Cowork.decide(&tool("Bash", json!({}))));
+    assert_eq!((permissive.by, permissive.by.is_reproducible()), (By::Parity, true));
+    assert_eq!(Parity::Cowork.decide(&tool("webfetch:a.org", json!({}))), Decision::NoOpinion { note: None });
+    let first = answer(First.decide(&gate(&[("A?", true, &["x", "y"]), ("B?", false, &["z", "w"])])));
+    assert_eq!(first.value, AnswerValue::Choices(vec![chosen(&["x"]), chosen(&["z"])]));
+    assert!(matches!(First.decide(&gate(&[("A?", true, &[])])), Decision::Broken { .. }));
+    assert_eq!(First.decide(&tool("Bash", json!({}))), Decision::NoOpinion { note: None });
+}
+
+#[test]
+fn every_fault_of_a_policy_is_told_with_its_place() {
+    let faults = parse_policy(&json!({"answers": [
+        7,
+        {},
+        {"when_question": "a", "when_tool": "b"},
+        {"when_question": "(", "choose": "x"},
+        {"when_question": "a"},
+        {"when_question": "a", "choose": []},
+        {"when_question": "a", "answer": " "},
+        {"when_question": "a", "choose": "x", "decide": "allow"},
+        {"when_tool": "b", "decide": "perhaps"},
+        {"when_tool": "b", "decide": "allow", "allow_if": "true"},
+        {"when_tool": "b", "allow_if": "command.includes('x'"},
+        {"when_tool": "b", "allow_if": "true", "denies": [{}]},
+        {"when_tool": "b", "allow_if": "command === 'x'", "allows": [{"command": "y"}, {}, 1]},
+        {"when_tool": "b", "decide": "allow", "grant": "once"},
+        {"when_tool": "b", "decides": "allow"},
+    ], "answer": []}))
+    .unwrap_err();
+    let shown: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "answer: an answer policy has only `answers`",
+            "answers[0]: a rule is an object, this is a number",
+            "answers[1]: a rule needs `when_question` or `when_tool`",
+            "answers[2]: a rule has one of `when_question` and `when_tool`, not both",
+            "answers[3].when_question: this pattern cannot be used: unclosed group",
+            "answers[4]: a rule with `when_question` has one of `choose` and `answer`",
+            "answers[5].choose: expected a label or a list of labels",
+            "answers[6].answer: an answer is not empty",
+            "answers[7].decide: `decide` goes with `when_tool`",
+            "answers[8].decide: expected `allow` or `deny`, found `perhaps`",
+            "answers[9]: a rule with `when_tool` has one of `decide` and `allow_if`",
+            "answers[10].allow_if: expected `)`, found the end",
+            "answers[11].denies[0]: the rule allows this example",
+            "answers[12].allows[0]: the rule denies this example",
+            "answers[12].allows[1]: the rule does not fit this example: `command`: the input has no `command`",
+            "answers[12].allows[2]: an example is an input of the tool, an object",
+            "answers[13].grant: `grant` goes with `when_tool: webfetch:<domain>` and `decide: allow`",
+            "answers[14].decides: a rule has no such key",
+            "answers[14]: a rule with `when_tool` has one of `decide` and `allow_if`",
+        ]
+    );
+    assert_eq!(faults[10 + 1].span, Some(20..20));
+    assert_eq!(faults[17].help.as_deref(), Some("near is `decide`"));
+    assert!(parse_policy(&json!([])).unwrap().is_empty());
+    assert_eq!(parse_policy(&json!({})).unwrap_err()[0].path, "answers");
+}
+
+#[test]
+fn answers_of_the_command_line() {
+    for text in ["", "x", "=a", "x=", "x\\=a"] {
+        assert!(matches!(parse_answer_flag(text), Err(AnswerFlagError::Form { .. })), "{text:?}");
+    }
+    assert!(parse_answer_flag("(?=x)=a").unwrap_err().to_string().contains("this pattern cannot be used"));
+}
+
+/// What is offered for pasting is YAML, is a list of rules, and answers the question.
+#[test]
+fn what_is_offered_for_pasting_answers() {
+    for text in [
+        "Which?",
+        "A \"quoted\" (odd) one: #1\n\u{85}\u{2028}\u{7f} 100% [sure]\\?",
+        "- ünï: {x}",
+        "tab\tand $",
+    ] {
+        let labels = [text, "b: #\n\"x\"", "…", "Yes (Recommended)"];
+        for several in [false, true] {
+            for options in [&labels[..], &labels[..1]] {
+                let asked = gate(&[(text, several, options), ("Another?", false, options)]);
+                let paste = Chain::default().decide(&asked).unwrap_err().paste.unwrap();
+                let pasted = rules(yaml(&paste));
+                let answered = answer(pasted.decide(&asked));
+                assert_eq!(
+                    answered.value,
+                    AnswerValue::Choices(vec![chosen(&[text]), chosen(&[text])]),
+                    "{paste}"
+                );
+            }
+        }
+        let asked = tool(text, json!({}));
+        let paste = Chain::default().decide(&asked).unwrap_err().paste.unwrap();
+        assert!(is_allowed(rules(yaml(&paste)).decide(&asked)), "{paste}");
+    }
+    let free = gate(&[("Say something", false, &[])]);
+    let paste = Chain::default().decide(&free).unwrap_err().paste.unwrap();
+    assert_eq!(paste, "- when_question: \"^Say something$\"\n  answer: \"your answer\"\n");
+    assert!(matches!(rules(yaml(&paste)).decide(&free), Decision::Answered(_)));
+}
+
+/// Reads YAML of texts, lists and objects.
+fn yaml(text: &str) -> Value {
+    let mut events =
+        Parser::new_from_str(text).map(|event| event.unwrap_or_else(|error| panic!("{error}: {text}")).0);
+    let root = events.find_map(|event| matches!(event, Event::SequenceStart(..)).then_some(()));
+    assert!(root.is_some(), "{text}");
+    Value::Array(std::iter::from_fn(|| yaml_node(&mut events)).collect())
+}
+
+/// The next node; none where a list or an object ends.
+fn yaml_node<'a>(events: &mut dyn Iterator<Item = Event<'a>>) -> Option<Value> {
+    match events.next().unwrap() {
+        Event::Scalar(value, ..) => Some(Value::String(value.into_owned())),
+        Event::SequenceStart(..) => Some(Value::Array(std::iter::from_fn(|| yaml_node(events)).collect())),
+        Event::MappingStart(..) => {
+            let mut object = Map::new();
+            while let Some(key) = yaml_node(events) {
+                object.insert(key.as_str().unwrap().to_owned(), yaml_node(events).unwrap());
+            }
+            Some(Value::Object(object))
+        }
+        // A remark is passed over.
+        Event::Comment(..) => yaml_node(events),
+        Event::SequenceEnd | Event::MappingEnd => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn programs_are_asked_and_held_to_the_question() {
+    let asked = gate(&[("Which?", false, &["Red", "Blue (Recommended)"]), ("Sizes?", true, &["S", "L"])]);
+    let request = ExternalRequest { id: "q-1", run: "run", transcript: &"é".repeat(2000), question: &asked };
+    let line: Value = serde_json::from_str(&request.to_line().unwrap()).unwrap();
+    assert_eq!(line["kind"], "question");
+    assert_eq!(line["context"].as_str().unwrap().chars().count(), 1000);
+    assert_eq!(line["reply_with"], json!({"id": "q-1", "answers": {"Which?": "Red", "Sizes?": "S"}}));
+    assert_eq!(line["questions"][1]["multiSelect"], true);
+    assert!(request.read_reply(&line["reply_with"].to_string()).is_ok());
+    let reply =
+        request.read_reply(r#"{"id": "q-1", "answers": {"Which?": 2, "Sizes?": ["l", "S"]}}"#).unwrap();
+    let expected = vec![chosen(&["Blue (Recommended)"]), chosen(&["L", "S"])];
+    assert_eq!(reply.0.value, AnswerValue::Choices(expected));
+    assert_eq!(reply.0.by, By::External);
+    for (line, problem) in [
+        ("", "no JSON object"),
+        ("[]", "no JSON object"),
+        (r#"{"answers": {"Which?": 1, "Sizes?": 1}}"#, "must name the id \"q-1\", it names null"),
+        (r#"{"id": "q-2", "answers": {"Which?": 1, "Sizes?": 1}}"#, "it names \"q-2\""),
+        (r#"{"id": 1, "answers": {}}"#, "it names 1"),
+        (r#"{"id": "q-1", "answers": {"Which?": "first", "Sizes?": 1}}"#, "a choice does not fit"),
+        (r#"{"id": "q-1", "answers": {"Which?": 1}}"#, "\"Sizes?\": expected a label"),
+        (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1, "Z?": 1}}"#, "\"Z?\": this was not asked"),
+        (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1}, "x": 1}"#, "no member \"x\""),
+        (r#"{"id": "q-1", "behavior": "allow"}"#, "\"answers\": expected an object"),
+    ] {
+        let error = request.read_reply(line).unwrap_err().to_string();
+        assert!(error.contains(problem), "{line}: {error}");
+    }
+    let asked = tool("Bash", json!({"command": "x"}));
+    let request = ExternalRequest { id: "q", run: "run", transcript: "", question: &asked };
+    let read = |line: &str| request.read_reply(line).map(|reply| reply.0.value);
+    assert!(matches!(
+        read(r#"{"id":"q","behavior":"allow","updatedInput":{"a":1}}"#),
+        Ok(AnswerValue::Allow { input: Some(_), .. })
+    ));
+    assert!(matches!(read(r#"{"id":"q","behavior":"deny"}"#), Ok(AnswerValue::Deny { .. })));
+    assert!(read(r#"{"id":"q","behavior":"deny","message":""}"#).is_err());
+    assert!(read(r#"{"id":"q","behavior":"allow","grant":"once"}"#).is_err());
+    assert!(read(r#"{"id":"q","behavior":"Allow"}"#).is_err());
+}
+
+#[test]
+fn fuzz_answer_policy() {
+    let keys = [
+        "when_question",
+        "choose",
+        "answer",
+        "when_tool",
+        "decide",
+        "allow_if",
+        "else",
+        "grant",
+        "allows",
+        "denies",
+        "why",
+        "x",
+    ];
+    let values = [
+        json!("a"),
+        json!("allow"),
+        json!("deny"),
+        json!("command.includes('x')"),
+        json!("("),
+        json!([]),
+        json!({}),
+        json!(1),
+        json!(null),
+        json!(["a", 1]),
+        json!([{"command": "x"}]),
+        json!("webfetch:a"),
+        json!("once"),
+        json!(""),
+    ];
+    let (asked, bash) = (gate(&[("a?", true, &["a", "b"])]), tool("a", json!({"command": "x"})));
+    let everyday = std::time::Duration::from_millis(500);
+    bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+        if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+            drop(parse_policy(&value));
+        }
+        let rule: Map<String, Value> = bytes
+            .chunks_exact(2)
+            .take(6)
+            .map(|pair| {
+                (
+                    keys[usize::from(pair[0]) % keys.len()].to_owned(),
+                    values[usize::from(pair[1]) % values.len()].clone(),
+                )
+            })
+            .collect();
+        match parse_policy(&json!([rule])) {
+            Err(faults) => assert!(!faults.is_empty()),
+            Ok(rules) => {
+                let scripted = Scripted::default().with(rules, By::Policy);
+                for question in [&asked, &bash] {
+                    // Whatever a rule answers, the agent can be told.
+                    if let Decision::Answered(answer) = scripted.decide(question) {
+                        assert!(question.reply(&answer.value).is_ok(), "{rule:?}");
+                    }
+                }
+            }
+        }
+    });
+}

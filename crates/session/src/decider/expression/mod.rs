@@ -1,0 +1,64 @@
+//! The language of `allow_if`: a look at a tool's input, without effects, loops or errors that allow.
+//!
+//! It reads the expressions that people write in JavaScript for this purpose, and plain words for the same. Every
+//! expression ends: its size and depth are bounded, its patterns are linear. What does not fit the input (a missing
+//! name, a number where a text must be) is no answer, neither true nor false.
+
+mod evaluate;
+mod parse;
+mod syntax;
+mod token;
+
+pub use evaluate::EvaluationError;
+
+use serde_json::{Map, Value};
+use std::ops::Range;
+use syntax::Node;
+
+/// An expression that was read.
+#[derive(Debug, Clone)]
+pub struct Expression {
+    text: String,
+    root: Node,
+}
+
+/// Why a text is no expression.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ExpressionError {
+    /// What is wrong.
+    pub message: String,
+    /// Where, in bytes of the text.
+    pub span: Range<usize>,
+    /// The way out.
+    pub help: Option<String>,
+}
+
+impl Expression {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// With the place, when it is none or uses what the language does not have.
+    pub fn parse(text: &str) -> Result<Self, ExpressionError> {
+        let root = parse::parse(text)?;
+        Ok(Self { text: text.to_owned(), root })
+    }
+
+    /// Whether it is true of a tool's input.
+    ///
+    /// # Errors
+    /// When it does not fit the input. That is neither yes nor no.
+    pub fn holds(&self, input: &Map<String, Value>) -> Result<bool, EvaluationError> {
+        evaluate::holds(&self.root, input)
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+#[path = "expression_tests.rs"]
+mod tests;

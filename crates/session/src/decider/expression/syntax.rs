@@ -1,0 +1,99 @@
+//! The tree of an expression.
+
+use regex::Regex;
+use std::ops::Range;
+
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub span: Range<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Kind {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// A pattern; stands only where one is matched.
+    Pattern(Regex),
+    Name(String),
+    Member {
+        of: Box<Node>,
+        name: String,
+        chain: Chain,
+    },
+    Item {
+        of: Box<Node>,
+        at: Box<Node>,
+    },
+    Not(Box<Node>),
+    And(Box<Node>, Box<Node>),
+    Or(Box<Node>, Box<Node>),
+    Compare(Comparison, Box<Node>, Box<Node>),
+    Ask {
+        method: Method,
+        of: Box<Node>,
+        with: Option<Box<Node>>,
+        chain: Chain,
+    },
+    Matches {
+        text: Box<Node>,
+        pattern: Regex,
+        chain: Chain,
+    },
+}
+
+/// What becomes of a step from nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chain {
+    /// `.`: it does not fit.
+    Must,
+    /// `?.`: nothing again.
+    May,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Includes,
+    StartsWith,
+    EndsWith,
+    IndexOf,
+    Trim,
+    LowerCase,
+    UpperCase,
+}
+
+impl Method {
+    /// By its name in JavaScript, or a plain word.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "includes" | "contains" => Self::Includes,
+            "startsWith" => Self::StartsWith,
+            "endsWith" => Self::EndsWith,
+            "indexOf" => Self::IndexOf,
+            "trim" => Self::Trim,
+            "toLowerCase" => Self::LowerCase,
+            "toUpperCase" => Self::UpperCase,
+            _ => return None,
+        })
+    }
+
+    pub const fn takes_one(self) -> bool {
+        match self {
+            Self::Includes | Self::StartsWith | Self::EndsWith | Self::IndexOf => true,
+            Self::Trim | Self::LowerCase | Self::UpperCase => false,
+        }
+    }
+}

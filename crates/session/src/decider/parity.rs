@@ -1,0 +1,45 @@
+//! What becomes of tools that no rule names.
+
+use super::{Decider, Decision};
+use crate::question::{Answer, AnswerValue, By, Question};
+use belljar_contract::AfterDeny;
+
+/// Tools that change nothing.
+const READERS: [&str; 3] = ["Read", "Glob", "Grep"];
+
+/// The names under which fetches are asked about; those are a matter of their own.
+const FETCH: &str = "webfetch:";
+
+/// A scenario's way with tools that no rule names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parity {
+    /// Allow, on record; a verdict holds it against the run.
+    Cowork,
+    /// Deny.
+    Strict,
+}
+
+impl Decider for Parity {
+    fn decide(&self, question: &Question) -> Decision {
+        let request = match question {
+            Question::Permission(request) if !request.tool.starts_with(FETCH) => request,
+            Question::Permission(_)
+            | Question::Choice { .. }
+            | Question::Unreadable { .. }
+            | Question::Hook(_)
+            | Question::Mcp(_)
+            | Question::Elicitation(_)
+            | Question::Dialog(_) => return Decision::NoOpinion { note: None },
+        };
+        let allow = AnswerValue::Allow { input: None, permissions: Vec::new() };
+        let (value, by, reason) = match self {
+            _ if READERS.contains(&request.tool.as_str()) => (allow, By::Belljar, "the tool only reads"),
+            Self::Cowork => (allow, By::Parity, "no rule names the tool, and it was allowed all the same"),
+            Self::Strict => {
+                let message = "denied (strict, off-registry)".to_owned();
+                (AnswerValue::Deny { message, then: AfterDeny::GoOn }, By::Parity, "no rule names the tool")
+            }
+        };
+        Decision::Answered(Answer { value, by, reason: reason.to_owned(), grant: None })
+    }
+}

@@ -1,0 +1,53 @@
+//! The lines that would have answered a question.
+
+use crate::question::Question;
+use belljar_contract::AskedQuestion;
+use serde_json::json;
+
+/// Options that are named beside the one that is written out.
+const NAMED_OPTIONS: usize = 8;
+
+/// Lines for the list `answers` of a scenario; nothing where no rule can answer.
+pub(super) fn lines(question: &Question) -> Option<String> {
+    match question {
+        Question::Permission(request) => {
+            Some(format!("- when_tool: {}\n  decide: allow  # or deny\n", quoted(&request.tool)))
+        }
+        Question::Choice { questions, .. } => Some(questions.iter().map(for_question).collect()),
+        Question::Unreadable { .. }
+        | Question::Hook(_)
+        | Question::Mcp(_)
+        | Question::Elicitation(_)
+        | Question::Dialog(_) => None,
+    }
+}
+
+fn for_question(asked: &AskedQuestion) -> String {
+    let when = quoted(&format!("^{}$", regex::escape(&asked.question)));
+    let labels: Vec<String> = asked.options.iter().map(|option| quoted(&option.label)).collect();
+    match labels.split_first() {
+        None => format!("- when_question: {when}\n  answer: \"your answer\"\n"),
+        Some((first, [])) => format!("- when_question: {when}\n  choose: {first}\n"),
+        Some((first, others)) => {
+            let more = if others.len() > NAMED_OPTIONS { ", …" } else { "" };
+            let others = others[..others.len().min(NAMED_OPTIONS)].join(", ");
+            let word = if asked.multi_select { "and" } else { "or" };
+            let choose = if asked.multi_select { format!("[{first}]") } else { first.clone() };
+            format!("- when_question: {when}\n  choose: {choose}  # {word} {others}{more}\n")
+        }
+    }
+}
+
+/// A JSON string is a YAML one. Characters that YAML wants escaped and JSON does not are escaped too.
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    for char in json!(text).to_string().chars() {
+        match char {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(char)));
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}

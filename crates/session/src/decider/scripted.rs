@@ -1,0 +1,122 @@
+//! Rules written before the run: of the command line, the scenario and the answer policy.
+
+use super::label::{LabelReading, choose};
+use super::rule::{Allowance, Rule, Then};
+use super::{Decider, Decision};
+use crate::question::{Answer, AnswerValue, By, Chosen, Question};
+use belljar_contract::{AfterDeny, AskedQuestion, PermissionRequest};
+
+/// What the model is told of a refusal by rule.
+const DENIED: &str = "denied by scenario policy";
+
+/// A rule and where it was written.
+#[derive(Debug, Clone)]
+pub struct SourcedRule {
+    /// The rule.
+    pub rule: Rule,
+    /// Who wrote it.
+    pub by: By,
+}
+
+/// Rules in their order; the first that fits decides. They are one decider, because the questions of one gate may be
+/// answered by rules of different sources.
+#[derive(Debug, Clone, Default)]
+pub struct Scripted(Vec<SourcedRule>);
+
+impl Scripted {
+    /// The rules of a source, after those that are there.
+    #[must_use]
+    pub fn with(mut self, rules: Vec<Rule>, by: By) -> Self {
+        self.0.extend(rules.into_iter().map(|rule| SourcedRule { rule, by }));
+        self
+    }
+
+    fn permission(&self, request: &PermissionRequest) -> Decision {
+        let found = self.0.iter().enumerate().find_map(|(index, sourced)| match &sourced.rule.then {
+            Then::Tool { tool, decide, grant } if *tool == request.tool => {
+                Some((index, sourced, decide, *grant))
+            }
+            Then::Tool { .. } | Then::Choose { .. } | Then::Say { .. } => None,
+        });
+        let Some((index, sourced, decide, grant)) = found else { return Decision::NoOpinion { note: None } };
+        let value = match decide.of(&request.input) {
+            Ok(Allowance::Allow) => AnswerValue::Allow { input: None, permissions: Vec::new() },
+            Ok(Allowance::Deny) => AnswerValue::Deny { message: DENIED.to_owned(), then: AfterDeny::GoOn },
+            Err(why) => {
+                let why = format!("the rule for {} does not fit its input: {why}", request.tool);
+                return Decision::Broken { why };
+            }
+        };
+        Decision::Answered(Answer { value, by: sourced.by, reason: sourced.reason(index), grant })
+    }
+
+    /// All or nothing: a gate that is answered in part would be answered in part by somebody else.
+    fn gate(&self, questions: &[AskedQuestion]) -> Decision {
+        let mut answers = Vec::new();
+        let mut reasons = Vec::new();
+        let mut unmatched = Vec::new();
+        let mut by = None;
+        for asked in questions {
+            match self.answer_to(asked) {
+                None => unmatched.push(asked.question.as_str()),
+                Some((_, _, Err(why))) => return Decision::Broken { why },
+                Some((index, sourced, Ok(chosen))) => {
+                    answers.push(chosen);
+                    reasons.push(sourced.reason(index));
+                    by = by.max(Some(sourced.by));
+                }
+            }
+        }
+        match by {
+            Some(by) if unmatched.is_empty() => {
+                reasons.dedup();
+                let (value, reason) = (AnswerValue::Choices(answers), reasons.join("; "));
+                Decision::Answered(Answer { value, by, reason, grant: None })
+            }
+            Some(_) => {
+                let note =
+                    format!("no rule answers {unmatched:?}, so the answers to the others were not used");
+                Decision::NoOpinion { note: Some(note) }
+            }
+            None => Decision::NoOpinion { note: None },
+        }
+    }
+
+    fn answer_to(&self, asked: &AskedQuestion) -> Option<(usize, &SourcedRule, Result<Chosen, String>)> {
+        let fits = |when: &regex::Regex| when.is_match(&asked.question) || when.is_match(&asked.header);
+        self.0.iter().enumerate().find_map(|(index, sourced)| {
+            let chosen = match &sourced.rule.then {
+                Then::Choose { when, labels } if fits(when) => {
+                    choose(asked, labels, LabelReading::Scripted).map_err(|error| error.to_string())
+                }
+                Then::Say { when, text } if fits(when) => Ok(Chosen::Text(text.clone())),
+                Then::Choose { .. } | Then::Say { .. } | Then::Tool { .. } => return None,
+            };
+            Some((index, sourced, chosen))
+        })
+    }
+}
+
+impl SourcedRule {
+    fn reason(&self, index: usize) -> String {
+        match &self.rule.why {
+            Some(why) => why.clone(),
+            None => format!("rule {} of {}", index + 1, self.by.name()),
+        }
+    }
+}
+
+impl Decider for Scripted {
+    fn decide(&self, question: &Question) -> Decision {
+        match question {
+            Question::Permission(request) => self.permission(request),
+            Question::Choice { questions, .. } => self.gate(questions),
+            Question::Unreadable { why, .. } => {
+                Decision::Broken { why: format!("the agent's question: {why}") }
+            }
+            Question::Hook(_) | Question::Mcp(_) | Question::Elicitation(_) | Question::Dialog(_) => {
+                Decision::NoOpinion { note: None }
+            }
+        }
+    }
+}

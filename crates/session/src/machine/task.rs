@@ -1,0 +1,48 @@
+//! Sub-agents: each is seen to start and to end, once.
+
+use belljar_contract::{CallId, Observation, TaskFrame, TaskStep};
+use std::collections::BTreeMap;
+
+/// More are not followed.
+const MOST_RUNNING: usize = 65_536;
+
+/// How the agent calls a task that is a sub-agent and not a command in the background.
+const SUB_AGENT: &str = "local_agent";
+
+#[derive(Debug, Default)]
+pub(super) struct Tasks(BTreeMap<String, Option<CallId>>);
+
+impl Tasks {
+    pub fn on_frame(&mut self, frame: &TaskFrame) -> Option<Observation> {
+        let TaskFrame { task, call, step } = frame;
+        match step {
+            TaskStep::Started { kind, agent, description } => {
+                let is_sub_agent = kind.as_deref() == Some(SUB_AGENT) || (kind.is_none() && agent.is_some());
+                if !is_sub_agent || self.0.contains_key(task) || self.0.len() >= MOST_RUNNING {
+                    return None;
+                }
+                self.0.insert(task.clone(), call.clone());
+                Some(Observation::SubAgentStarted {
+                    task: task.clone(),
+                    call: call.clone(),
+                    agent: agent.clone(),
+                    description: description.clone(),
+                })
+            }
+            TaskStep::Progressed => None,
+            TaskStep::Notified { status } => {
+                let begun_by = self.0.remove(task)?;
+                Some(Observation::SubAgentEnded {
+                    task: task.clone(),
+                    call: call.clone().or(begun_by),
+                    status: status.clone(),
+                })
+            }
+        }
+    }
+
+    /// How many have not ended.
+    pub fn running(&self) -> usize {
+        self.0.len()
+    }
+}

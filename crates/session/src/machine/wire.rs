@@ -1,0 +1,333 @@
+//! What each frame of the agent does to the conversation.
+
+use super::{
+    Echo, HookAnswering, Machine, Output, Phase, StateEvents,
+    ending::{Failure, outcome},
+    ledger::Entry,
+    server::ServerAnswering,
+    skill,
+};
+use crate::question::{AnswerValue, By, Question};
+use belljar_contract::{
+    AgentRequest, AssistantFrame, Block, CallId, HostReply, HostRequest, InitFrame, Observation, Outbound,
+    ProtocolFlaw, Reply, RequestId, ResultFrame, SessionId, SessionState, Speaker, UserFrame,
+};
+use serde_json::Value;
+
+impl Machine {
+    pub(super) fn on_init(&mut self, init: &InitFrame, out: &mut Vec<Output>) {
+        // Said at the start of each turn, and again when a message is answered without the model.
+        self.tally.turn_opens();
+        if self.session.as_ref() == Some(&init.session) {
+            return;
+        }
+        let InitFrame { session, version, model, permission_mode, directory: _, tools, servers, skills } =
+            init;
+        self.session = Some(session.clone());
+        out.push(Output::Observe(Observation::ConversationBegan {
+            session: session.clone(),
+            version: version.clone(),
+            model: model.clone(),
+            permission_mode: permission_mode.clone(),
+            tools: tools.clone(),
+            servers: servers.clone(),
+            skills: skills.clone(),
+        }));
+    }
+
+    pub(super) fn on_state(&mut self, state: SessionState, out: &mut Vec<Output>) {
+        out.push(Output::Observe(Observation::StateChanged { state }));
+        if self.config.state_events == StateEvents::Expected && state == SessionState::Idle {
+            self.idle(out);
+        }
+    }
+
+    /// Says so if nothing waits. An agent that is between two messages calls itself idle too.
+    fn idle(&mut self, out: &mut Vec<Output>) {
+        let untaken = self.config.echo == Echo::Expected && !self.untaken.is_empty();
+        let waits = untaken || !self.queued.is_empty() || self.ledger.pending().next().is_some();
+        if self.tally.turn_is_closed() && !waits && self.phase == Phase::Open {
+            out.push(Output::Idle);
+        }
+    }
+
+    pub(super) fn on_assistant(&mut self, frame: &AssistantFrame, out: &mut Vec<Output>) {
+        let by = speaker(frame.parent.as_ref());
+        if self.tally.comes_after_result() {
+            out.push(Output::Observe(Observation::AfterResult { frame: "assistant".to_owned() }));
+        }
+        if by == Speaker::Main {
+            self.tally.turn_opens();
+        }
+        for block in &frame.blocks {
+            match block {
+                Block::Text(text) => {
+                    out.push(Output::Observe(Observation::Said { by: by.clone(), text: text.clone() }));
+                }
+                Block::Thinking(text) => {
+                    out.push(Output::Observe(Observation::Thought { by: by.clone(), text: text.clone() }));
+                }
+                Block::ToolUse { call, tool, input } => {
+                    let uses = skill::uses(&self.config.skills, tool, input);
+                    self.calls.called(call, tool, uses);
+                    out.push(Output::Observe(Observation::ToolCalled {
+                        by: by.clone(),
+                        call: call.clone(),
+                        tool: tool.clone(),
+                        input: input.clone(),
+                    }));
+                }
+                // The model does not return results; a block of another type is in the raw frame.
+                Block::ToolResult { .. } | Block::Other { .. } => {}
+            }
+        }
+    }
+
+    pub(super) fn on_user(&mut self, frame: &UserFrame, out: &mut Vec<Output>) {
+        if frame.is_replay {
+            self.on_echo(frame, out);
+            return;
+        }
+        let by = speaker(frame.parent.as_ref());
+        for block in &frame.blocks {
+            match block {
+                Block::ToolResult { call, text, is_error } => {
+                    self.on_tool_result(&by, call, text, *is_error, out);
+                }
+                Block::Text(text) if frame.is_synthetic => {
+                    out.extend(skill::loaded(&self.config.skills, text).map(Output::Observe));
+                }
+                // What a sub-agent is told, notes of an interruption, output of local commands.
+                Block::Text(_) | Block::Thinking(_) | Block::ToolUse { .. } | Block::Other { .. } => {}
+            }
+        }
+    }
+
+    /// A message was taken up. Only an id that was sent counts: the agent repeats its own notes in the same way.
+    fn on_echo(&mut self, frame: &UserFrame, out: &mut Vec<Output>) {
+        let Some(message) = frame.message.as_ref().filter(|message| self.untaken.echoed(message)) else {
+            return;
+        };
+        self.tally.turn_opens();
+        out.push(Output::Observe(Observation::MessageTaken { message: message.clone() }));
+    }
+
+    fn on_tool_result(
+        &mut self,
+        by: &Speaker,
+        call: &CallId,
+        text: &str,
+        is_error: bool,
+        out: &mut Vec<Output>,
+    ) {
+        let known = self.calls.returned(call);
+        if known.is_none() {
+            self.flaw(ProtocolFlaw::StrayResult { call: call.clone() }, out);
+        }
+        let (tool, uses) = known.map_or((None, Vec::new()), |known| (Some(known.tool), known.uses));
+        out.push(Output::Observe(Observation::ToolReturned {
+            by: by.clone(),
+            call: call.clone(),
+            tool,
+            text: text.to_owned(),
+            is_error,
+        }));
+        // A call that was refused or failed put nothing to use.
+        if !is_error {
+            out.extend(uses.into_iter().map(|(skill, way)| {
+                let call = Some(call.clone());
+                Output::Observe(Observation::SkillActivated { skill, way, by: by.clone(), call })
+            }));
+        }
+    }
+
+    pub(super) fn on_result(&mut self, frame: &ResultFrame, out: &mut Vec<Output>) {
+        self.note_session(frame.session.as_ref(), out);
+        let taken = self.untaken.turn_ended(frame.is_error);
+        out.extend(taken.map(|message| Output::Observe(Observation::MessageTaken { message })));
+        let outcome = outcome(frame);
+        self.tally.turn_ends(outcome.clone());
+        out.push(Output::Observe(Observation::TurnEnded(outcome)));
+        if self.config.state_events == StateEvents::Absent {
+            self.idle(out);
+        }
+    }
+
+    /// `/clear` is known only by the id that the next frames carry.
+    fn note_session(&mut self, session: Option<&SessionId>, out: &mut Vec<Output>) {
+        let Some(session) = session.filter(|session| self.session.as_ref() != Some(*session)) else { return };
+        self.session = Some(session.clone());
+        out.push(Output::Observe(Observation::ConversationBegan {
+            session: session.clone(),
+            version: None,
+            model: None,
+            permission_mode: None,
+            tools: Vec::new(),
+            servers: Vec::new(),
+            skills: Vec::new(),
+        }));
+    }
+
+    pub(super) fn on_request(&mut self, id: RequestId, request: AgentRequest, out: &mut Vec<Output>) {
+        match self.ledger.entry(&id) {
+            // Any answer, even a refusal, would be taken for the answer to the first.
+            Entry::Pending(_) | Entry::Settled => {
+                self.flaw(ProtocolFlaw::RepeatedQuestion { request: id }, out);
+                return;
+            }
+            Entry::Unknown => {}
+        }
+        if self.ledger.is_full() {
+            self.flaw(ProtocolFlaw::TooManyQuestions, out);
+            self.tally.fail(Failure::TooManyQuestions);
+            out.push(Output::Terminate);
+            return;
+        }
+        match Question::from_request(request) {
+            Ok(question) => self.take_question(id, question, out),
+            Err((subtype, why)) => {
+                let flaw = ProtocolFlaw::UnknownQuestion { request: id.clone(), subtype, why: why.clone() };
+                self.flaw(flaw, out);
+                self.refuse(id, why, out);
+            }
+        }
+    }
+
+    fn take_question(&mut self, id: RequestId, question: Question, out: &mut Vec<Output>) {
+        out.push(Output::Observe(Observation::Asked {
+            request: id.clone(),
+            about: question.about().to_owned(),
+        }));
+        match self.own_answer(&question) {
+            OwnAnswer::None => {
+                self.ledger.wait(id.clone(), question.clone());
+                out.push(Output::Ask { request: id, question });
+            }
+            OwnAnswer::NotDeclared(why) => self.refuse(id, why, out),
+            OwnAnswer::Value(value, reason) => {
+                self.ledger.settle(&id);
+                let reply = question.reply(&value).unwrap_or_else(|error| Reply::Error(error.to_string()));
+                if self.phase != Phase::Closed {
+                    out.push(Output::Send(Outbound::Response { id: id.clone(), reply }));
+                }
+                out.push(Output::Observe(Observation::Answered {
+                    request: id,
+                    answer: value.about().to_owned(),
+                    by: By::Belljar.name().to_owned(),
+                    reason,
+                }));
+            }
+        }
+    }
+
+    /// What was declared before the run needs no decider.
+    fn own_answer(&self, question: &Question) -> OwnAnswer {
+        match question {
+            Question::Hook(call) => {
+                let mut hooks = self.config.hooks.iter();
+                match hooks.find(|hook| hook.subscription.callback == call.callback) {
+                    None => OwnAnswer::NotDeclared(format!("no hook is called {}", call.callback)),
+                    Some(hook) => match &hook.answering {
+                        HookAnswering::Ask => OwnAnswer::None,
+                        HookAnswering::Always(reply) => OwnAnswer::Value(
+                            AnswerValue::Hook(reply.clone()),
+                            format!("the hook {} was declared with this answer", call.callback),
+                        ),
+                    },
+                }
+            }
+            Question::Mcp(message) => {
+                match self.config.servers.iter().find(|server| server.name == message.server) {
+                    None => OwnAnswer::NotDeclared(format!("no server is called {}", message.server)),
+                    Some(server) => match &server.answering {
+                        ServerAnswering::Ask => OwnAnswer::None,
+                        ServerAnswering::Tools(_) => OwnAnswer::Value(
+                            AnswerValue::Mcp(server.respond(&message.message)),
+                            format!("the server {} was declared with its tools", server.name),
+                        ),
+                    },
+                }
+            }
+            Question::Permission(_)
+            | Question::Choice { .. }
+            | Question::Unreadable { .. }
+            | Question::Elicitation(_)
+            | Question::Dialog(_) => OwnAnswer::None,
+        }
+    }
+
+    pub(super) fn on_cancel(&mut self, id: &RequestId, out: &mut Vec<Output>) {
+        match self.ledger.entry(id) {
+            Entry::Pending(_) => {
+                self.ledger.settle(id);
+                out.push(Output::Withdrawn { request: id.clone() });
+                out.push(Output::Observe(Observation::Withdrawn { request: id.clone() }));
+            }
+            // The answer and the withdrawal met on their way.
+            Entry::Settled => {}
+            Entry::Unknown => self.flaw(ProtocolFlaw::StrayWithdrawal { request: id.clone() }, out),
+        }
+    }
+
+    pub(super) fn on_response(&mut self, reply: &HostReply, out: &mut Vec<Output>) {
+        let Some(request) = self.requested.remove(&reply.request) else {
+            match self.ledger.entry(&reply.request) {
+                // An agent that repeats messages repeats the answers it was given, too.
+                Entry::Settled => {}
+                Entry::Unknown | Entry::Pending(_) => {
+                    self.flaw(ProtocolFlaw::StrayResponse { request: reply.request.clone() }, out);
+                }
+            }
+            return;
+        };
+        let error = reply.outcome.as_ref().err().cloned();
+        out.push(Output::Observe(Observation::RequestSettled {
+            request: request.name().to_owned(),
+            error: error.clone(),
+        }));
+        if let HostRequest::Initialize(_) = request {
+            match (&reply.outcome, error) {
+                (_, Some(error)) => {
+                    self.tally.fail(Failure::HandshakeRefused { error });
+                    out.push(Output::Terminate);
+                }
+                (Ok(body), None) => self.on_ready(body, out),
+                (Err(_), None) => {}
+            }
+        }
+    }
+
+    fn on_ready(&mut self, body: &Value, out: &mut Vec<Output>) {
+        let names = |key: &str| {
+            let items = body[key].as_array().map(Vec::as_slice).unwrap_or_default().iter();
+            let name = |item: &Value| item["name"].as_str().or(item["value"].as_str()).map(str::to_owned);
+            items.filter_map(name).collect()
+        };
+        out.push(Output::Observe(Observation::Ready {
+            commands: names("commands"),
+            models: names("models"),
+            agents: names("agents"),
+        }));
+        if self.phase != Phase::Greeting {
+            return;
+        }
+        self.phase = Phase::Open;
+        while let Some(message) = self.queued.pop_front() {
+            self.send_message(message, out);
+        }
+        if self.close_after_greeting {
+            self.close_input(out);
+        }
+    }
+}
+
+enum OwnAnswer {
+    /// A decider's matter.
+    None,
+    NotDeclared(String),
+    Value(AnswerValue, String),
+}
+
+fn speaker(parent: Option<&CallId>) -> Speaker {
+    parent.map_or(Speaker::Main, |call| Speaker::SubAgent { call: call.clone() })
+}

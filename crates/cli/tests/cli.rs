@@ -9,5 +9,6 @@ mod cases;
 mod cmd;
 mod help;
 mod inputs;
+mod outward;
 mod stage;
 mod vm;

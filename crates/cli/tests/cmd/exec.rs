@@ -473,7 +473,7 @@ fn ordinary_stage() -> (Stage, PathBuf) {
     let bin = stage.path("bin");
     fs::create_dir(&bin).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
-    belljar_testkit::process::copy_program(&own, &bin.join("belljar")).unwrap();
+    belljar_testkit::process::copy_program(own, &bin.join("belljar")).unwrap();
     open(&stage.path(""), 0o755);
     for name in ["project", "home", "config", "config/belljar", "data"] {
         assert!(Command::new("chown").arg("4243:4243").arg(stage.path(name)).status().unwrap().success());

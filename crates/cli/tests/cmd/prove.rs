@@ -254,7 +254,7 @@ fn a_start_inside_a_sandbox_explains_why_it_cannot() {
     let programs = user.folder.path().join("programs");
     std::fs::create_dir_all(&programs).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
-    belljar_testkit::process::copy_program(&own, &programs.join("belljar")).unwrap();
+    belljar_testkit::process::copy_program(own, &programs.join("belljar")).unwrap();
     let manifest = format!(
         "[agents.a]\nharness = \"claude-code\"\nmounts = [{{ source = \"{}\" }}]\n",
         programs.display()

@@ -3,7 +3,7 @@
 use crate::stage::{PATIENCE, Stage, done, run};
 use belljar_egress::ssh::SshLimits;
 use belljar_testkit::require;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Command;
 
 const ED25519: &[&str] = &["-t", "ed25519"];
@@ -91,6 +91,11 @@ fn an_outer_agent_that_is_gone() {
     let grants = held.grants.clone();
     let mut open = std::os::unix::net::UnixStream::connect(&grants[0].agent).unwrap();
     open.set_read_timeout(Some(PATIENCE)).unwrap();
+    // An answer to the last byte: the agent has taken the connection, so its end is seen as an end.
+    open.write_all(&[0, 0, 0, 1, 11]).unwrap();
+    let mut length = [0; 4];
+    open.read_exact(&mut length).unwrap();
+    open.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
     drop(held);
     assert_eq!(open.read(&mut [0]).unwrap(), 0, "the agent's end ends what is open to it");
     assert!(!stage.path("held").exists(), "the agent's folder goes with it");

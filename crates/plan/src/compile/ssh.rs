@@ -49,7 +49,13 @@ impl Compiler<'_> {
                 known_host_key: known_host_key.as_ref().map(|key| key.value.clone()),
                 sign_commits: sign_commits.as_ref().is_some_and(|sign| sign.value),
             };
-            open_way(egress, &entry, out.len() + 1);
+            let rule = way(&entry, out.len() + 1);
+            reasons.add(
+                format!("egress.{}", rule.id),
+                rule.host.to_string(),
+                Origin::Written(hostname.place.clone()),
+            );
+            egress.rules.push(rule);
             if EgressPolicy::new(egress).admit(&destination(&entry)).is_err() {
                 let message =
                     format!("`{}` can never be reached: a rule of egress denies it", entry.hostname);
@@ -67,17 +73,17 @@ fn destination(entry: &SshEntry) -> Destination {
 }
 
 /// Whoever declares a key for a host wants to reach that host, on that port and no other.
-fn open_way(egress: &mut Egress, entry: &SshEntry, number: usize) {
+fn way(entry: &SshEntry, number: usize) -> EgressRule {
     let target = match &entry.hostname {
         Host::Name(name) => HostTarget::Exact(name.clone()),
         Host::Address(address) => HostTarget::Address(*address),
     };
-    egress.rules.push(EgressRule {
+    EgressRule {
         id: format!("ssh-{number}"),
         effect: RuleEffect::Allow,
         host: HostPattern { target, port: PatternPort::Written(entry.port) },
         request: None,
-    });
+    }
 }
 
 /// The files that ssh inside reads, as far as they are known.

@@ -19,7 +19,8 @@ use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script};
 use belljar_record::Redact;
 use belljar_sandbox::{
-    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Overlay, held_limits, look_around, lower,
+    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, held_limits,
+    look_around, lower,
 };
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -133,16 +134,13 @@ impl Outcome {
 /// # Errors
 /// Names every need that cannot be enforced.
 pub fn lowered(planned: &Planned, surroundings: &Surroundings, errand: &Errand) -> Result<Launch, RunError> {
-    watched(planned, &planned.compiled.plan, surroundings, errand).map(|(launch, _)| launch)
+    let (machine, _watch) = look(planned, surroundings)?;
+    lower_here(&planned.compiled.plan, errand, &machine)
 }
 
-/// `plan` is the planned one, perhaps with files that were made for the run.
-fn watched(
-    planned: &Planned,
-    plan: &Plan,
-    surroundings: &Surroundings,
-    errand: &Errand,
-) -> Result<(Launch, Watch), RunError> {
+/// What this machine has for the plan, and a watch over the project.
+fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watch), RunError> {
+    let plan = &planned.compiled.plan;
     let mut machine = look_around(
         surroundings.program("bwrap"),
         surroundings.guest.path().clone(),
@@ -154,8 +152,11 @@ fn watched(
     }
     let watch = Watch::begin(plan, planned.repository.as_ref())?;
     machine.guarded = watch.guarded();
-    let lowering = Lowering { plan, errand, machine: &machine, terminal: Terminal::wanted() };
-    Ok((lower(&lowering)?, watch))
+    Ok((machine, watch))
+}
+
+fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine) -> Result<Launch, RunError> {
+    Ok(lower(&Lowering { plan, errand, machine, terminal: Terminal::wanted() })?)
 }
 
 /// What is to be done, and how.
@@ -214,17 +215,20 @@ pub struct Spent {
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let RunRequest { planned, surroundings, errand, name, model, mode, ask } = request;
+    let (machine, watch) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
+    // What this machine cannot honour is told before anyone is asked for anything.
+    let mut launch = lower_here(&plan, errand, &machine)?;
     let outward = match (&model, plan.egress.opens()) {
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_), _) => {
             let request = OutwardRequest { plan: &plan, surroundings, model: &model, mode, ask: &mut *ask };
             let outward = Outward::prepare(request)?;
             outward.fill(&mut plan)?;
+            launch = lower_here(&plan, errand, &machine)?;
             Some(outward)
         }
     };
-    let (launch, watch) = watched(planned, &plan, surroundings, errand)?;
     let plan = &plan;
     let mut identities = identities(plan);
     if plan.backend != BackendKind::Host {

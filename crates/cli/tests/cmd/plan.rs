@@ -46,7 +46,7 @@ fn one_json_object_with_stable_keys() {
     assert_eq!(
         keys(plan),
         "format agent harness purpose backend model effort instance home home_directory workspace mounts files env \
-         egress model_credentials credentials ssh limits skills mcp plugins prompt argv refused"
+         egress model_credentials provider_tools credentials ssh limits skills mcp plugins prompt argv refused"
     );
     assert_eq!(keys(&plan["instance"]), "key root directory");
     assert_eq!(keys(&plan["workspace"]), "mode source target directory");

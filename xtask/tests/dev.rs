@@ -20,7 +20,7 @@ const ESSENTIAL: [&str; 21] = [
 ];
 
 /// Packages that are in place: Rust is what this is about.
-const PRESENT: [&str; 6] = ["git", "cc", "bwrap", "tmux", "zsh", "fish"];
+const PRESENT: [&str; 9] = ["git", "cc", "bwrap", "tmux", "zsh", "fish", "curl", "ssh", "ssh-keygen"];
 
 const TOO_OLD: &str = "1.63.0";
 
@@ -35,9 +35,14 @@ impl Machine {
         fs::create_dir_all(machine.path("bin")).unwrap();
         fs::create_dir_all(machine.path("home")).unwrap();
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for file in
-            ["dev", "rust-toolchain.toml", "dev-deps/agent/package.json", "dev-deps/agent/package-lock.json"]
-        {
+        for file in [
+            "dev",
+            "rust-toolchain.toml",
+            "dev-deps/agent/package.json",
+            "dev-deps/agent/package-lock.json",
+            "dev-deps/agent-next/package.json",
+            "dev-deps/agent-next/package-lock.json",
+        ] {
             let copy = machine.path("checkout").join(file);
             fs::create_dir_all(copy.parent().unwrap()).unwrap();
             copy_program(&repository.join(file), &copy).unwrap();

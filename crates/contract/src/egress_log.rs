@@ -77,8 +77,6 @@ pub enum EgressRefusal {
         /// In words.
         what: String,
     },
-    /// Too many connections at once.
-    Busy,
 }
 
 impl From<DenialReason> for EgressRefusal {

@@ -179,8 +179,7 @@ impl EgressLog {
                     | EgressRefusal::Token
                     | EgressRefusal::HostMismatch
                     | EgressRefusal::Upgrade
-                    | EgressRefusal::NotTls
-                    | EgressRefusal::Busy) => wordless,
+                    | EgressRefusal::NotTls) => wordless,
                 },
             },
         };

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -26,14 +27,14 @@ const LOOKUPS_AT_ONCE: usize = 32;
 #[derive(Debug)]
 pub struct SystemResolver {
     within: Duration,
-    lookups: Semaphore,
+    lookups: Arc<Semaphore>,
 }
 
 impl SystemResolver {
     /// Waits so long for an answer.
     #[must_use]
     pub fn new(within: Duration) -> Self {
-        Self { within, lookups: Semaphore::new(LOOKUPS_AT_ONCE) }
+        Self { within, lookups: Arc::new(Semaphore::new(LOOKUPS_AT_ONCE)) }
     }
 }
 
@@ -41,9 +42,15 @@ impl Resolve for SystemResolver {
     fn resolve<'a>(&'a self, name: &'a HostName) -> Resolving<'a> {
         Box::pin(async move {
             let lookup = async {
-                let _turn = self.lookups.acquire().await.map_err(io::Error::other)?;
-                let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-                Ok(found.map(|address| address.ip()).collect())
+                let turn = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
+                let name = name.as_str().to_owned();
+                // A task of its own keeps its turn until the system has answered, whoever has stopped waiting.
+                let asking = tokio::spawn(async move {
+                    let found = tokio::net::lookup_host((name, 0)).await;
+                    drop(turn);
+                    found.map(|addresses| addresses.map(|address| address.ip()).collect())
+                });
+                asking.await.map_err(io::Error::other)?
             };
             tokio::time::timeout(self.within, lookup).await.map_err(|_elapsed| io::ErrorKind::TimedOut)?
         })

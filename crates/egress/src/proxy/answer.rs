@@ -1,5 +1,6 @@
 //! The proxy's own answers in HTTP. They are plain text that a person can act on, and end the connection.
 
+use super::gate::Stop;
 use super::refusal::Refusal;
 use belljar_contract::{AgentName, EgressRefusal};
 
@@ -19,8 +20,19 @@ impl Answer {
         Self { status, headers: Vec::new(), text: text.into() }
     }
 
+    /// What a client is told that does not go on.
+    pub fn to(stop: &Stop, agent: &AgentName) -> Self {
+        match stop {
+            Stop::Refused(refusal) => Self::of(refusal, agent),
+            Stop::Unlogged(error) => Self::new(
+                "503 Service Unavailable",
+                format!("belljar: nothing may leave any more: {error}.\n"),
+            ),
+        }
+    }
+
     /// A refusal, with the line that would change it.
-    pub fn of(refusal: &Refusal, agent: &AgentName) -> Self {
+    fn of(refusal: &Refusal, agent: &AgentName) -> Self {
         let status = match refusal.reason {
             EgressRefusal::NotAllowed
             | EgressRefusal::Denied
@@ -34,7 +46,6 @@ impl Answer {
             EgressRefusal::Unresolved => "502 Bad Gateway",
             EgressRefusal::Malformed { .. } => "400 Bad Request",
             EgressRefusal::Token => "407 Proxy Authentication Required",
-            EgressRefusal::Busy => "503 Service Unavailable",
         };
         let mut text = format!("belljar: {}.\n", refusal.sentence());
         if let Some(advice) = refusal.advice(agent) {

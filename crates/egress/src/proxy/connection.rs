@@ -3,13 +3,13 @@
 use super::Shared;
 use super::answer::Answer;
 use super::client::Client;
-use super::forward::{self, Plain};
-use super::gate::{Ask, Circumstances, Stop};
+use super::forward::{self, NotPlain, Plain};
+use super::gate::{Ask, Circumstances};
 use super::head::{self, HEAD_LIMIT, Head, HeadFault};
 use super::refusal::{Asked, Refusal};
 use super::respond::Then;
 use super::socks::{self, Offer, Reply, SocksFault, Wish};
-use super::tunnel::{self, Dialect, unlogged};
+use super::tunnel::{self, Dialect};
 use belljar_contract::{Destination, EgressRefusal, EgressWay};
 use std::io;
 use tokio::io::AsyncWriteExt;
@@ -53,7 +53,7 @@ async fn next_head(client: &mut Client) -> Result<Head, NoHead> {
             return Err(NoHead::Fault(HeadFault::Large, std::mem::take(&mut client.buffer)));
         }
         // With bare line feeds the end that is looked for never comes.
-        if client.buffer.windows(2).any(|pair| pair == b"\n\n") {
+        if client.buffer[searched.saturating_sub(1)..].windows(2).any(|pair| pair == b"\n\n") {
             return Err(NoHead::Fault(HeadFault::LineEnd, std::mem::take(&mut client.buffer)));
         }
         searched = client.buffer.len();
@@ -106,10 +106,7 @@ async fn http(shared: &Shared, mut client: Client) -> io::Result<()> {
 
 /// Writes a refusal down and makes the answer to it.
 fn refused(shared: &Shared, refusal: Refusal, circumstances: Circumstances) -> Answer {
-    match shared.gate.refused(refusal, circumstances) {
-        Stop::Refused(refusal) => Answer::of(&refusal, &shared.gate.agent),
-        Stop::Unlogged(error) => unlogged(&error),
-    }
+    Answer::to(&shared.gate.refused(refusal, circumstances), &shared.gate.agent)
 }
 
 fn malformed(shared: &Shared, bytes: &[u8], fault: HeadFault) -> Answer {
@@ -154,10 +151,8 @@ fn connect_target(shared: &Shared, head: &Head) -> Result<Destination, Answer> {
         Ok(true) => Ok(destination),
         Ok(false) => {
             let ask = Ask { way: EgressWay::Connect, destination, method: None, path: None };
-            match shared.gate.refuse(&ask, None, None, EgressRefusal::HostMismatch) {
-                Stop::Refused(refusal) => Err(Answer::of(&refusal, &shared.gate.agent)),
-                Stop::Unlogged(error) => Err(unlogged(&error)),
-            }
+            let stop = shared.gate.refuse(&ask, None, None, EgressRefusal::HostMismatch);
+            Err(Answer::to(&stop, &shared.gate.agent))
         }
         Err(fault) => Err(faulty(shared, head, fault.to_string())),
     }
@@ -168,18 +163,12 @@ fn plain(shared: &Shared, head: &Head) -> Result<Plain, Answer> {
     if !shared.token.is_in(head) {
         return Err(no_token(shared, EgressWay::Http, Asked::other(head.target.as_bytes())));
     }
-    match Plain::of(head) {
-        Ok(Ok(plain)) => Ok(plain),
-        Ok(Err((destination, reason))) => {
-            let method = Some(head.method.clone());
-            let ask = Ask { way: EgressWay::Http, destination, method, path: None };
-            match shared.gate.refuse(&ask, None, None, reason) {
-                Stop::Refused(refusal) => Err(Answer::of(&refusal, &shared.gate.agent)),
-                Stop::Unlogged(error) => Err(unlogged(&error)),
-            }
+    Plain::of(head).map_err(|not| match not {
+        NotPlain::Fault(fault) => faulty(shared, head, fault.to_string()),
+        NotPlain::Refused(ask, reason) => {
+            Answer::to(&shared.gate.refuse(&ask, None, None, reason), &shared.gate.agent)
         }
-        Err(fault) => Err(faulty(shared, head, fault.to_string())),
-    }
+    })
 }
 
 /// What SOCKS is spoken for.

@@ -9,7 +9,7 @@ use super::client::{Client, fill};
 use super::gate::{Ask, Moved, Passage, Stop, Watch};
 use super::head::{Framing, Head, HeadFault};
 use super::respond::{Ending, HOP_BY_HOP, Then, send_response};
-use super::tunnel::{unlogged, unreachable};
+use super::tunnel::unreachable;
 use super::upstream::{Outgoing, Unsent, Upstream};
 use crate::resolve::dial;
 use belljar_contract::{Destination, EgressRefusal, EgressWay, Port};
@@ -29,25 +29,36 @@ pub(super) struct Plain {
     pub framing: Framing,
 }
 
+/// Why a request is not one that can be decided on.
+pub(super) enum NotPlain {
+    Fault(HeadFault),
+    Refused(Box<Ask>, EgressRefusal),
+}
+
+impl From<HeadFault> for NotPlain {
+    fn from(fault: HeadFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
 impl Plain {
     /// Looks at a head that is not CONNECT.
-    pub fn of(head: &Head) -> Result<Result<Self, (Destination, EgressRefusal)>, HeadFault> {
+    pub fn of(head: &Head) -> Result<Self, NotPlain> {
         let (authority, path) = head.absolute()?;
         let framing = head.framing()?;
-        let destination = match Destination::parse_with_default(authority.as_bytes(), Port::HTTP) {
-            Ok(destination) => destination,
-            Err(_error) => return Err(HeadFault::Target),
-        };
-        if !head.host_is(&destination, Port::HTTP)? {
-            return Ok(Err((destination, EgressRefusal::HostMismatch)));
-        }
-        if head.wants_upgrade() {
-            return Ok(Err((destination, EgressRefusal::Upgrade)));
-        }
+        let destination = Destination::parse_with_default(authority.as_bytes(), Port::HTTP)
+            .map_err(|_error| HeadFault::Target)?;
+        let is_host = head.host_is(&destination, Port::HTTP)?;
         let without_query = path.split('?').next().unwrap_or_default().to_owned();
         let method = Some(head.method.clone());
         let ask = Ask { way: EgressWay::Http, destination, method, path: Some(without_query) };
-        Ok(Ok(Self { ask, path, framing }))
+        if !is_host {
+            return Err(NotPlain::Refused(Box::new(ask), EgressRefusal::HostMismatch));
+        }
+        if head.wants_upgrade() {
+            return Err(NotPlain::Refused(Box::new(ask), EgressRefusal::Upgrade));
+        }
+        Ok(Self { ask, path, framing })
     }
 }
 
@@ -60,10 +71,7 @@ pub(super) async fn serve(
     plain: Plain,
 ) -> Result<Then, Answer> {
     let Plain { ask, path, framing } = plain;
-    let refused = |stop: Stop| match stop {
-        Stop::Refused(refusal) => Answer::of(&refusal, &shared.gate.agent),
-        Stop::Unlogged(error) => unlogged(&error),
-    };
+    let refused = |stop: Stop| Answer::to(&stop, &shared.gate.agent);
     let reusable = match kept.take().filter(|upstream| upstream.destination == ask.destination) {
         Some(mut upstream) => upstream.is_ready().await.then_some(upstream),
         None => None,
@@ -113,11 +121,11 @@ impl Exchange<'_> {
         let Client { stream, buffer } = client;
         let (mut reader, mut writer) = stream.split();
         let mut body = Body::new(framing);
-        if !body.is_done()
-            && head.words("expect").iter().any(|word| word == "100-continue")
+        let waits = !body.is_done()
             && buffer.is_empty()
-        {
-            writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.map_err(|_gone| closed())?;
+            && head.words("expect").iter().any(|word| word == "100-continue");
+        if waits && writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+            return Ok(Then::Break);
         }
         let (outgoing, feed) = Outgoing::new(framing);
         let request = request(head, path, &passage.destination, outgoing)?;
@@ -178,10 +186,6 @@ async fn ask(
         Unsent::Lost(error) => error.to_string(),
         Unsent::Whole(_) => "the connection was closed".to_owned(),
     })
-}
-
-fn closed() -> Answer {
-    Answer::new("400 Bad Request", "belljar: the client has gone.\n")
 }
 
 /// Sends the body while the answer is awaited and passed on; the answer's end ends both.

@@ -69,7 +69,6 @@ impl Refusal {
             EgressRefusal::NotTls => "not-tls",
             EgressRefusal::Sni { .. } => "sni",
             EgressRefusal::Request { .. } => "request",
-            EgressRefusal::Busy => "busy",
         }
     }
 
@@ -92,8 +91,7 @@ impl Refusal {
                 | EgressRefusal::Upgrade
                 | EgressRefusal::NotTls
                 | EgressRefusal::Sni { .. }
-                | EgressRefusal::Request { .. }
-                | EgressRefusal::Busy,
+                | EgressRefusal::Request { .. },
                 _,
             ) => None,
         }
@@ -137,7 +135,6 @@ impl Refusal {
                 format!("the tunnel is for {asked}, and the TLS in it does not say for which host it is")
             }
             EgressRefusal::Request { what } => format!("{asked}: {what}"),
-            EgressRefusal::Busy => "too many connections are open".to_owned(),
         }
     }
 

@@ -105,23 +105,13 @@ pub(super) fn unreachable(destination: &Destination, error: &io::Error) -> Answe
     Answer::new(status, format!("belljar: {destination} is allowed, and cannot be connected to: {error}.\n"))
 }
 
-/// What a client is told when nothing can be written down.
-pub(super) fn unlogged(error: &crate::log::LogError) -> Answer {
-    Answer::new("503 Service Unavailable", format!("belljar: nothing may leave any more: {error}.\n"))
-}
-
 async fn refuse(shared: &Shared, client: Client, stop: &Stop, dialect: Dialect) -> io::Result<()> {
-    match stop {
-        Stop::Refused(refusal) => {
-            let answer = Answer::of(refusal, &shared.gate.agent);
-            let reply = match refusal.reason {
-                EgressRefusal::Unresolved => Reply::Unreachable,
-                _ => Reply::NotAllowed,
-            };
-            dialect.send_away(client, &answer, reply).await
-        }
-        Stop::Unlogged(error) => dialect.send_away(client, &unlogged(error), Reply::Failed).await,
-    }
+    let reply = match stop {
+        Stop::Refused(refusal) if refusal.reason == EgressRefusal::Unresolved => Reply::Unreachable,
+        Stop::Refused(_) => Reply::NotAllowed,
+        Stop::Unlogged(_) => Reply::Failed,
+    };
+    dialect.send_away(client, &Answer::to(stop, &shared.gate.agent), reply).await
 }
 
 fn opening<'d>(shared: &Shared, destination: &'d Destination, ends_here: bool) -> Opening<'d> {

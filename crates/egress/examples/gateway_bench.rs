@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
     CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, Listen, Live, LiveSetup, PriceTable,
-    ProviderTools, Reach, SystemResolver, Upstream, UpstreamTimes, find_credential, serve,
+    ProviderTools, Reach, Upstream, UpstreamTimes, find_credential, serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use serde_json::json;
@@ -99,7 +99,7 @@ fn gateway(host: SocketAddr) -> SocketAddr {
         CredentialFacts { api_key_variable: Some(Secret::new("sk-bench")), ..CredentialFacts::default() };
     let live = Live::new(LiveSetup {
         upstream: Upstream::parse(&format!("http://{host}"), Reach::Private).unwrap(),
-        resolver: Arc::new(SystemResolver),
+        resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(10))),
         tls: TlsClient::new(&ExtraRoots::default()).unwrap(),
         credential: find_credential(facts, SystemTime::now()),
         cap: Some(Usd::new(1_000_000.0).unwrap()),

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
     CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live, LiveSetup,
-    PriceTable, ProviderTools, Reach, SystemResolver, Upstream, UpstreamTimes, UsageTotals, find_credential,
-    serve,
+    PriceTable, ProviderTools, Reach, Upstream, UpstreamTimes, UsageTotals, find_credential, serve,
 };
 use belljar_egress::script::{ErrorReply, Script, ScriptedModel, Sender, Transcript, Turn, When};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
@@ -81,7 +80,9 @@ impl Stage {
         let heard = Arc::new(Heard::default());
         let live = Live::new(LiveSetup {
             upstream: Upstream::parse(&host.base_url(), Reach::Private).unwrap(),
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(
+                10,
+            ))),
             tls: TlsClient::new(&ExtraRoots::default()).unwrap(),
             credential: find_credential(std::mem::take(&mut self.facts), SystemTime::now()),
             cap: self.cap.map(|cap| Usd::new(cap).unwrap()),

@@ -1,7 +1,6 @@
 //! A connection to the model's host: resolve once, check, dial the checked address, speak TLS and HTTP.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::upstream::{NotDialled, Scheme, Upstream};
+use crate::resolve::Resolve;
 use crate::tls::{Chosen, Offer, TlsClient};
 
 /// Bytes of the head of an answer.
@@ -26,35 +26,6 @@ const MAX_HEAD_BYTES: usize = 128 * 1024;
 
 /// A connection of HTTP/2 that is silent this long is asked whether it lives.
 const HTTP2_PING: Duration = Duration::from_secs(30);
-
-/// The addresses of a host.
-pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-
-/// Finds addresses. Asked once for each connection; only what it said, and what was then checked, is dialled.
-pub trait Resolve: Send + Sync {
-    /// The addresses of a host, at its port.
-    fn resolve(&self, destination: &Destination) -> Resolving;
-}
-
-/// Asks the machine's own resolver.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemResolver;
-
-impl Resolve for SystemResolver {
-    fn resolve(&self, destination: &Destination) -> Resolving {
-        let port = destination.port.get();
-        match &destination.host {
-            Host::Address(address) => {
-                let address = SocketAddr::new(*address, port);
-                Box::pin(async move { Ok(vec![address]) })
-            }
-            Host::Name(name) => {
-                let name = name.to_string();
-                Box::pin(async move { Ok(tokio::net::lookup_host((name, port)).await?.collect()) })
-            }
-        }
-    }
-}
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -150,14 +121,18 @@ impl Dialler {
     }
 
     async fn dial(&self) -> Result<TcpStream, ConnectError> {
-        let addresses = self.resolver.resolve(&self.upstream.destination).await;
+        let Destination { host, port } = &self.upstream.destination;
+        let addresses = match host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => self.resolver.resolve(name).await.map_err(ConnectError::Resolve)?,
+        };
         let mut failure = ConnectError::NoAddress;
-        for address in addresses.map_err(ConnectError::Resolve)? {
-            if let Err(refused) = self.upstream.check(address.ip()) {
+        for address in addresses {
+            if let Err(refused) = self.upstream.check(address) {
                 failure = refused.into();
                 continue;
             }
-            match TcpStream::connect(address).await {
+            match TcpStream::connect((address, port.get())).await {
                 Ok(stream) => {
                     stream.set_nodelay(true).map_err(ConnectError::Dial)?;
                     return Ok(stream);

@@ -14,7 +14,7 @@ use hyper::{HeaderMap, Response, StatusCode, Uri};
 use super::account::{Account, Aside, Asker, Billing, Books, at_most};
 use super::answer::{Answer, AnswerBody, Answering, Asked, HangUp, document_answer};
 use super::budget::Budget;
-use super::connect::{Dialler, Link, Resolve};
+use super::connect::{Dialler, Link};
 use super::credential::{CredentialError, FoundCredential};
 use super::event::{GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted};
 use super::headers;
@@ -28,6 +28,7 @@ use super::relay::{RelayBody, Running, meter};
 use super::routes::{Route, route};
 use super::upstream::Upstream;
 use super::usage::{Meter, Reading, UsageTotals};
+use crate::resolve::Resolve;
 use crate::tls::TlsClient;
 
 /// Mark of a sub-agent's requests.

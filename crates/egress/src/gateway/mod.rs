@@ -32,7 +32,6 @@ mod upstream;
 mod usage;
 
 pub use answer::{Answer, AnswerBody, Answering, Asked, BodyFault, Broken, HangUp};
-pub use connect::{Resolve, Resolving, SystemResolver};
 #[cfg(target_os = "macos")]
 pub use credential::KEYCHAIN_COMMAND;
 pub use credential::{

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
     Answer, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live, LiveSetup,
-    PriceTable, ProviderTools, Reach, RequestFinished, SystemResolver, Upstream, UpstreamTimes,
-    find_credential, serve,
+    PriceTable, ProviderTools, Reach, RequestFinished, Upstream, UpstreamTimes, find_credential, serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use serde_json::{Value, json};
@@ -122,7 +121,9 @@ impl Stage {
         let heard = Arc::new(Heard::default());
         let live = Live::new(LiveSetup {
             upstream: self.upstream,
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(
+                10,
+            ))),
             tls: TlsClient::new(&self.roots).unwrap(),
             credential: find_credential(self.facts, SystemTime::now()),
             cap: self.cap.map(|cap| Usd::new(cap).unwrap()),

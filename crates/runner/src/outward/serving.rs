@@ -231,7 +231,7 @@ fn live_answer(live: LiveModel, log: &Arc<EgressLog>, notices: &Arc<Notices>) ->
     };
     Live::new(LiveSetup {
         upstream,
-        resolver: Arc::new(gateway::SystemResolver),
+        resolver: Arc::new(SystemResolver::new(RESOLVE_TIME)),
         tls,
         credential: Ok(found),
         cap,

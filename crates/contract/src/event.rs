@@ -1,15 +1,16 @@
 //! What a run says about itself, in the past tense and in one order.
 //!
-//! The words are few and closed. What the command printed is not an event: it belongs to files beside the log. No
-//! event holds a value of the environment or an argument of the command, because both may be secret.
+//! The words are few and closed. What the command printed is not an event: it belongs to files beside the log; what an
+//! agent said in its protocol is. No event holds a value of the environment or an argument of the command, because both
+//! may be secret.
 //!
 //! [`EVENT_FORMAT`] rises when a word changes its meaning or loses a member. A new word does not raise it: a reader
 //! that does not know the word keeps it as it stands ([`Logged::Unread`]), shows the rest, and can tell that there is
 //! something it did not understand, which is more than refusing the whole run would give.
 
 use crate::{
-    AbsPath, AgentName, BackendKind, Digest, GuestEnd, GuestLandlock, OsText, Purpose, RunId, RunName,
-    RunStatus,
+    AbsPath, AgentName, BackendKind, ConversationEnd, Digest, GuestEnd, GuestLandlock, Observation, OsText,
+    Purpose, RunId, RunName, RunStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -84,6 +85,16 @@ pub enum Event {
         changed: u64,
         /// Files that are gone.
         removed: u64,
+    },
+    /// Something was seen of the conversation with the agent.
+    Seen {
+        /// What.
+        what: Box<Observation>,
+    },
+    /// The conversation with the agent ended.
+    ConversationEnded {
+        /// How.
+        end: Box<ConversationEnd>,
     },
     /// The command ended.
     CommandEnded {

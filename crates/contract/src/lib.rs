@@ -11,13 +11,17 @@ mod digest;
 mod doors;
 mod egress;
 mod egress_log;
+mod ending;
 mod envelope;
 mod event;
+mod evidence;
 mod exit;
+mod fault;
 mod frame;
 mod guest;
 mod harness;
 mod host;
+mod judgement;
 mod launch;
 mod name;
 mod observation;
@@ -43,9 +47,12 @@ pub use egress_log::{
     EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
     EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
+pub use ending::{ConversationEnd, ConversationFailure, Deadline, Exit};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
+pub use evidence::{Delivery, Evidence, FileKind, FileSeen, FilesSeen, Gate, Lane, Seen, Whole};
 pub use exit::ExitCode;
+pub use fault::DataFault;
 pub use frame::{
     AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
     DialogRequest, ElicitationReply, ElicitationRequest, Frame, FrameError, HookCall, HookPermission,
@@ -64,9 +71,10 @@ pub use harness::{
     RecordedFolder, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
+pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
 pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
-pub use observation::{Observation, ProtocolFlaw, SkillWay, Speaker, TurnOutcome};
+pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
 pub use path::{AbsPath, PathError};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,

@@ -3,12 +3,12 @@
 //! Observations are for the record. They hold what the model wrote and what tools returned, so a record redacts them
 //! as it writes them.
 
-use crate::{CallId, MessageId, RequestId, SessionId, SessionState, Usage};
+use crate::{AskedQuestion, CallId, MessageId, RequestId, SessionId, SessionState, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Something that was seen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Observation {
     /// The handshake was answered.
@@ -33,7 +33,7 @@ pub enum Observation {
         /// Tools.
         tools: Vec<String>,
         /// MCP servers.
-        servers: Vec<String>,
+        servers: Vec<ServerSeen>,
         /// Skills.
         skills: Vec<String>,
     },
@@ -138,6 +138,14 @@ pub enum Observation {
         request: RequestId,
         /// What kind of question.
         about: String,
+        /// The tool that wants to run, where one does.
+        tool: Option<String>,
+        /// The call that the question is about.
+        call: Option<CallId>,
+        /// Who asks.
+        by: Speaker,
+        /// What the user is asked, where it is a choice.
+        questions: Vec<AskedQuestion>,
     },
     /// It was answered.
     Answered {
@@ -145,10 +153,43 @@ pub enum Observation {
         request: RequestId,
         /// What was answered, in a word or two.
         answer: String,
+        /// What was chosen or said, one for each question of a choice.
+        chosen: Vec<String>,
         /// Who decided.
         by: String,
         /// Why.
         reason: String,
+    },
+    /// A hook of the settings ran.
+    HookRan {
+        /// When it is called, as in `PreToolUse`.
+        event: String,
+        /// Its name.
+        name: String,
+        /// The agent's word for how it went.
+        outcome: Option<String>,
+        /// Its status.
+        exit_code: Option<i64>,
+        /// What it wrote.
+        text: String,
+    },
+    /// The agent refused a call by its own rules.
+    CallRefused {
+        /// The tool.
+        tool: Option<String>,
+        /// The call.
+        call: Option<CallId>,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The agent asked the model again after a failure.
+    Retried {
+        /// Which attempt.
+        attempt: Option<u64>,
+        /// The status of the model's service.
+        status: Option<u64>,
+        /// What went wrong.
+        error: Option<String>,
     },
     /// The agent withdrew a question.
     Withdrawn {
@@ -176,6 +217,16 @@ pub enum Observation {
     },
     /// Something was not as the protocol has it.
     Flawed(ProtocolFlaw),
+}
+
+/// An MCP server, as the agent finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerSeen {
+    /// Its name.
+    pub name: String,
+    /// The agent's word for it, as in `connected`.
+    pub status: Option<String>,
 }
 
 /// Who speaks.
@@ -208,7 +259,7 @@ pub enum SkillWay {
 }
 
 /// How a turn ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnOutcome {
     /// Whether it failed.

@@ -14,7 +14,7 @@ mod question;
 pub use codec::{Decoder, Item, encode};
 pub use harness::{HarnessError, Harnesses};
 pub use machine::{
-    CannedAnswer, CannedTool, Command, Deadline, Dropped, Echo, Ending, EndingVerdict, Exit, Failure, Hook,
-    HookAnswering, Machine, MachineConfig, Output, Server, ServerAnswering, SkillPlace, StateEvents,
+    CannedAnswer, CannedTool, Command, Dropped, Echo, Hook, HookAnswering, Machine, MachineConfig, Output,
+    Server, ServerAnswering, SkillPlace, StateEvents,
 };
 pub use question::{Answer, AnswerError, AnswerValue, By, Chosen, Grant, Question};

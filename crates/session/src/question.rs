@@ -216,6 +216,17 @@ impl Question {
         })
     }
 
+    /// The call of a tool that it is about.
+    #[must_use]
+    pub fn tool_request(&self) -> Option<&PermissionRequest> {
+        match self {
+            Self::Permission(request) | Self::Choice { request, .. } | Self::Unreadable { request, .. } => {
+                Some(request)
+            }
+            Self::Hook(_) | Self::Mcp(_) | Self::Elicitation(_) | Self::Dialog(_) => None,
+        }
+    }
+
     /// What it is about, in a word or two.
     #[must_use]
     pub const fn about(&self) -> &'static str {
@@ -284,6 +295,26 @@ impl Question {
 }
 
 impl AnswerValue {
+    /// What was chosen or said, one for each question of a choice.
+    pub(crate) fn chosen(&self) -> Vec<String> {
+        match self {
+            Self::Choices(chosen) => chosen
+                .iter()
+                .map(|one| match one {
+                    Chosen::Labels(labels) => labels.join(", "),
+                    Chosen::Text(text) => text.clone(),
+                })
+                .collect(),
+            Self::Allow { .. }
+            | Self::Deny { .. }
+            | Self::Hook(_)
+            | Self::Mcp(_)
+            | Self::Elicitation(_)
+            | Self::Dialog(_)
+            | Self::Error(_) => Vec::new(),
+        }
+    }
+
     /// What it is, in a word or two.
     #[must_use]
     pub const fn about(&self) -> &'static str {

@@ -6,12 +6,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use belljar_contract::{
-    AfterDeny, Frame, HookPermission, HookReply, HookSubscription, MessageId, Observation, PermissionMode,
-    RequestId, UserMessage,
+    AfterDeny, ConversationEnd, Exit, Frame, HookPermission, HookReply, HookSubscription, MessageId,
+    Observation, PermissionMode, RequestId, UserMessage,
 };
 use belljar_session::{
-    Answer, AnswerValue, By, CannedAnswer, CannedTool, Chosen, Command, Decoder, Ending, EndingVerdict, Exit,
-    Hook, HookAnswering, Item, Machine, MachineConfig, Output, Question, Server, ServerAnswering,
+    Answer, AnswerValue, By, CannedAnswer, CannedTool, Chosen, Command, Decoder, Hook, HookAnswering, Item,
+    Machine, MachineConfig, Output, Question, Server, ServerAnswering,
 };
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ fn replay_all(version: &str) {
     for (name, success, results, failed) in ENDINGS {
         let text = fs::read_to_string(folder.join(format!("{name}.jsonl"))).unwrap();
         let (ending, seen) = replay(name, &text);
-        assert_eq!(ending.verdict == EndingVerdict::Success, success, "{name}: {ending:?}");
+        assert_eq!(ending.failure.is_none(), success, "{name}: {ending:?}");
         assert_eq!((ending.results, ending.failed_results), (results, failed), "{name}");
         assert_eq!((ending.unread, ending.flaws), (0, 0), "{name}: {seen:#?}");
         let versions = seen.iter().filter_map(|seen| match seen {
@@ -68,10 +68,10 @@ fn replay_all(version: &str) {
         // The same with the last result lost, and with a crash at the end: never a success.
         let without: String =
             text.lines().filter(|line| !is_result(line)).map(|line| format!("{line}\n")).collect();
-        assert_ne!(replay(name, &without).0.verdict, EndingVerdict::Success, "{name}");
+        assert_ne!(replay(name, &without).0.failure, None, "{name}");
         let crashed =
             text.replace(r#"{"exit":{"code":0,"signal":null}}"#, r#"{"exit":{"code":7,"signal":null}}"#);
-        assert_ne!(replay(name, &crashed).0.verdict, EndingVerdict::Success, "{name}");
+        assert_ne!(replay(name, &crashed).0.failure, None, "{name}");
     }
 }
 
@@ -85,10 +85,10 @@ struct Replay {
     sent: VecDeque<Value>,
     questions: Vec<(RequestId, Question)>,
     seen: Vec<Observation>,
-    ending: Option<Ending>,
+    ending: Option<ConversationEnd>,
 }
 
-fn replay(name: &str, text: &str) -> (Ending, Vec<Observation>) {
+fn replay(name: &str, text: &str) -> (ConversationEnd, Vec<Observation>) {
     let mut replay = Replay {
         machine: Machine::new(config(name)),
         sent: VecDeque::new(),

@@ -5,6 +5,7 @@ use super::control::{agent_request, host_reply};
 use super::members::{Flaw, Members};
 use super::unique::Unique;
 use super::{AgentRequest, Block, CallId, HostReply, MessageId, RequestId, SessionId, Usage};
+use crate::observation::ServerSeen;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -42,6 +43,37 @@ pub enum Inbound {
     Task(TaskFrame),
     /// The conversation was made shorter.
     Compacted,
+    /// A hook of the settings ran.
+    Hook {
+        /// When it is called.
+        event: String,
+        /// Its name.
+        name: String,
+        /// How it went.
+        outcome: Option<String>,
+        /// Its status.
+        exit_code: Option<i64>,
+        /// What it wrote.
+        text: String,
+    },
+    /// A call was refused by the agent's own rules.
+    Refused {
+        /// The tool.
+        tool: Option<String>,
+        /// The call.
+        call: Option<CallId>,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The model is asked again.
+    Retry {
+        /// Which attempt.
+        attempt: Option<u64>,
+        /// The status of the model's service.
+        status: Option<u64>,
+        /// What went wrong.
+        error: Option<String>,
+    },
     /// Another note of the system.
     System {
         /// Its subtype.
@@ -101,7 +133,7 @@ pub struct InitFrame {
     /// Tools.
     pub tools: Vec<String>,
     /// MCP servers.
-    pub servers: Vec<String>,
+    pub servers: Vec<ServerSeen>,
     /// Skills; not the list that the model sees.
     pub skills: Vec<String>,
 }
@@ -280,6 +312,27 @@ fn system(frame: Members<'_>) -> Result<Inbound, Flaw> {
         "task_progress" => task(frame, TaskStep::Progressed),
         "task_notification" => task(frame, TaskStep::Notified { status: frame.loose_text("status") }),
         "compact_boundary" => Ok(Inbound::Compacted),
+        "hook_response" => Ok(Inbound::Hook {
+            event: frame.loose_text("hook_event").unwrap_or_default(),
+            name: frame.loose_text("hook_name").unwrap_or_default(),
+            outcome: frame.loose_text("outcome"),
+            exit_code: frame.get("exit_code").and_then(Value::as_i64),
+            text: ["output", "stdout", "stderr"]
+                .iter()
+                .filter_map(|key| frame.loose_text(key))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        }),
+        "permission_denied" => Ok(Inbound::Refused {
+            tool: frame.loose_text("tool_name"),
+            call: frame.optional_id("tool_use_id")?,
+            reason: frame.loose_text("message").or_else(|| frame.loose_text("decision_reason")),
+        }),
+        "api_retry" => Ok(Inbound::Retry {
+            attempt: frame.loose_number("attempt"),
+            status: frame.loose_number("error_status"),
+            error: frame.loose_text("error"),
+        }),
         other => Ok(Inbound::System { subtype: other.to_owned() }),
     }
 }
@@ -297,9 +350,20 @@ fn init(frame: Members<'_>) -> Result<InitFrame, Flaw> {
         permission_mode: frame.loose_text("permissionMode"),
         directory: frame.loose_text("cwd"),
         tools: frame.loose_names("tools"),
-        servers: frame.loose_names("mcp_servers"),
+        servers: servers(frame),
         skills: frame.loose_names("skills"),
     })
+}
+
+fn servers(frame: Members<'_>) -> Vec<ServerSeen> {
+    let server = |item: &Value| match item {
+        Value::Object(object) => {
+            let members = Members(object);
+            Some(ServerSeen { name: members.loose_text("name")?, status: members.loose_text("status") })
+        }
+        other => Some(ServerSeen { name: other.as_str()?.to_owned(), status: None }),
+    };
+    frame.loose_list("mcp_servers").iter().filter_map(server).collect()
 }
 
 fn assistant(frame: Members<'_>) -> Result<AssistantFrame, Flaw> {

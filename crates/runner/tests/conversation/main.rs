@@ -10,12 +10,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use belljar_contract::{
-    AfterDeny, HookPermission, HookReply, HookSubscription, Observation, PermissionMode, SkillWay, Speaker,
+    AfterDeny, ConversationFailure, Exit, HookPermission, HookReply, HookSubscription, Observation,
+    PermissionMode, SkillWay, Speaker,
 };
 use belljar_egress::script::{Reply, Script, Sender, Turn, When};
 use belljar_session::{
-    AnswerValue, CannedAnswer, CannedTool, Chosen, Command, EndingVerdict, Exit, Failure, Hook,
-    HookAnswering, MachineConfig, Question, Server, ServerAnswering, SkillPlace,
+    AnswerValue, CannedAnswer, CannedTool, Chosen, Command, Hook, HookAnswering, MachineConfig, Question,
+    Server, ServerAnswering, SkillPlace,
 };
 use serde_json::{Map, Value, json};
 use stage::{Play, Seen, Stage, message};
@@ -93,7 +94,7 @@ fn touch(name: &str) -> Value {
 
 impl Seen {
     fn assert_success(&self) {
-        assert_eq!(self.ending.verdict, EndingVerdict::Success, "{:#?}\n{}", self.observations, self.stderr);
+        assert_eq!(self.ending.failure, None, "{:#?}\n{}", self.observations, self.stderr);
         assert_eq!((self.ending.unread, self.ending.flaws), (0, 0), "{:#?}", self.observations);
         assert_eq!(self.transcript.unplayed, [0_usize; 0]);
     }
@@ -160,7 +161,7 @@ fn a_denial_can_end_the_turn(agent: PathBuf) {
     let script = Script::new().turn(Turn::tool_use("Bash", touch("made")));
     let seen = play(&stage, script, &mut deny(AfterDeny::Interrupt), "permission_deny_interrupt");
     assert!(!stage.project().join("made").exists());
-    let EndingVerdict::Failure(Failure::ResultIsError { subtype, .. }) = &seen.ending.verdict else {
+    let Some(ConversationFailure::ResultIsError { subtype, .. }) = &seen.ending.failure else {
         panic!("{:?}", seen.ending)
     };
     assert_eq!(subtype, "error_during_execution");
@@ -396,7 +397,7 @@ fn an_interrupt_withdraws_a_question(agent: PathBuf) {
     assert!(!stage.project().join("made").exists());
     assert!(seen.ending.unanswered.is_empty());
     assert!(
-        matches!(seen.ending.verdict, EndingVerdict::Failure(Failure::ResultIsError { .. })),
+        matches!(seen.ending.failure, Some(ConversationFailure::ResultIsError { .. })),
         "{:?}",
         seen.ending
     );
@@ -543,8 +544,7 @@ fn an_error_of_the_model_is_no_success(agent: PathBuf) {
     let stage = Stage::new(agent);
     let script = Script::new().turn(Turn::error(belljar_egress::script::ErrorReply::new(400, "no")));
     let seen = play(&stage, script, &mut nobody, "model_error");
-    let EndingVerdict::Failure(Failure::ResultIsError { subtype, api_error_status, .. }) =
-        &seen.ending.verdict
+    let Some(ConversationFailure::ResultIsError { subtype, api_error_status, .. }) = &seen.ending.failure
     else {
         panic!("{:?}", seen.ending)
     };
@@ -566,7 +566,7 @@ fn a_killed_agent_is_no_success(agent: PathBuf) {
         decide: &mut nobody,
         react: &mut quiet,
     });
-    let expected = Failure::TurnUnfinished { exit: Exit::Signal(9) };
-    assert_eq!(seen.ending.verdict, EndingVerdict::Failure(expected));
+    let expected = ConversationFailure::TurnUnfinished { exit: Exit::Signal(9) };
+    assert_eq!(seen.ending.failure, Some(expected));
     assert_eq!((seen.ending.results, seen.ending.failed_results), (1, 0));
 }

@@ -11,11 +11,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use belljar_contract::{MessageId, Observation, UserMessage};
+use belljar_contract::{ConversationEnd, Exit, MessageId, Observation, UserMessage};
 use belljar_egress::script::{Listen, Script, ScriptedModel, Transcript};
 use belljar_session::{
-    Answer, AnswerValue, By, Command, Decoder, Ending, Exit, Item, Machine, MachineConfig, Output, Question,
-    encode,
+    Answer, AnswerValue, By, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode,
 };
 use tempfile::TempDir;
 
@@ -48,7 +47,7 @@ pub struct Play<'a> {
 pub struct Seen {
     pub observations: Vec<Observation>,
     pub questions: Vec<Question>,
-    pub ending: Ending,
+    pub ending: ConversationEnd,
     pub transcript: Transcript,
     pub stderr: String,
 }
@@ -155,7 +154,7 @@ struct Talk<'a> {
     child: Child,
     observations: Vec<Observation>,
     questions: Vec<Question>,
-    ending: Option<Ending>,
+    ending: Option<ConversationEnd>,
     record: Recording,
 }
 

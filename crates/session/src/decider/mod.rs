@@ -24,7 +24,7 @@ pub use first::First;
 pub use label::{LabelError, LabelReading};
 pub use parity::Parity;
 pub use policy::parse_policy;
-pub use rule::{Rule, RuleFault, parse_rules};
+pub use rule::{Rule, parse_rules};
 pub use scripted::{Scripted, SourcedRule};
 
 use crate::question::{Answer, Question};

@@ -1,17 +1,18 @@
 //! The answer-policy file: rules, or an object with rules under `answers`.
 
-use super::rule::{Rule, RuleFault, parse_rules};
+use super::rule::{Rule, parse_rules};
+use belljar_contract::DataFault;
 use serde_json::Value;
 
 /// Reads the data of an answer-policy file.
 ///
 /// # Errors
 /// All that is wrong with it.
-pub fn parse_policy(file: &Value) -> Result<Vec<Rule>, Vec<RuleFault>> {
+pub fn parse_policy(file: &Value) -> Result<Vec<Rule>, Vec<DataFault>> {
     let Value::Object(members) = file else { return parse_rules(file) };
     let mut faults = Vec::new();
     for key in members.keys().filter(|key| *key != "answers") {
-        faults.push(RuleFault {
+        faults.push(DataFault {
             path: key.chars().take(64).collect(),
             message: "an answer policy has only `answers`".to_owned(),
             span: None,
@@ -20,7 +21,7 @@ pub fn parse_policy(file: &Value) -> Result<Vec<Rule>, Vec<RuleFault>> {
     }
     let rules = match members.get("answers") {
         Some(list) => parse_rules(list),
-        None => Err(vec![RuleFault {
+        None => Err(vec![DataFault {
             path: "answers".to_owned(),
             message: "an answer policy needs `answers`".to_owned(),
             span: None,
@@ -32,7 +33,7 @@ pub fn parse_policy(file: &Value) -> Result<Vec<Rule>, Vec<RuleFault>> {
         Ok(_) => {}
         Err(more) => faults.extend(more.into_iter().map(|fault| match fault.path.as_str() {
             "answers" => fault,
-            path => RuleFault { path: format!("answers{path}"), ..fault },
+            path => DataFault { path: format!("answers{path}"), ..fault },
         })),
     }
     Err(faults)

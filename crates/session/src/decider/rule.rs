@@ -3,9 +3,9 @@
 use super::expression::Expression;
 use super::pattern::{self, Letters};
 use crate::question::Grant;
+use belljar_contract::DataFault;
 use regex::Regex;
 use serde_json::{Map, Value};
-use std::ops::Range;
 
 /// A rule.
 #[derive(Debug, Clone)]
@@ -36,20 +36,6 @@ pub(super) enum Allowance {
     Deny,
 }
 
-/// What is wrong with a rule.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct RuleFault {
-    /// Where in the data, as in `[2].allow_if`.
-    pub path: String,
-    /// What.
-    pub message: String,
-    /// Where in the text of an expression, in bytes.
-    pub span: Option<Range<usize>>,
-    /// The way out.
-    pub help: Option<String>,
-}
-
 /// More rules than anyone writes.
 const MOST_RULES: usize = 10_000;
 
@@ -71,7 +57,7 @@ const KEYS: [&str; 11] = [
 ///
 /// # Errors
 /// All faults, in the order of the rules.
-pub fn parse_rules(list: &Value) -> Result<Vec<Rule>, Vec<RuleFault>> {
+pub fn parse_rules(list: &Value) -> Result<Vec<Rule>, Vec<DataFault>> {
     let Value::Array(items) = list else {
         return Err(vec![fault("", format!("expected a list of rules, found {}", kind(list)))]);
     };
@@ -100,7 +86,7 @@ impl Rule {
 
 struct Reader {
     path: String,
-    faults: Vec<RuleFault>,
+    faults: Vec<DataFault>,
 }
 
 impl Reader {
@@ -127,7 +113,7 @@ impl Reader {
             let help = near.map(|known| format!("near is `{known}`"));
             let shown: String = key.chars().take(64).collect();
             let path = format!("{}.{shown}", self.path);
-            self.faults.push(RuleFault {
+            self.faults.push(DataFault {
                 path,
                 message: "a rule has no such key".to_owned(),
                 span: None,
@@ -207,7 +193,7 @@ impl Reader {
             Err(error) => {
                 let path = format!("{}.allow_if", self.path);
                 let (message, span, help) = (error.message, Some(error.span), error.help);
-                self.faults.push(RuleFault { path, message, span, help });
+                self.faults.push(DataFault { path, message, span, help });
                 return None;
             }
         };
@@ -304,8 +290,8 @@ impl Decide {
     }
 }
 
-fn fault(path: &str, message: String) -> RuleFault {
-    RuleFault { path: path.to_owned(), message, span: None, help: None }
+fn fault(path: &str, message: String) -> DataFault {
+    DataFault { path: path.to_owned(), message, span: None, help: None }
 }
 
 const fn kind(value: &Value) -> &'static str {

@@ -63,17 +63,17 @@ fn begun() -> Machine {
     machine
 }
 
-fn ending(outputs: Vec<Output>) -> Ending {
+fn ending(outputs: Vec<Output>) -> ConversationEnd {
     match outputs.as_slice() {
         [Output::Ended(ending)] => ending.clone(),
         other => panic!("{other:?}"),
     }
 }
 
-fn failure(machine: &mut Machine, exit: Exit) -> Failure {
-    match ending(machine.on_exit(exit)).verdict {
-        EndingVerdict::Failure(failure) => failure,
-        EndingVerdict::Success => panic!("a success"),
+fn failure(machine: &mut Machine, exit: Exit) -> ConversationFailure {
+    match ending(machine.on_exit(exit)).failure {
+        Some(failure) => failure,
+        None => panic!("a success"),
     }
 }
 
@@ -90,20 +90,28 @@ fn only_a_good_result_and_a_good_exit_are_a_success() {
     let good = |frames: &[Frame], exit| {
         let mut machine = begun();
         frames.iter().for_each(|frame| drop(machine.on_frame(frame)));
-        ending(machine.on_exit(exit)).verdict
+        ending(machine.on_exit(exit)).failure
     };
     let failed = |frames: &[Frame], exit, expected| {
-        assert_eq!(good(frames, exit), EndingVerdict::Failure(expected), "{frames:?}");
+        assert_eq!(good(frames, exit), Some(expected), "{frames:?}");
     };
     let (yes, no) = (result(false), result(true));
     let zero = Exit::Code(0);
-    assert_eq!(good(std::slice::from_ref(&yes), zero), EndingVerdict::Success);
-    assert_eq!(good(&[no.clone(), yes.clone()], zero), EndingVerdict::Success);
-    failed(&[], zero, Failure::NoResult);
-    failed(&[], Exit::Code(7), Failure::Crashed { exit: Exit::Code(7) });
-    failed(std::slice::from_ref(&yes), Exit::Code(7), Failure::ExitAfterSuccess { exit: Exit::Code(7) });
-    failed(std::slice::from_ref(&yes), Exit::Signal(9), Failure::ExitAfterSuccess { exit: Exit::Signal(9) });
-    let is_error = Failure::ResultIsError {
+    assert_eq!(good(std::slice::from_ref(&yes), zero), None);
+    assert_eq!(good(&[no.clone(), yes.clone()], zero), None);
+    failed(&[], zero, ConversationFailure::NoResult);
+    failed(&[], Exit::Code(7), ConversationFailure::Crashed { exit: Exit::Code(7) });
+    failed(
+        std::slice::from_ref(&yes),
+        Exit::Code(7),
+        ConversationFailure::ExitAfterSuccess { exit: Exit::Code(7) },
+    );
+    failed(
+        std::slice::from_ref(&yes),
+        Exit::Signal(9),
+        ConversationFailure::ExitAfterSuccess { exit: Exit::Signal(9) },
+    );
+    let is_error = ConversationFailure::ResultIsError {
         subtype: "success".to_owned(),
         text: Some("r".to_owned()),
         api_error_status: None,
@@ -112,11 +120,11 @@ fn only_a_good_result_and_a_good_exit_are_a_success() {
     failed(&[yes.clone(), no], zero, is_error);
     let speaks =
         frame(json!({"type": "assistant", "message": {"content": [{"type": "text", "text": "more"}]}}));
-    failed(&[yes.clone(), speaks], zero, Failure::TurnUnfinished { exit: zero });
-    failed(&[asked("a"), yes.clone()], zero, Failure::Unanswered { count: 1 });
+    failed(&[yes.clone(), speaks], zero, ConversationFailure::TurnUnfinished { exit: zero });
+    failed(&[asked("a"), yes.clone()], zero, ConversationFailure::Unanswered { count: 1 });
     let malformed = frame(json!({"type": "result", "is_error": "false"}));
-    failed(&[malformed], zero, Failure::NoResult);
-    assert_eq!(good(&[asked("a"), cancel("a"), yes], zero), EndingVerdict::Success);
+    failed(&[malformed], zero, ConversationFailure::NoResult);
+    assert_eq!(good(&[asked("a"), cancel("a"), yes], zero), None);
 }
 
 #[test]
@@ -129,7 +137,7 @@ fn a_message_that_was_not_taken_up_is_missed() {
         Some(&Output::Observe(Observation::StateChanged { state: belljar_contract::SessionState::Idle }))
     );
     let ended = ending(machine.on_exit(Exit::Code(0)));
-    assert_eq!(ended.verdict, EndingVerdict::Failure(Failure::MessagesUntaken { count: 1 }));
+    assert_eq!(ended.failure, Some(ConversationFailure::MessagesUntaken { count: 1 }));
     assert_eq!(ended.untaken, [MessageId::new("m2").unwrap()]);
 
     let mut machine = begun();
@@ -137,7 +145,7 @@ fn a_message_that_was_not_taken_up_is_missed() {
     machine.on_frame(&echo("m2"));
     machine.on_frame(&result(false));
     assert_eq!(machine.on_frame(&idle()).last(), Some(&Output::Idle), "two messages, one turn");
-    assert_eq!(ending(machine.on_exit(Exit::Code(0))).verdict, EndingVerdict::Success);
+    assert_eq!(ending(machine.on_exit(Exit::Code(0))).failure, None);
 
     let mut machine = begun();
     assert_eq!(
@@ -172,7 +180,10 @@ fn messages_wait_for_the_handshake_and_so_does_the_end_of_the_input() {
     let refused = json!({"subtype": "error", "request_id": "belljar-1", "error": "no"});
     let outputs = machine.on_frame(&frame(json!({"type": "control_response", "response": refused})));
     assert_eq!(outputs.last(), Some(&Output::Terminate));
-    assert_eq!(failure(&mut machine, Exit::Code(0)), Failure::HandshakeRefused { error: "no".to_owned() });
+    assert_eq!(
+        failure(&mut machine, Exit::Code(0)),
+        ConversationFailure::HandshakeRefused { error: "no".to_owned() }
+    );
 }
 
 #[test]
@@ -342,7 +353,7 @@ fn a_deadline_is_a_failure_whatever_comes_after() {
         assert_eq!(!sent(&outputs).is_empty(), interrupts);
         assert_eq!(outputs == [Output::Terminate], !interrupts);
         machine.on_frame(&result(false));
-        assert_eq!(failure(&mut machine, Exit::Code(0)), Failure::Deadline { deadline });
+        assert_eq!(failure(&mut machine, Exit::Code(0)), ConversationFailure::Deadline { deadline });
     }
 }
 
@@ -355,7 +366,7 @@ fn a_run_cannot_ask_without_end() {
     assert!(matches!(machine.on_frame(&asked("one")).last(), Some(Output::Ask { .. })));
     assert_eq!(machine.on_frame(&asked("one too many")).last(), Some(&Output::Terminate));
     machine.on_frame(&result(false));
-    assert_eq!(failure(&mut machine, Exit::Code(0)), Failure::TooManyQuestions);
+    assert_eq!(failure(&mut machine, Exit::Code(0)), ConversationFailure::TooManyQuestions);
 }
 
 #[test]
@@ -503,7 +514,7 @@ fn live_through(steps: &[Step], exit: Exit, echo: Echo) {
         }
     }
     let ended = ending(machine.on_exit(exit));
-    if ended.verdict == EndingVerdict::Success {
+    if ended.failure.is_none() {
         assert_eq!((last_result, exit), (Some(false), Exit::Code(0)));
         assert!(!speaks_since_result, "a turn was left open");
         assert!(!steps.iter().any(|step| matches!(step, Step::Deadline(_))));

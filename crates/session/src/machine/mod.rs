@@ -13,14 +13,14 @@ mod task;
 mod untaken;
 mod wire;
 
-pub use ending::{Deadline, Ending, EndingVerdict, Exit, Failure};
 pub use server::{CannedAnswer, CannedTool, Server, ServerAnswering};
 pub use skill::SkillPlace;
 
 use crate::question::{Answer, AnswerError, Question};
 use belljar_contract::{
-    Frame, HookReply, HookSubscription, HostRequest, Inbound, Initialize, MessageId, Observation, Outbound,
-    PermissionMode, ProtocolFlaw, Reply, RequestId, SessionId, UserMessage,
+    ConversationEnd, ConversationFailure, Deadline, Exit, Frame, HookReply, HookSubscription, HostRequest,
+    Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply, RequestId,
+    SessionId, UserMessage,
 };
 use calls::Calls;
 use ending::Tally;
@@ -139,7 +139,7 @@ pub enum Output {
     /// End the agent's process.
     Terminate,
     /// The last output of all.
-    Ended(Ending),
+    Ended(ConversationEnd),
 }
 
 /// A command that was not carried out, and why.
@@ -332,6 +332,7 @@ impl Machine {
                 out.push(Output::Observe(Observation::Answered {
                     request,
                     answer: answer.value.about().to_owned(),
+                    chosen: answer.value.chosen(),
                     by: answer.by.name().to_owned(),
                     reason: answer.reason.clone(),
                 }));
@@ -357,6 +358,29 @@ impl Machine {
             Inbound::Request { id, request } => self.on_request(id.clone(), request.clone(), &mut out),
             Inbound::Response(reply) => self.on_response(reply, &mut out),
             Inbound::Cancel { id } => self.on_cancel(id, &mut out),
+            Inbound::Hook { event, name, outcome, exit_code, text } => {
+                out.push(Output::Observe(Observation::HookRan {
+                    event: event.clone(),
+                    name: name.clone(),
+                    outcome: outcome.clone(),
+                    exit_code: *exit_code,
+                    text: text.clone(),
+                }));
+            }
+            Inbound::Refused { tool, call, reason } => {
+                out.push(Output::Observe(Observation::CallRefused {
+                    tool: tool.clone(),
+                    call: call.clone(),
+                    reason: reason.clone(),
+                }));
+            }
+            Inbound::Retry { attempt, status, error } => {
+                out.push(Output::Observe(Observation::Retried {
+                    attempt: *attempt,
+                    status: *status,
+                    error: error.clone(),
+                }));
+            }
             Inbound::StreamEvent | Inbound::KeepAlive | Inbound::System { .. } => {}
             Inbound::Unknown { kind } => {
                 out.push(Output::Observe(Observation::UnknownFrame { frame: kind.clone() }));
@@ -382,7 +406,7 @@ impl Machine {
         if self.phase == Phase::Ended {
             return out;
         }
-        self.tally.fail(Failure::Deadline { deadline });
+        self.tally.fail(ConversationFailure::Deadline { deadline });
         match deadline {
             // The turn can be stopped without the process, which then ends in order.
             Deadline::Turn if self.phase == Phase::Open => self.request(HostRequest::Interrupt, &mut out),

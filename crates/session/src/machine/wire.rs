@@ -1,16 +1,14 @@
 //! What each frame of the agent does to the conversation.
 
 use super::{
-    Echo, HookAnswering, Machine, Output, Phase, StateEvents,
-    ending::{Failure, outcome},
-    ledger::Entry,
-    server::ServerAnswering,
-    skill,
+    Echo, HookAnswering, Machine, Output, Phase, StateEvents, ending::outcome, ledger::Entry,
+    server::ServerAnswering, skill,
 };
 use crate::question::{AnswerValue, By, Question};
 use belljar_contract::{
-    AgentRequest, AssistantFrame, Block, CallId, HostReply, HostRequest, InitFrame, Observation, Outbound,
-    ProtocolFlaw, Reply, RequestId, ResultFrame, SessionId, SessionState, Speaker, UserFrame,
+    AgentRequest, AssistantFrame, Block, CallId, ConversationFailure, HostReply, HostRequest, InitFrame,
+    Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame, SessionId, SessionState, Speaker,
+    UserFrame,
 };
 use serde_json::Value;
 
@@ -69,7 +67,7 @@ impl Machine {
                 }
                 Block::ToolUse { call, tool, input } => {
                     let uses = skill::uses(&self.config.skills, tool, input);
-                    self.calls.called(call, tool, uses);
+                    self.calls.called(call, tool, &by, uses);
                     out.push(Output::Observe(Observation::ToolCalled {
                         by: by.clone(),
                         call: call.clone(),
@@ -179,7 +177,7 @@ impl Machine {
         }
         if self.ledger.is_full() {
             self.flaw(ProtocolFlaw::TooManyQuestions, out);
-            self.tally.fail(Failure::TooManyQuestions);
+            self.tally.fail(ConversationFailure::TooManyQuestions);
             out.push(Output::Terminate);
             return;
         }
@@ -194,10 +192,7 @@ impl Machine {
     }
 
     fn take_question(&mut self, id: RequestId, question: Question, out: &mut Vec<Output>) {
-        out.push(Output::Observe(Observation::Asked {
-            request: id.clone(),
-            about: question.about().to_owned(),
-        }));
+        out.push(Output::Observe(self.asked(&id, &question)));
         match self.own_answer(&question) {
             OwnAnswer::None => {
                 self.ledger.wait(id.clone(), question.clone());
@@ -213,10 +208,33 @@ impl Machine {
                 out.push(Output::Observe(Observation::Answered {
                     request: id,
                     answer: value.about().to_owned(),
+                    chosen: value.chosen(),
                     by: By::Belljar.name().to_owned(),
                     reason,
                 }));
             }
+        }
+    }
+
+    fn asked(&self, id: &RequestId, question: &Question) -> Observation {
+        let request = question.tool_request();
+        let call = request.and_then(|request| request.call.clone());
+        let questions = match question {
+            Question::Choice { questions, .. } => questions.clone(),
+            Question::Permission(_)
+            | Question::Unreadable { .. }
+            | Question::Hook(_)
+            | Question::Mcp(_)
+            | Question::Elicitation(_)
+            | Question::Dialog(_) => Vec::new(),
+        };
+        Observation::Asked {
+            request: id.clone(),
+            about: question.about().to_owned(),
+            tool: request.map(|request| request.tool.clone()),
+            by: call.as_ref().map_or(Speaker::Main, |call| self.calls.caller(call)),
+            call,
+            questions,
         }
     }
 
@@ -288,7 +306,7 @@ impl Machine {
         if let HostRequest::Initialize(_) = request {
             match (&reply.outcome, error) {
                 (_, Some(error)) => {
-                    self.tally.fail(Failure::HandshakeRefused { error });
+                    self.tally.fail(ConversationFailure::HandshakeRefused { error });
                     out.push(Output::Terminate);
                 }
                 (Ok(body), None) => self.on_ready(body, out),

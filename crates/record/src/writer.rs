@@ -11,6 +11,7 @@ use serde_json::json;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
 /// What is kept of the agent's standard error; what is beyond is dropped.
 pub const STDERR_MAX: u64 = 16 << 20;
@@ -148,6 +149,15 @@ impl RunWriter {
         Ok(AgentStderr { file, scrubbed: self.redact.stream(), left: STDERR_MAX })
     }
 
+    /// The place for the frames of the conversation. There is one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn frames(&self) -> Result<FrameLog, WriteError> {
+        let path = self.directory.child("frames.jsonl");
+        Ok(FrameLog { file: new_file(&path)?, path, redact: Arc::clone(&self.redact), left: LOG_MAX })
+    }
+
     /// The file of the egress log, whose rows the services of the run write. There is one.
     ///
     /// # Errors
@@ -211,6 +221,46 @@ impl Log {
             self.torn = false;
         }
         Ok(())
+    }
+}
+
+/// Whose frame it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameWay {
+    /// The agent's.
+    In,
+    /// belljar's.
+    Out,
+}
+
+/// The frames of a conversation, as they went over the wire but for secrets, a line each.
+#[derive(Debug)]
+pub struct FrameLog {
+    path: AbsPath,
+    file: File,
+    redact: Redact,
+    left: u64,
+}
+
+impl FrameLog {
+    /// Appends a frame that came or went `offset_ms` after the start.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the log is full.
+    pub fn line(&mut self, offset_ms: u64, way: FrameWay, frame: serde_json::Value) -> Result<(), WriteError> {
+        let way = match way {
+            FrameWay::In => "in",
+            FrameWay::Out => "out",
+        };
+        let frame = redact_value(frame, &self.redact);
+        let line = format!("{}\n", json!({"offset_ms": offset_ms, "way": way, "frame": frame}));
+        let Some(left) = self.left.checked_sub(line.len() as u64) else {
+            return Err(WriteError::TooLarge { path: self.path.clone(), limit: LOG_MAX });
+        };
+        self.left = left;
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|cause| WriteError::Write { path: self.path.clone(), cause })
     }
 }
 

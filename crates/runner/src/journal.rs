@@ -8,7 +8,7 @@ use belljar_contract::{
     AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
     RunId, RunName, RunStatus,
 };
-use belljar_record::{Redact, RunStore, RunWriter, WriteError};
+use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -89,6 +89,21 @@ impl Journal {
     /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.id
+    }
+
+    /// When the run began.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The place for the frames of a conversation.
+    pub fn frames(&self) -> Result<FrameLog, JournalError> {
+        Ok(self.writer.frames()?)
+    }
+
+    /// The place for the agent's complaints.
+    pub fn agent_stderr(&self) -> Result<AgentStderr, JournalError> {
+        Ok(self.writer.agent_stderr()?)
     }
 
     /// The file of the egress log, and what keeps secrets out of it.

@@ -5,7 +5,7 @@ use crate::decode::{At, Named, Place};
 use crate::explain::Origin;
 use crate::manifest::{EnvText, Layered, McpSpec};
 use belljar_contract::{
-    AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
+    AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer, Purpose,
     SSH_AGENT_SOCKET, SshEntry,
 };
 
@@ -43,10 +43,15 @@ impl Compiler<'_> {
         reasons: &mut Reasons,
     ) -> Vec<EnvEntry> {
         let mut out = Vec::new();
+        let tested = match self.request.purpose {
+            Purpose::Session => &[][..],
+            Purpose::Test => &profile.test_env,
+        };
         let constants = base(surroundings).into_iter().chain(
             profile
                 .env
                 .iter()
+                .chain(tested)
                 .map(|entry| (entry.name.clone(), entry.value.clone(), false, entry.why.clone())),
         );
         for (name, value, replaceable, why) in constants {

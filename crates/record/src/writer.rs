@@ -5,7 +5,7 @@ use crate::error::WriteError;
 use crate::line::{self, LINE_MAX, LOG_MAX};
 use crate::redact::{Redact, redact_event, redact_value};
 use belljar_contract::{
-    AbsPath, Digest, Event, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
+    AbsPath, Digest, Event, FilesSeen, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
 };
 use serde_json::json;
 use std::fs::{File, OpenOptions};
@@ -128,6 +128,29 @@ impl RunWriter {
         write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
     }
 
+    /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_files(&self, files: &FilesSeen) -> Result<Digest, WriteError> {
+        let kept = self.artifacts()?.child("files");
+        for (name, file) in &files.after {
+            // Unchanged files are where they came from.
+            let fresh = files.before.get(name).is_none_or(|before| before.digest != file.digest);
+            let (Some(body), true) = (&file.body, fresh) else { continue };
+            let path = kept.child(name);
+            let made = path.parent().map_or(Ok(()), |parent| make_private(parent.as_path()));
+            let body = self.redact.scrub_bytes(body);
+            let body = body.as_deref().unwrap_or_else(|| file.body.as_deref().unwrap_or_default());
+            made.and_then(|()| write_atomically(&path, body))
+                .map_err(|cause| WriteError::Write { path, cause })?;
+        }
+        let text = format!("{:#}\n", redact_value(json!(files), &self.redact));
+        let path = self.directory.child("files.json");
+        write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })?;
+        Ok(Digest::of(text.as_bytes()))
+    }
+
     /// The folder for what the agent wrote, made when it is first wanted.
     ///
     /// # Errors
@@ -247,7 +270,12 @@ impl FrameLog {
     ///
     /// # Errors
     /// When it cannot be written, or the log is full.
-    pub fn line(&mut self, offset_ms: u64, way: FrameWay, frame: serde_json::Value) -> Result<(), WriteError> {
+    pub fn line(
+        &mut self,
+        offset_ms: u64,
+        way: FrameWay,
+        frame: serde_json::Value,
+    ) -> Result<(), WriteError> {
         let way = match way {
             FrameWay::In => "in",
             FrameWay::Out => "out",

@@ -1,12 +1,12 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
+use crate::console::{Console, Emit};
 use crate::guest_program::UnpackError;
 use crate::instances::{HeldInstance, InstanceError};
 use crate::journal::{self, Journal, JournalError};
 use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
-use crate::console::{Console, Emit};
 use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
 use crate::talk::{Talk, TalkRecord, TalkRequest};
 use crate::terminal::{Terminal, TerminalError};
@@ -126,7 +126,9 @@ impl Outcome {
             Outcome::Ended(Ending::Stopped(signal)) => {
                 128_u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
             }
-            Outcome::Ended(Ending::Lost | Ending::Unguarded | Ending::Dismissed) => ExitCode::LaunchFailed.code(),
+            Outcome::Ended(Ending::Lost | Ending::Unguarded | Ending::Dismissed) => {
+                ExitCode::LaunchFailed.code()
+            }
             Outcome::NotExecuted { exit, .. } => exit.code(),
         }
     }

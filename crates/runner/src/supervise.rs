@@ -147,12 +147,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
 }
 
 /// Passes a signal on, or stops everything.
-fn on_signal(
-    signal: i32,
-    running: &Running,
-    console: &mut dyn Console,
-    emit: Emit<'_>,
-) -> Option<Ending> {
+fn on_signal(signal: i32, running: &Running, console: &mut dyn Console, emit: Emit<'_>) -> Option<Ending> {
     let is = |known: Signal| known.as_raw() == signal;
     if is(Signal::WINCH) {
         console.resized();

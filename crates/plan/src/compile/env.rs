@@ -5,8 +5,8 @@ use crate::decode::{At, Named, Place};
 use crate::explain::Origin;
 use crate::manifest::{EnvText, Layered, McpSpec};
 use belljar_contract::{
-    AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer, Purpose,
-    SSH_AGENT_SOCKET, SshEntry,
+    AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
+    Purpose, SSH_AGENT_SOCKET, SshEntry,
 };
 
 /// Set by belljar for every agent; a manifest may replace those that are marked so.

@@ -16,9 +16,7 @@ use belljar_contract::{
 use belljar_record::{AgentStderr, FrameLog, FrameWay};
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_session::decider::{Chain, Unanswered};
-use belljar_session::{
-    Answer, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode,
-};
+use belljar_session::{Answer, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode};
 use outside::{Heard, Mailbox};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
@@ -341,10 +339,7 @@ impl Talk {
     fn watch_time(&mut self, emit: Emit<'_>) {
         let now = Instant::now();
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|deadline| now >= *deadline).is_some();
-        let passed = [
-            (due(&mut self.handshake), Deadline::Handshake),
-            (due(&mut self.exit), Deadline::Exit),
-        ];
+        let passed = [(due(&mut self.handshake), Deadline::Handshake), (due(&mut self.exit), Deadline::Exit)];
         for (_, kind) in passed.into_iter().filter(|(due, _)| *due) {
             let outputs = self.machine.on_deadline(kind);
             self.carry_out(outputs, emit);

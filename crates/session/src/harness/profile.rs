@@ -66,9 +66,8 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
     let file: ProfileFile = toml::from_str(text).map_err(|error| broken(error.to_string()))?;
     let name = |text: String| EnvName::new(text).map_err(|error| broken(error.to_string()));
     let variables = |entries: Vec<EnvFile>| {
-        let entry = |entry: EnvFile| {
-            Ok(ProfileEnv { name: name(entry.name)?, value: entry.value, why: entry.why })
-        };
+        let entry =
+            |entry: EnvFile| Ok(ProfileEnv { name: name(entry.name)?, value: entry.value, why: entry.why });
         entries.into_iter().map(entry).collect::<Result<Vec<_>, HarnessError>>()
     };
     Ok(HarnessProfile {

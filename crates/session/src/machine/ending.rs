@@ -76,7 +76,9 @@ impl Tally {
                 text: last.text.clone(),
                 api_error_status: last.api_error_status,
             },
-            (None, Some(_), exit) if exit != GuestEnd::Code(0) => ConversationFailure::ExitAfterSuccess { exit },
+            (None, Some(_), exit) if exit != GuestEnd::Code(0) => {
+                ConversationFailure::ExitAfterSuccess { exit }
+            }
             (None, Some(_), _) if unanswered > 0 => ConversationFailure::Unanswered { count: unanswered },
             (None, Some(_), _) if untaken > 0 => ConversationFailure::MessagesUntaken { count: untaken },
             (None, Some(_), _) => return None,

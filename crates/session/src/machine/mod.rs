@@ -18,9 +18,9 @@ pub use skill::SkillPlace;
 
 use crate::question::{Answer, AnswerError, Question};
 use belljar_contract::{
-    ConversationEnd, ConversationFailure, Deadline, GuestEnd, Frame, HookReply, HookSubscription, HostRequest,
-    Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply, RequestId,
-    SessionId, UserMessage,
+    ConversationEnd, ConversationFailure, Deadline, Frame, GuestEnd, HookReply, HookSubscription,
+    HostRequest, Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply,
+    RequestId, SessionId, UserMessage,
 };
 use calls::Calls;
 use ending::Tally;

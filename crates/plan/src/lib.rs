@@ -7,6 +7,7 @@ mod facts;
 mod import;
 mod init;
 mod manifest;
+mod scenario;
 mod skill;
 mod syntax;
 mod text;
@@ -20,5 +21,11 @@ pub use explain::{Origin, Reason, why};
 pub use facts::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
-pub use manifest::{Layer, LayerText, Manifest, ManifestError, json_schema, parse};
+pub use manifest::{Layer, LayerText, Manifest, ManifestError, PathText, json_schema, parse};
+pub use scenario::{
+    AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity, Folder, FolderMode,
+    McpChoice, OnUnanswered, PermissionParity, PluginChoice, PluginReference, Scenario, ScenarioFile,
+    Session, SessionFile, SessionReference, SpaceProject, Thinking, ThinkingDisplay, ToolSearch,
+    parse_document, parse_scenario, parse_session,
+};
 pub use text::SIZE_LIMIT;

@@ -14,7 +14,8 @@ pub(crate) use schema::{
     PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,
 };
 pub(crate) use source::{CredentialText, EnvText};
-pub(crate) use value::{PathText, Word};
+pub use value::PathText;
+pub(crate) use value::{Line, Text, Word};
 
 use crate::decode::Shape;
 

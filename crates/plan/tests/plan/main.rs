@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod compiled;
+mod document;
 mod fuzz;
 mod plugins;
+mod scenarios;
 mod schema;
 mod ssh_config;
 mod world;

@@ -2,7 +2,9 @@
 //!
 //! Whatever was not watched is absent, and says why: a check that needs it cannot pass.
 
-use crate::{AskedQuestion, ConversationEnd, Digest, EgressLogReading, Metrics, Observation, RequestId};
+use crate::{
+    AskedQuestion, ConversationEnd, Digest, EgressLogReading, LimitKind, Metrics, Observation, RequestId,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -23,6 +25,10 @@ pub struct Evidence {
     pub metrics: Metrics,
     /// How long it took.
     pub duration_ms: Option<u64>,
+    /// Limits of the run that were reached.
+    pub reached: Vec<LimitKind>,
+    /// What a reader said about claims that no rule can judge.
+    pub claims: Vec<ClaimAnswer>,
     /// Who judges what was done for the user: in the workspace, or only what was delivered.
     pub lane: Lane,
 }
@@ -48,6 +54,54 @@ pub enum Whole {
         /// Why, in a line.
         why: String,
     },
+}
+
+/// A statement about a run that only a reader can judge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The statement.
+    pub text: String,
+    /// What the reader is shown.
+    pub scope: ClaimScope,
+    /// The model that is to read; none leaves the choice to whoever asks.
+    pub model: Option<String>,
+}
+
+/// What a reader is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimScope {
+    /// What the agent itself said, and the files it wrote.
+    Agent,
+    /// What its sub-agents said too.
+    WithSubAgents,
+}
+
+/// What a reader said about a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimAnswer {
+    /// The claim, as it was put.
+    pub claim: Claim,
+    /// Whether it holds.
+    pub stand: ClaimStand,
+    /// Who read: a model, by its exact name.
+    pub by: String,
+    /// Why, in a line or two.
+    pub reason: String,
+}
+
+/// Whether a claim holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimStand {
+    /// It does.
+    Holds,
+    /// It does not.
+    DoesNot,
+    /// The reader could not tell, or gave no answer that can be read.
+    Unclear,
 }
 
 /// Where results count.
@@ -112,6 +166,10 @@ pub enum FileKind {
 pub struct Gate<'a> {
     /// Its id.
     pub request: &'a RequestId,
+    /// The number of the event that asked.
+    pub asked_at: u64,
+    /// The number of the event that brought the answer to the model, or the failure.
+    pub returned_at: Option<u64>,
     /// What was asked.
     pub questions: &'a [AskedQuestion],
     /// What was answered, one for each question; none where nothing was.
@@ -149,16 +207,18 @@ impl Evidence {
             });
             let returned = self.seen.iter().find_map(|seen| match &seen.what {
                 Observation::ToolReturned { call: of, is_error, .. } if Some(of) == call.as_ref() => {
-                    Some(*is_error)
+                    Some((seen.seq, *is_error))
                 }
                 _ => None,
             });
             gates.push(Gate {
                 request,
+                asked_at: seen.seq,
+                returned_at: returned.map(|(seq, _)| seq),
                 questions,
                 answers: answered.map(|(chosen, _)| chosen.as_slice()).filter(|chosen| !chosen.is_empty()),
                 by: answered.map(|(_, by)| by.as_str()),
-                delivery: match returned {
+                delivery: match returned.map(|(_, is_error)| is_error) {
                     Some(false) => Delivery::Delivered,
                     Some(true) => Delivery::Failed,
                     None => Delivery::Missing,

@@ -26,6 +26,7 @@ mod launch;
 mod name;
 mod observation;
 mod path;
+mod pattern;
 mod plan;
 mod proof;
 mod quantity;
@@ -50,7 +51,10 @@ pub use egress_log::{
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
-pub use evidence::{Delivery, Evidence, FileKind, FileSeen, FilesSeen, Gate, Lane, Seen, Whole};
+pub use evidence::{
+    Claim, ClaimAnswer, ClaimScope, ClaimStand, Delivery, Evidence, FileKind, FileSeen, FilesSeen, Gate,
+    Lane, Seen, Whole,
+};
 pub use exit::ExitCode;
 pub use fault::DataFault;
 pub use frame::{
@@ -76,6 +80,7 @@ pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
 pub use path::{AbsPath, PathError};
+pub use pattern::{Letters, Pattern, PatternError, PatternFlags};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
     FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,

@@ -1,7 +1,7 @@
 //! Answers given on the command line: `--answer "pattern=choice"`.
 
-use super::pattern::{self, Letters};
 use super::rule::Rule;
+use belljar_contract::{Letters, Pattern};
 
 /// Why an argument is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,7 @@ pub fn parse_answer_flag(text: &str) -> Result<Rule, AnswerFlagError> {
     if source.is_empty() || choice.is_empty() {
         return Err(form());
     }
-    let when = pattern::compile(source, Letters::AnyCase)
-        .map_err(|why| AnswerFlagError::Pattern { text: text.to_owned(), why })?;
+    let when = Pattern::new(source, Letters::AnyCase)
+        .map_err(|error| AnswerFlagError::Pattern { text: text.to_owned(), why: error.to_string() })?;
     Ok(Rule::choosing(when, choice.to_owned()))
 }

@@ -12,7 +12,6 @@ mod first;
 mod label;
 mod parity;
 mod paste;
-mod pattern;
 mod policy;
 mod rule;
 mod scripted;

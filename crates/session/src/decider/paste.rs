@@ -23,7 +23,7 @@ pub(super) fn lines(question: &Question) -> Option<String> {
 }
 
 fn for_question(asked: &AskedQuestion) -> String {
-    let when = quoted(&format!("^{}$", regex::escape(&asked.question)));
+    let when = quoted(&format!("^{}$", belljar_contract::Pattern::quoted(&asked.question)));
     let labels: Vec<String> = asked.options.iter().map(|option| quoted(&option.label)).collect();
     match labels.split_first() {
         None => format!("- when_question: {when}\n  answer: \"your answer\"\n"),

@@ -1,10 +1,8 @@
 //! Rules that answer questions: their form in a scenario or an answer policy, read from data.
 
 use super::expression::Expression;
-use super::pattern::{self, Letters};
 use crate::question::Grant;
-use belljar_contract::DataFault;
-use regex::Regex;
+use belljar_contract::{DataFault, Letters, Pattern};
 use serde_json::{Map, Value};
 
 /// A rule.
@@ -17,9 +15,9 @@ pub struct Rule {
 #[derive(Debug, Clone)]
 pub(super) enum Then {
     /// For a question whose text or header matches.
-    Choose { when: Regex, labels: Vec<String> },
+    Choose { when: Pattern, labels: Vec<String> },
     /// The same, in words of one's own.
-    Say { when: Regex, text: String },
+    Say { when: Pattern, text: String },
     /// For a tool of this name.
     Tool { tool: String, decide: Decide, grant: Option<Grant> },
 }
@@ -79,7 +77,7 @@ pub fn parse_rules(list: &Value) -> Result<Vec<Rule>, Vec<DataFault>> {
 
 impl Rule {
     /// A rule that chooses, as the command line writes it.
-    pub(super) fn choosing(when: Regex, label: String) -> Self {
+    pub(super) fn choosing(when: Pattern, label: String) -> Self {
         Self { then: Then::Choose { when, labels: vec![label] }, why: None }
     }
 }
@@ -125,9 +123,14 @@ impl Reader {
     fn question_rule(&mut self, members: &Map<String, Value>) -> Option<Then> {
         self.only_with(members, &["decide", "allow_if", "else", "grant", "allows", "denies"], "when_tool");
         let source = self.text(members, "when_question")?;
-        let when = match pattern::compile(&source, Letters::AnyCase) {
+        let when = match Pattern::new(&source, Letters::AnyCase) {
             Ok(when) => when,
-            Err(why) => return self.fault(".when_question", why),
+            Err(error) => {
+                let mut fault = DataFault::new(format!("{}.when_question", self.path), error.to_string());
+                fault.help = error.help().map(str::to_owned);
+                self.faults.push(fault);
+                return None;
+            }
         };
         match (members.get("choose"), members.contains_key("answer")) {
             (Some(choose), false) => {

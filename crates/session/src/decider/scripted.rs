@@ -83,7 +83,8 @@ impl Scripted {
     }
 
     fn answer_to(&self, asked: &AskedQuestion) -> Option<(usize, &SourcedRule, Result<Chosen, String>)> {
-        let fits = |when: &regex::Regex| when.is_match(&asked.question) || when.is_match(&asked.header);
+        let fits =
+            |when: &belljar_contract::Pattern| when.is_match(&asked.question) || when.is_match(&asked.header);
         self.0.iter().enumerate().find_map(|(index, sourced)| {
             let chosen = match &sourced.rule.then {
                 Then::Choose { when, labels } if fits(when) => {

@@ -11,6 +11,7 @@ mod token;
 
 pub use evaluate::EvaluationError;
 
+use belljar_contract::PatternError;
 use serde_json::{Map, Value};
 use std::ops::Range;
 use syntax::Node;
@@ -32,6 +33,12 @@ pub struct ExpressionError {
     pub span: Range<usize>,
     /// The way out.
     pub help: Option<String>,
+}
+
+impl ExpressionError {
+    fn of_pattern(error: &PatternError, span: Range<usize>) -> Self {
+        Self { message: error.to_string(), span, help: error.help().map(str::to_owned) }
+    }
 }
 
 impl Expression {

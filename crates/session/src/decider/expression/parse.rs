@@ -3,8 +3,7 @@
 use super::ExpressionError;
 use super::syntax::{Chain, Comparison, Kind, Method, Node};
 use super::token::{Token, TokenKind, tokens};
-use crate::decider::pattern::{self, Letters};
-use regex::Regex;
+use belljar_contract::{Letters, Pattern};
 use std::ops::Range;
 
 /// Bytes of an expression.
@@ -299,10 +298,10 @@ impl Parser {
     /// The pattern must be known now, so that it is compiled once and its faults are found here.
     fn matches(&self, text: Node, pattern: Node, chain: Chain) -> Parsed {
         let span = text.span.start..self.end();
-        let regex: Regex = match pattern.kind {
-            Kind::Pattern(regex) => regex,
-            Kind::Text(source) => pattern::compile(&source, Letters::AsWritten)
-                .map_err(|message| ExpressionError { message, span: pattern.span, help: None })?,
+        let compiled: Pattern = match pattern.kind {
+            Kind::Pattern(compiled) => compiled,
+            Kind::Text(source) => Pattern::new(&source, Letters::AsWritten)
+                .map_err(|error| ExpressionError::of_pattern(&error, pattern.span))?,
             _ => {
                 return Err(ExpressionError {
                     message: "the pattern must be written out, as `/x/` or `\"x\"`".to_owned(),
@@ -311,7 +310,7 @@ impl Parser {
                 });
             }
         };
-        Ok(Node { kind: Kind::Matches { text: Box::new(text), pattern: regex, chain }, span })
+        Ok(Node { kind: Kind::Matches { text: Box::new(text), pattern: compiled, chain }, span })
     }
 
     fn primary(&mut self) -> Parsed {

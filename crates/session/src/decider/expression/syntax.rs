@@ -1,6 +1,6 @@
 //! The tree of an expression.
 
-use regex::Regex;
+use belljar_contract::Pattern;
 use std::ops::Range;
 
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Text(String),
     List(Vec<Node>),
     /// A pattern; stands only where one is matched.
-    Pattern(Regex),
+    Pattern(Pattern),
     Name(String),
     Member {
         of: Box<Node>,
@@ -40,7 +40,7 @@ pub(super) enum Kind {
     },
     Matches {
         text: Box<Node>,
-        pattern: Regex,
+        pattern: Pattern,
         chain: Chain,
     },
 }

@@ -1,8 +1,7 @@
 //! The words of an expression.
 
 use super::ExpressionError;
-use crate::decider::pattern::{self, Flags};
-use regex::Regex;
+use belljar_contract::{Pattern, PatternFlags};
 use std::ops::Range;
 
 #[derive(Debug, Clone)]
@@ -16,7 +15,7 @@ pub(super) enum TokenKind {
     Name(String),
     Number(f64),
     Text(String),
-    Pattern(Regex),
+    Pattern(Pattern),
     Mark(&'static str),
     End,
 }
@@ -138,7 +137,7 @@ impl Reader<'_> {
         let source = self.rest()[1..=body].to_owned();
         self.at = start + 1 + body + 1;
         let flags_at = self.at;
-        let mut flags = Flags::default();
+        let mut flags = PatternFlags::default();
         while let Some(flag) = self.rest().chars().next().filter(char::is_ascii_alphabetic) {
             match flag {
                 'i' => flags.any_case = true,
@@ -153,9 +152,9 @@ impl Reader<'_> {
             }
             self.at += 1;
         }
-        pattern::compile(&source, flags)
+        Pattern::new(&source, flags)
             .map(TokenKind::Pattern)
-            .map_err(|why| self.error(start..self.at, why, None))
+            .map_err(|error| ExpressionError::of_pattern(&error, start..self.at))
     }
 
     fn error(&self, span: Range<usize>, message: String, help: Option<&str>) -> ExpressionError {

@@ -1,0 +1,295 @@
+//! Patterns of people's files: written as JavaScript has them, matched in linear time.
+//!
+//! What means something else to the engine is put into its words first. What it cannot do in linear time, such as
+//! look-around, is refused and never approximated.
+
+use regex::{Regex, RegexBuilder};
+use std::ops::Range;
+
+/// Bytes that a compiled pattern may take.
+const COMPILED_LIMIT: usize = 1024 * 1024;
+
+/// Longer than any pattern one would write.
+const LONGEST: usize = 4096;
+
+/// A pattern that was compiled.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    source: String,
+    regex: Regex,
+}
+
+/// How letters are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Letters {
+    /// As they are written.
+    AsWritten,
+    /// Capital and small ones are the same.
+    AnyCase,
+}
+
+/// How a pattern is read beyond its letters.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PatternFlags {
+    /// Capital and small letters are the same.
+    pub any_case: bool,
+    /// `^` and `$` stand for every line.
+    pub many_lines: bool,
+    /// `.` stands for the end of a line too.
+    pub dot_matches_line_end: bool,
+}
+
+impl From<Letters> for PatternFlags {
+    fn from(letters: Letters) -> Self {
+        Self { any_case: letters == Letters::AnyCase, ..Self::default() }
+    }
+}
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Too long.
+    #[error("a pattern has at most {LONGEST} bytes, this one has {bytes}")]
+    Long {
+        /// How long.
+        bytes: usize,
+    },
+    /// Not understood, or not to be had in linear time.
+    #[error("this pattern cannot be used: {why}")]
+    Unusable {
+        /// Why.
+        why: String,
+    },
+}
+
+impl PatternError {
+    /// What to write instead, where that can be said.
+    #[must_use]
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Long { .. } => None,
+            Self::Unusable { why } if why.starts_with("look-around") => Some(
+                "its time has no bound; write two rules instead, one for what must match and one for what must not",
+            ),
+            Self::Unusable { why } if why.starts_with("backreferences") => {
+                Some("its time has no bound; write the repeated text out, or as alternatives `(aa|bb)`")
+            }
+            Self::Unusable { .. } => None,
+        }
+    }
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// When it is too long, too large or not understood.
+    pub fn new(text: &str, flags: impl Into<PatternFlags>) -> Result<Self, PatternError> {
+        if text.len() > LONGEST {
+            return Err(PatternError::Long { bytes: text.len() });
+        }
+        let PatternFlags { any_case, many_lines, dot_matches_line_end } = flags.into();
+        let regex = RegexBuilder::new(&translated(text))
+            .case_insensitive(any_case)
+            .multi_line(many_lines)
+            .dot_matches_new_line(dot_matches_line_end)
+            .size_limit(COMPILED_LIMIT)
+            .build()
+            .map_err(|error| PatternError::Unusable { why: reason(&error) })?;
+        Ok(Self { source: text.to_owned(), regex })
+    }
+
+    /// A pattern that stands for just this text.
+    #[must_use]
+    pub fn quoted(text: &str) -> String {
+        regex::escape(text)
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether it is found in a text.
+    #[must_use]
+    pub fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// Where it is first found, in bytes.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<Range<usize>> {
+        self.regex.find(text).map(|found| found.range())
+    }
+}
+
+fn reason(error: &regex::Error) -> String {
+    match error {
+        regex::Error::CompiledTooBig(_) => "it is too large once its repetitions are counted out".to_owned(),
+        other => {
+            let text = other.to_string();
+            // The crate draws the pattern above the line that says what is wrong.
+            text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&text).to_owned()
+        }
+    }
+}
+
+/// The same pattern in the words of the engine. What is not known here stays as it is, for the engine to judge.
+fn translated(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut in_class = false;
+    while let Some(char) = rest.chars().next() {
+        let after = &rest[char.len_utf8()..];
+        rest = match (char, in_class) {
+            ('\\', _) => escape(after, in_class, &mut out),
+            ('[', false) => {
+                in_class = true;
+                begin_class(after, &mut in_class, &mut out)
+            }
+            (']', true) => {
+                in_class = false;
+                out.push(']');
+                after
+            }
+            // Sets within sets and their operators are the engine's own.
+            ('[' | '&' | '~', true) => {
+                out.push('\\');
+                out.push(char);
+                after
+            }
+            ('{', false) if !is_count(after) => {
+                out.push_str("\\{");
+                after
+            }
+            _ => {
+                out.push(char);
+                after
+            }
+        };
+    }
+    out
+}
+
+/// The beginning of a class, and whatever of it must be read at once. Returns what is left.
+fn begin_class<'a>(after: &'a str, in_class: &mut bool, out: &mut String) -> &'a str {
+    let (negated, body) = match after.strip_prefix('^') {
+        Some(body) => ("^", body),
+        None => ("", after),
+    };
+    // An empty class is nothing, its opposite is everything.
+    if let Some(left) = body.strip_prefix(']') {
+        *in_class = false;
+        out.push_str(if negated.is_empty() { "[^\\s\\S]" } else { "[\\s\\S]" });
+        return left;
+    }
+    out.push('[');
+    out.push_str(negated);
+    body
+}
+
+/// What follows a backslash. Returns what is left.
+fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
+    let Some(char) = after.chars().next() else {
+        out.push('\\');
+        return after;
+    };
+    let left = &after[char.len_utf8()..];
+    match char {
+        // ASCII only, as JavaScript has them.
+        'd' => out.push_str("[0-9]"),
+        'D' => out.push_str("[^0-9]"),
+        'w' => out.push_str("[0-9A-Za-z_]"),
+        'W' => out.push_str("[^0-9A-Za-z_]"),
+        'b' if in_class => out.push_str("\\x08"),
+        'b' => out.push_str("(?-u:\\b)"),
+        '0' if !left.starts_with(|next: char| next.is_ascii_digit()) => out.push_str("\\x00"),
+        // Ends of words to the engine, characters to everyone else.
+        '<' | '>' | '/' => out.push(char),
+        'u' | 'x' | 'p' | 'P' if left.starts_with('{') => {
+            let end = left.find('}').map_or(left.len(), |at| at + 1);
+            out.push('\\');
+            out.push(char);
+            out.push_str(&left[..end]);
+            return &left[end..];
+        }
+        other => {
+            out.push('\\');
+            out.push(other);
+        }
+    }
+    left
+}
+
+/// Whether what follows a brace makes it a repetition: `{2}`, `{2,}`, `{2,3}`.
+fn is_count(after: &str) -> bool {
+    let Some((inside, _)) = after.split_once('}') else { return false };
+    let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !least.is_empty() && digits(least) && digits(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_what_javascript_means() {
+        for (pattern, fits, not) in [
+            (r"^\d+$", "42", "٤٢"),
+            (r"^\w+$", "a_1", "é"),
+            (r"^[\w-]+$", "a-b", "a b"),
+            (r"^[^\W_]+$", "ab", "a_b"),
+            (r"\bcat\b", "a cat.", "concat"),
+            (r"a\/b", "a/b", "ab"),
+            (r"^\<x\>$", "<x>", "x"),
+            (r"(?<year>\d{4})", "2024", "year"),
+            (r"^{name}$", "{name}", "name"),
+            (r"^a{,2}$", "a{,2}", "aa"),
+            (r"^a{2,3}$", "aa", "a"),
+            (r"^[a&&b[]+$", "&[ab", "c"),
+            (r"^[^]$", "\n", ""),
+            (r"^\u0041\x42$", "ab", "u0041"),
+            (r"^\u{e9}$", "É", "e"),
+            (r"^[\d-x]+$", "1-x", "y"),
+            (r"^\$\{x\}$", "${x}", "x"),
+        ] {
+            let pattern = Pattern::new(pattern, Letters::AnyCase).unwrap();
+            assert!(pattern.is_match(fits), "{pattern:?} on {fits}");
+            assert!(!pattern.is_match(not), "{pattern:?} on {not}");
+        }
+        assert!(!Pattern::new("[]", Letters::AsWritten).unwrap().is_match("[]"));
+    }
+
+    #[test]
+    fn what_has_no_bound_is_refused_with_a_way_out() {
+        for (pattern, why, help) in [
+            ("(?=x)", "look-around", "two rules"),
+            ("(?<!x)y", "look-around", "two rules"),
+            (r"(a)\1", "backreferences", "alternatives"),
+            ("(a{1000}){1000}", "too large", ""),
+            ("(", "unclosed group", ""),
+        ] {
+            let error = Pattern::new(pattern, Letters::AnyCase).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(error.help().unwrap_or_default().contains(help), "{error:?}");
+            assert_eq!(error.help().is_some(), !help.is_empty());
+        }
+        assert_eq!(
+            Pattern::new(&"a".repeat(5000), Letters::AnyCase).unwrap_err(),
+            PatternError::Long { bytes: 5000 }
+        );
+    }
+
+    #[test]
+    fn fuzz_translation() {
+        let everyday = std::time::Duration::from_millis(300);
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            if let Ok(pattern) = Pattern::new(text, Letters::AnyCase) {
+                assert_eq!(pattern.is_match(text), pattern.find(text).is_some());
+            }
+        });
+    }
+}

@@ -5,7 +5,7 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
+    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
     RunId, RunName, RunStatus,
 };
 use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError};
@@ -121,6 +121,14 @@ impl Journal {
     pub fn keep(&mut self, name: &str, text: &str) {
         let written = self.writer.keep(name, text);
         self.trouble = self.trouble.take().or(written.err());
+    }
+
+    /// Keeps the listing of the workspace's files, and those that are new or changed.
+    pub fn keep_files(&mut self, files: &FilesSeen) {
+        match self.writer.keep_files(files) {
+            Ok(listing) => self.emit(&Event::FilesListed { listing }),
+            Err(error) => self.trouble = self.trouble.take().or(Some(error)),
+        }
     }
 
     /// Keeps the conversations that the run wrote to the project's state, redacted.

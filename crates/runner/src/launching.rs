@@ -10,6 +10,7 @@ use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
 use crate::talk::{Talk, TalkRecord, TalkRequest};
 use crate::terminal::{Terminal, TerminalError};
+use crate::trial::FilesWatch;
 use crate::values::{Found, for_the_guest, values};
 use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
@@ -182,6 +183,8 @@ pub struct RunRequest<'a> {
     pub ask: Ask<'a>,
     /// Who stands at the command's streams.
     pub attendant: Attendant,
+    /// The workspace whose files are listed at the end.
+    pub(crate) files: Option<FilesWatch>,
     /// Told of everything that is recorded, as it happens and before it is redacted.
     pub watch: &'a mut dyn FnMut(&Event),
 }
@@ -231,7 +234,7 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, watch } = request;
+    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, watch } = request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
@@ -300,6 +303,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let ended = carry_out(prepared, model, journal.as_mut(), &mut told);
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
+        if let Some(files) = files {
+            journal.keep_files(&files.end());
+        }
     }
     let (planted, mut trouble) = guard.end();
     if let Some(journal) = &mut journal {

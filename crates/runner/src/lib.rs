@@ -25,6 +25,7 @@ mod supervise;
 mod sweep;
 mod talk;
 mod terminal;
+pub mod trial;
 mod values;
 mod workspace;
 

@@ -1,8 +1,10 @@
 //! The stage of a trial: a workspace with copies of what the agent works on, and copies of what is tested, made afresh
 //! each time. The originals are never mounted: whatever the agent does, it does to copies.
 
-use crate::runtime::{RunDirectory, RuntimeDirectory, RuntimeError};
+use crate::locks::{self, Lock};
+use crate::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
 use belljar_contract::{AbsPath, LibraryName, RunId};
+use belljar_plan::FolderMode;
 use belljar_sandbox::{CopyError, copy_tree};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -53,6 +55,12 @@ pub enum StageError {
         #[source]
         cause: io::Error,
     },
+    /// Another trial is on it.
+    #[error("another run goes on with the conversation in `{path}`")]
+    Taken {
+        /// The stage.
+        path: AbsPath,
+    },
     /// A name that is none.
     #[error("`{name}` cannot be the name of {what}")]
     Name {
@@ -63,11 +71,21 @@ pub enum StageError {
     },
 }
 
-/// A stage; gone when dropped, however the trial ends.
+/// Where a stage lies.
+#[derive(Debug)]
+enum Place {
+    /// Gone when dropped, however the trial ends.
+    Passing(RunDirectory),
+    /// Of a conversation that can be gone on with; the workspace stays, the library is staged afresh.
+    Lasting { path: AbsPath, _lock: Lock },
+}
+
+/// A stage.
 #[derive(Debug)]
 pub struct Stage {
-    directory: RunDirectory,
+    place: Place,
     workspace: AbsPath,
+    was_there: bool,
     taken: BTreeSet<String>,
     /// Folders below the workspace whose files the user would see.
     pub visible: Vec<String>,
@@ -83,12 +101,58 @@ impl Stage {
     pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
         let directory = RuntimeDirectory::open(&state.child("staging"))?.make_run(id)?;
         let workspace = directory.path().child("workspace");
-        for path in [&workspace, &workspace.child(OUTPUTS)] {
-            fs::create_dir(path).map_err(|cause| StageError::Make { path: path.clone(), cause })?;
+        Self::with(Place::Passing(directory), workspace, false)
+    }
+
+    /// The stage of a conversation that can be gone on with.
+    ///
+    /// # Errors
+    /// When there is no place for it, or a trial is on it.
+    pub fn lasting(state: &AbsPath, name: &str) -> Result<Self, StageError> {
+        let path = state.child("conversations").child(name);
+        let made = |cause| StageError::Make { path: path.clone(), cause };
+        make_private(&path).map_err(made)?;
+        let Some(lock) = locks::try_exclusive(&path.child("lock")).map_err(made)? else {
+            return Err(StageError::Taken { path });
+        };
+        let workspace = path.child("workspace");
+        let was_there = workspace.as_path().is_dir();
+        for family in ["skills", "plugins"] {
+            let old = path.child(family);
+            if old.as_path().symlink_metadata().is_ok() {
+                belljar_record::remove_tree(old.as_path()).map_err(made)?;
+            }
         }
+        Self::with(Place::Lasting { path, _lock: lock }, workspace, was_there)
+    }
+
+    fn with(place: Place, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
+        let outputs = workspace.child(OUTPUTS);
+        fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
         let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
         let visible = vec![OUTPUTS.to_owned()];
-        Ok(Self { directory, workspace, taken, visible, read_only: Vec::new() })
+        Ok(Self { place, workspace, was_there, taken, visible, read_only: Vec::new() })
+    }
+
+    /// Whether an earlier part of the conversation took place on it.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.was_there
+    }
+
+    fn path(&self) -> &AbsPath {
+        match &self.place {
+            Place::Passing(directory) => directory.path(),
+            Place::Lasting { path, .. } => path,
+        }
+    }
+
+    /// Keeps the workspace as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn keep_workspace(&self, to: &AbsPath) -> Result<(), StageError> {
+        self.copy_folder("the workspace", &self.workspace, to)
     }
 
     /// The workspace, on the host.
@@ -109,7 +173,11 @@ impl Stage {
             name = format!("{base}-{number}");
             number += 1;
         }
-        self.copy_folder("the folder", from, &self.workspace.child(&name))?;
+        let to = self.workspace.child(&name);
+        // What an earlier part of the conversation made of it stays.
+        if !(self.was_there && to.as_path().is_dir()) {
+            self.copy_folder("the folder", from, &to)?;
+        }
         match access {
             FolderAccess::ReadWrite => {}
             FolderAccess::ReadOnly => self.read_only.push(name.clone()),
@@ -125,12 +193,16 @@ impl Stage {
     pub fn upload(&mut self, from: &AbsPath) -> Result<(), StageError> {
         let uploads = self.workspace.child(UPLOADS);
         if !self.read_only.iter().any(|name| name == UPLOADS) {
-            fs::create_dir(&uploads).map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
+            fs::create_dir_all(&uploads)
+                .map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
             self.read_only.push(UPLOADS.to_owned());
         }
         let to = uploads.child(base_name("an upload", from)?);
         let wrong = |why| StageError::Source { what: "the upload", path: from.clone(), why };
         if to.as_path().symlink_metadata().is_ok() {
+            if self.was_there {
+                return Ok(());
+            }
             return Err(wrong("has the name of another one"));
         }
         match fs::metadata(from) {
@@ -150,7 +222,7 @@ impl Stage {
     /// # Errors
     /// When it cannot be copied.
     pub fn library(&self, family: &str, name: &LibraryName, from: &AbsPath) -> Result<AbsPath, StageError> {
-        let place = self.directory.path().child(family);
+        let place = self.path().child(family);
         fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
         let to = place.child(name.as_str());
         match shared_files(from) {
@@ -186,6 +258,17 @@ pub enum FolderAccess {
     ReadOnly,
     /// Change the copy.
     ReadWrite,
+}
+
+impl FolderAccess {
+    /// What a session's word means. Deleting needs no word of its own: what is deleted is a copy.
+    #[must_use]
+    pub const fn of(mode: FolderMode) -> Self {
+        match mode {
+            FolderMode::Read => Self::ReadOnly,
+            FolderMode::ReadWrite | FolderMode::ReadWriteDelete => Self::ReadWrite,
+        }
+    }
 }
 
 fn base_name(what: &'static str, path: &AbsPath) -> Result<String, StageError> {

@@ -23,9 +23,12 @@ pub use import::{ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
 pub use manifest::{Layer, LayerText, Manifest, ManifestError, PathText, json_schema, parse};
 pub use scenario::{
-    AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity, Folder, FolderMode,
-    McpChoice, OnUnanswered, PermissionParity, PluginChoice, PluginReference, Scenario, ScenarioFile,
-    Session, SessionFile, SessionReference, SpaceProject, Thinking, ThinkingDisplay, ToolSearch,
-    parse_document, parse_scenario, parse_session,
+    AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
+    Folder, FolderMode, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,
+    PermissionParity, PluginChoice, PluginReference, PluginReferenceError, PluginSource, Scenario,
+    ScenarioFile, Session, SessionFile, SessionReference, SpaceProject, Staged, StagedError, Thinking,
+    ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test, agent_variables, answer_policy_schema,
+    parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session, scenario_schema,
+    session_schema,
 };
 pub use text::SIZE_LIMIT;

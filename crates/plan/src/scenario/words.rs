@@ -2,9 +2,10 @@
 
 use crate::decode::{Fault, Faults, Scalar, Shape, choice, shown};
 use crate::syntax::{Kind, Node};
-use belljar_contract::{Lane, LibraryName, PermissionMode};
+use belljar_contract::{Lane, LibraryName, NameError, PermissionMode};
 use serde_json::{Value, json};
 use std::fmt;
+use std::str::FromStr;
 
 /// Defines a set of words: the type, the word of each value, and how it is decoded.
 macro_rules! words {
@@ -220,15 +221,39 @@ impl fmt::Display for PluginReference {
     }
 }
 
+/// Why a text does not name a plugin of a marketplace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PluginReferenceError {
+    /// There is no `@`.
+    #[error("expected `plugin@marketplace`, found `{0}`")]
+    Form(String),
+    /// One of the two is not a name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl FromStr for PluginReference {
+    type Err = PluginReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, PluginReferenceError> {
+        let (plugin, marketplace) =
+            text.split_once('@').ok_or_else(|| PluginReferenceError::Form(shown(text)))?;
+        Ok(Self { plugin: LibraryName::new(plugin)?, marketplace: LibraryName::new(marketplace)? })
+    }
+}
+
 impl Scalar for PluginReference {
     const EXPECTED: &'static str = "`plugin@marketplace`";
     fn parse(text: &str) -> Result<Self, Fault> {
-        let Some((plugin, marketplace)) = text.split_once('@') else {
-            return Err(Fault::new(format!("expected `plugin@marketplace`, found `{}`", shown(text)))
-                .help("behind the `@` stands the name that the marketplace gives itself"));
-        };
-        let name = |text: &str| LibraryName::new(text).map_err(|error| Fault::new(error.to_string()));
-        Ok(Self { plugin: name(plugin)?, marketplace: name(marketplace)? })
+        text.parse().map_err(|error: PluginReferenceError| {
+            let fault = Fault::new(error.to_string());
+            match error {
+                PluginReferenceError::Form(_) => {
+                    fault.help("behind the `@` stands the name that the marketplace gives itself")
+                }
+                PluginReferenceError::Name(_) => fault,
+            }
+        })
     }
     fn pattern() -> Option<&'static str> {
         Some("^[^@]+@[^@]+$")

@@ -8,5 +8,7 @@ mod fuzz;
 mod plugins;
 mod scenarios;
 mod schema;
+mod session_files;
 mod ssh_config;
+mod under_test;
 mod world;

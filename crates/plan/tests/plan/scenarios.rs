@@ -31,7 +31,7 @@ fn all(diagnostics: &[Diagnostic], sources: &[SourceFile]) -> String {
     diagnostics.iter().map(|diagnostic| told(diagnostic, sources)).collect::<Vec<_>>().join("\n")
 }
 
-fn refusal(error: &DocumentError) -> String {
+pub fn refusal(error: &DocumentError) -> String {
     assert!(error.diagnostics.iter().any(Diagnostic::is_error));
     all(&error.diagnostics, &error.sources)
 }

@@ -10,7 +10,9 @@ use super::words::ToolSearch;
 use crate::compile::TEST_WORKSPACE;
 use crate::init::toml_text::{key, quote, quote_list, remark};
 use crate::manifest::{Layer, LayerText};
-use belljar_contract::{AbsPath, BackendKind, EnvName, LibraryName, PathError, PermissionMode, TimeSpan};
+use belljar_contract::{
+    AbsPath, BackendKind, EnvName, HomeMode, LibraryName, PathError, PermissionMode, TimeSpan,
+};
 use std::time::Duration;
 
 /// The name of the agent in the manifest.
@@ -32,6 +34,8 @@ pub struct Staged {
     pub mcp: Vec<McpEntry>,
     /// What builds the walls.
     pub backend: Option<BackendKind>,
+    /// What of the agent's own directory persists; nothing unless this says so.
+    pub home: Option<HomeMode>,
 }
 
 /// Why what was staged cannot be written down.
@@ -82,7 +86,7 @@ pub fn agent_under_test(
         approved_domains,
         agent_env: _,
     } = session;
-    let Staged { read_only, skills, plugins, mcp, backend } = staged;
+    let Staged { read_only, skills, plugins, mcp, backend, home } = staged;
     let mut out = Lines::default();
     out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
     for (family, entries) in [("skills", skills), ("plugins", plugins)] {
@@ -93,7 +97,12 @@ pub fn agent_under_test(
     }
     mcp.iter().for_each(|server| self::server(&mut out, server));
     out.line(format!("[agents.{AGENT_UNDER_TEST}]"));
-    out.line("home = \"clean\"\nworkspace = \"direct\"");
+    let home = match home {
+        None | Some(HomeMode::Clean) => "clean",
+        Some(HomeMode::Project) => "project",
+        Some(HomeMode::Shared) => "shared",
+    };
+    out.line(format!("home = {}\nworkspace = \"direct\"", quote(home)));
     if let Some(backend) = backend {
         out.line(format!("backend = {}", quote(backend.name())));
     }
@@ -116,6 +125,10 @@ pub fn agent_under_test(
     out.line(format!("egress = {{ allow = {} }}", quote_list(hosts)));
     if let Some(timeout) = scenario.timeout {
         out.line(format!("limits = {{ time = {} }}", quote(&whole_seconds(timeout))));
+    }
+    out.line(format!("[agents.{AGENT_UNDER_TEST}.env]"));
+    for (name, value) in agent_variables(session) {
+        out.line(format!("{name} = {{ value = {} }}", quote(&value)));
     }
     Ok(LayerText {
         layer: Layer::Project,

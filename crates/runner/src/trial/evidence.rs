@@ -21,7 +21,7 @@ const EGRESS: u64 = 256 << 20;
 pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadError> {
     let run = RunReader::new(folder.clone()).read()?;
     let mut seen = Vec::new();
-    let (mut end, mut listing, mut unknown) = (None, None, 0_u64);
+    let (mut end, mut listing, mut stopped_by, mut unknown) = (None, None, None, 0_u64);
     for record in &run.events {
         match record.event.known() {
             Some(Event::Seen { what }) => {
@@ -29,6 +29,7 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
             }
             Some(Event::ConversationEnded { end: found }) => end = Some((**found).clone()),
             Some(Event::FilesListed { listing: digest }) => listing = Some(*digest),
+            Some(Event::LimitReached { limit }) => stopped_by = Some(*limit),
             Some(_) => {}
             None => unknown += 1,
         }
@@ -53,7 +54,18 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
         Some(result) => (result.metrics.clone(), Some(result.duration_ms)),
         None => (Metrics::default(), None),
     };
-    let evidence = Evidence { seen, conversation, end, egress, files, metrics, duration_ms, lane };
+    let evidence = Evidence {
+        seen,
+        conversation,
+        end,
+        egress,
+        files,
+        metrics,
+        duration_ms,
+        stopped_by,
+        claims: Vec::new(),
+        lane,
+    };
     Ok((run, evidence))
 }
 

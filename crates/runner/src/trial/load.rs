@@ -4,7 +4,7 @@
 use crate::planning::{PlanningError, Surroundings};
 use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, Sources};
 use belljar_plan::{
-    Document, DocumentError, DocumentText, McpServerText, PathText, Scenario, ScenarioFile, Session,
+    Document, DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
     SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
     parse_session,
 };
@@ -64,7 +64,7 @@ impl From<DocumentError> for LoadError {
 }
 
 /// A trial: what is said to the agent, what it gets, who answers it and what must hold.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Trial {
     /// What is done.
     pub scenario: Scenario,
@@ -83,7 +83,7 @@ pub struct Trial {
 }
 
 /// What the session names, as absolute paths.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
     /// Folders to work with, and whether they may be changed.
     pub folders: Vec<(AbsPath, super::stage::FolderAccess)>,
@@ -94,7 +94,7 @@ pub struct Found {
     /// Plugins by their names.
     pub plugins: Vec<(LibraryName, AbsPath)>,
     /// MCP servers.
-    pub servers: Vec<McpServerText>,
+    pub servers: Vec<McpEntry>,
 }
 
 /// Reads a scenario and its session.
@@ -194,7 +194,13 @@ pub fn find(surroundings: &Surroundings, session: &Session, beside: &AbsPath) ->
                 why: format!("has no plugin `{}`", wanted.plugin),
             });
         };
-        push_once("the plugin", &mut found.plugins, plugin.name.clone(), folder.join(&plugin.source)?)?;
+        let path = match &plugin.source {
+            PluginSource::Folder(below) => folder.join(below)?,
+            PluginSource::Elsewhere => {
+                return Err(LoadError::Unfit(format!("`{wanted}` would have to be fetched; name its folder instead")));
+            }
+        };
+        push_once("the plugin", &mut found.plugins, plugin.name.clone(), path)?;
     }
     if let Some(path) = &session.mcp.config {
         found.servers = parse_mcp_config(read(surroundings, &resolve(path)?)?, &session.mcp.enabled)?;

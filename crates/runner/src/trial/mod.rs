@@ -29,7 +29,7 @@ use belljar_contract::{
 };
 use belljar_egress::proxy::Mode;
 use belljar_plan::{
-    Fidelity, OnUnanswered, PermissionParity, Staged, agent_arguments, agent_under_test,
+    Fidelity, OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test,
 };
 use belljar_record::ReadError;
 use belljar_session::decider::{Chain, First, Parity, Rule, Scripted};
@@ -41,6 +41,9 @@ pub enum TrialError {
     /// Its stage.
     #[error(transparent)]
     Stage(#[from] StageError),
+    /// What was staged cannot be written down.
+    #[error(transparent)]
+    Staged(#[from] StagedError),
     /// Its plan.
     #[error(transparent)]
     Planning(#[from] Box<PlanningError>),
@@ -199,11 +202,11 @@ impl Trial {
             mcp: self.found.servers.clone(),
             backend: Some(backend.map_or_else(|| self.backend(), Ok)?),
             home: match conversation {
-                Conversation::Fresh => HomeMode::Clean,
-                Conversation::Named(_) | Conversation::Resumed(_) => HomeMode::Project,
+                Conversation::Fresh => None,
+                Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
             },
         };
-        let text = agent_under_test(&self.scenario, &self.session, &staged);
+        let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let planned = Planner::plan_stage(surroundings, stage.workspace(), text).map_err(Box::new)?;
         Ok((stage, planned))
     }
@@ -275,7 +278,7 @@ impl Trial {
             Conversation::Named(name) => words.extend(["--session-id".to_owned(), name.uuid()]),
             Conversation::Resumed(name) => words.extend(["--resume".to_owned(), name.uuid()]),
         }
-        words.extend(agent_arguments(&self.scenario, &self.session));
+        words.extend(agent_arguments(&self.session));
         Ok(words.into_iter().map(|word| OsText::new(word.into_bytes())).collect::<Result<_, _>>()?)
     }
 

@@ -197,7 +197,7 @@ impl Stage {
                 .map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
             self.read_only.push(UPLOADS.to_owned());
         }
-        let to = uploads.child(base_name("an upload", from)?);
+        let to = uploads.child(&base_name("an upload", from)?);
         let wrong = |why| StageError::Source { what: "the upload", path: from.clone(), why };
         if to.as_path().symlink_metadata().is_ok() {
             if self.was_there {
@@ -230,7 +230,7 @@ impl Stage {
             Some(files) => {
                 for file in files {
                     copy_one(from, &file, &to)
-                        .map_err(|cause| StageError::Make { path: from.child(&file), cause })?;
+                        .map_err(|cause| StageError::Make { path: from.clone(), cause })?;
                 }
             }
         }

@@ -100,12 +100,12 @@ impl Outside for DirectoryDecider {
         let Some(line) = request.to_line() else {
             return Err(format!("no program is asked about {}", pending.question.about()));
         };
-        let laid = self.directory.child(format!("req-{}.json", self.asked));
+        let laid = self.directory.child(&format!("req-{}.json", self.asked));
         let failed = |error: std::io::Error| format!("cannot write `{laid}`: {error}");
         write_atomically(&laid, format!("{line}\n").as_bytes()).map_err(failed)?;
         let reply = self.await_answer(&format!("resp-{}.json", self.asked))?;
         let answer = request.read_reply(reply.trim()).map_err(|error| chain(&error))?;
-        fs::rename(&laid, self.directory.child(format!("req-{}.json.done", self.asked))).map_err(failed)?;
+        fs::rename(&laid, self.directory.child(&format!("req-{}.json.done", self.asked))).map_err(failed)?;
         Ok(answer.0)
     }
 }
@@ -183,7 +183,7 @@ impl Gates {
         loop {
             let number = self.told + 1;
             let open = read_gate(&self.directory, number);
-            let done = self.directory.child(format!("req-{number}.json.done")).as_path().exists();
+            let done = self.directory.child(&format!("req-{number}.json.done")).as_path().exists();
             match open {
                 Some(request) => out.push(OpenGate { number, request }),
                 None if done => {}
@@ -221,7 +221,7 @@ pub fn leave_answer(
     let Some(request) = read_gate(directory, number) else {
         return Err(GateError::Absent { number, directory: directory.clone() });
     };
-    let foreign = || GateError::Foreign { path: directory.child(format!("req-{number}.json")) };
+    let foreign = || GateError::Foreign { path: directory.child(&format!("req-{number}.json")) };
     let id = request.get("id").and_then(Value::as_str).ok_or_else(foreign)?;
     let mut reply = json!({"id": id});
     match request.get("kind").and_then(Value::as_str) {
@@ -244,7 +244,7 @@ pub fn leave_answer(
         },
         Some(_) | None => return Err(foreign()),
     }
-    let path = directory.child(format!("resp-{number}.json"));
+    let path = directory.child(&format!("resp-{number}.json"));
     match write_atomically(&path, format!("{reply}\n").as_bytes()) {
         Ok(()) => Ok(path),
         Err(cause) => Err(GateError::Write { path, cause }),
@@ -289,7 +289,7 @@ fn question_answers(
 }
 
 fn read_gate(directory: &AbsPath, number: u64) -> Option<Map<String, Value>> {
-    let text = small_text(&directory.child(format!("req-{number}.json")))?;
+    let text = small_text(&directory.child(&format!("req-{number}.json")))?;
     match serde_json::from_str(&text).ok()? {
         Value::Object(request) => Some(request),
         _ => None,

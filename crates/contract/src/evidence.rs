@@ -25,8 +25,8 @@ pub struct Evidence {
     pub metrics: Metrics,
     /// How long it took.
     pub duration_ms: Option<u64>,
-    /// Limits of the run that were reached.
-    pub reached: Vec<LimitKind>,
+    /// The limit that ended the run, where one did.
+    pub stopped_by: Option<LimitKind>,
     /// What a reader said about claims that no rule can judge.
     pub claims: Vec<ClaimAnswer>,
     /// Who judges what was done for the user: in the workspace, or only what was delivered.

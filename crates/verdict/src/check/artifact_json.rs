@@ -1,0 +1,140 @@
+//! Values in a JSON file.
+
+use super::{Check, Key, check};
+use crate::files::content;
+use crate::finding::{Finding, excerpt};
+use crate::form::{PathName, Some1, Yes, object};
+use crate::run::Run;
+use serde_json::{Number, Value};
+
+pub(super) const KEYS: &[Key] = &[ArtifactJson::KEY];
+
+object! {
+    /// As written.
+    Spec {
+        /// The file, below the workspace.
+        required artifact = "artifact": PathName,
+        /// Members with dots between them, numbers for items of a list; left out, the whole document.
+        optional path = "path": String,
+        /// The value is this one; the order of members does not matter.
+        optional equals = "equals": Value,
+        /// The value is one of these.
+        optional one_of = "in": Some1<Value>,
+        /// The value is a number above this one.
+        optional gt = "gt": Number,
+        /// The value is there, whatever it is.
+        optional exists = "exists": Yes,
+        /// The value is not there, though what should hold it is.
+        optional absent = "absent": Yes,
+        /// The value is `null`.
+        optional is_null = "is_null": Yes,
+    }
+}
+
+check! {
+    /// A JSON file has a value. `path` leads to it by members and numbers of items, with dots between them
+    /// (`summary.rows.0.name`); all but its last step must be there. Of `equals`, `in`, `gt`, `exists`, `absent` and
+    /// `is_null` each that is given must hold; without any the value must exist. Files of up to 10 MiB are read.
+    ArtifactJson(Files, "artifact_json"): Spec
+}
+
+impl Check for ArtifactJson {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Spec { artifact, path, equals, one_of, gt, exists: _, absent, is_null } = &self.0;
+        let (body, note) = match content(run, artifact) {
+            Ok(content) => content,
+            Err(finding) => return finding,
+        };
+        let document: Value = match serde_json::from_slice(body) {
+            Ok(document) => document,
+            Err(error) => return Finding::fail(format!("{artifact} is no JSON: {error}")).shown(&note),
+        };
+        let path = path.as_deref().unwrap_or_default();
+        let fail = |message: String| Finding::fail(message).shown(&note);
+        let value = match (step_to(&document, path), absent) {
+            (Err(step), _) => return fail(format!("`{step}` is not there, on the way to `{path}`")),
+            (Ok(None), None) => return fail(format!("`{path}` is not there")),
+            (Ok(None), Some(Yes)) => return Finding::pass(format!("`{path}` is not there")).shown(&note),
+            (Ok(Some(value)), Some(Yes)) => return fail(format!("`{path}` is {}", line(value))),
+            (Ok(Some(value)), None) => value,
+        };
+        let is = format!("`{path}` is {}", line(value));
+        let differs = equals.as_ref().is_some_and(|wanted| !same(wanted, value))
+            || one_of.as_ref().is_some_and(|wanted| !wanted.0.iter().any(|one| same(one, value)))
+            || gt.as_ref().is_some_and(|least| !above(value, least))
+            || (is_null.is_some() && !value.is_null());
+        if differs { fail(is) } else { Finding::pass(is).shown(&note) }
+    }
+
+    fn misuse(&self) -> Option<String> {
+        let Spec { artifact: _, path, equals, one_of, gt, exists, absent, is_null } = &self.0;
+        let others =
+            equals.is_some() || one_of.is_some() || gt.is_some() || exists.is_some() || is_null.is_some();
+        if absent.is_some() && others {
+            return Some("`absent` goes with no other word: what is not there has no value".to_owned());
+        }
+        let empty =
+            path.as_deref().is_some_and(|path| path.split('.').any(str::is_empty) && !path.is_empty());
+        empty.then(|| "a step of `path` is empty".to_owned())
+    }
+}
+
+/// The value at a path; none where only the last step is missing; the step that is missing before it.
+fn step_to<'a>(document: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    if path.is_empty() {
+        return Ok(Some(document));
+    }
+    let steps: Vec<&str> = path.split('.').collect();
+    let mut value = document;
+    for (at, step) in steps.iter().enumerate() {
+        let last = at + 1 == steps.len();
+        let next = match value {
+            Value::Object(members) => members.get(*step),
+            Value::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
+            // A text has no members: the path is wrong, not the value missing.
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                return Err(steps[..=at].join("."));
+            }
+        };
+        match next {
+            Some(next) => value = next,
+            None if last => return Ok(None),
+            None => return Err(steps[..=at].join(".")),
+        }
+    }
+    Ok(Some(value))
+}
+
+/// Whether two values are the same: by members without their order, and `1` is `1.0`.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => same_number(left, right),
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(key, value)| right.get(key).is_some_and(|other| same(value, other)))
+        }
+        (left, right) => left == right,
+    }
+}
+
+fn same_number(left: &Number, right: &Number) -> bool {
+    match (left.as_i128(), right.as_i128()) {
+        (Some(left), Some(right)) => left == right,
+        _ => left.as_f64() == right.as_f64(),
+    }
+}
+
+fn above(value: &Value, least: &Number) -> bool {
+    let Value::Number(value) = value else { return false };
+    match (value.as_i128(), least.as_i128()) {
+        (Some(value), Some(least)) => value > least,
+        _ => value.as_f64().zip(least.as_f64()).is_some_and(|(value, least)| value > least),
+    }
+}
+
+fn line(value: &Value) -> String {
+    excerpt(&value.to_string())
+}

@@ -1,0 +1,71 @@
+//! Text in a file.
+
+use super::{Check, Key, check};
+use crate::files::content;
+use crate::finding::{Finding, around, excerpt};
+use crate::form::{OneOrMore, PathName, Text, object};
+use crate::run::Run;
+use belljar_contract::Pattern;
+
+pub(super) const KEYS: &[Key] = &[ArtifactText::KEY];
+
+object! {
+    /// As written.
+    Spec {
+        /// The file, below the workspace.
+        required artifact = "artifact": PathName,
+        /// Texts that must all be in it.
+        optional contains = "contains": OneOrMore<Text>,
+        /// Texts of which none may be in it.
+        optional not_contains = "not_contains": OneOrMore<Text>,
+        /// A pattern that it must match.
+        optional matches = "matches": Pattern,
+        /// A pattern that it must not match.
+        optional not_matches = "not_matches": Pattern,
+    }
+}
+
+check! {
+    /// A file holds text. At least one of `contains`, `not_contains`, `matches` and `not_matches` is given, and each that
+    /// is must hold. Of a file that is not all UTF-8, nothing can be said not to be in it. Files of up to 10 MiB are read.
+    ArtifactText(Files, "artifact_text"): Spec
+}
+
+impl Check for ArtifactText {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Spec { artifact, contains, not_contains, matches, not_matches } = &self.0;
+        let (body, note) = match content(run, artifact) {
+            Ok(content) => content,
+            Err(finding) => return finding,
+        };
+        let text = String::from_utf8_lossy(body);
+        let fail = |message: String| Finding::fail(message).shown(&note);
+        let wanted = contains.iter().flat_map(|texts| &texts.0);
+        if let Some(missing) = wanted.into_iter().find(|wanted| !text.contains(&wanted.0)) {
+            return fail(format!("{artifact} does not hold {:?}", excerpt(&missing.0)));
+        }
+        if matches.as_ref().is_some_and(|pattern| !pattern.is_match(&text)) {
+            return fail(format!("{artifact} does not match"));
+        }
+        let unwanted = not_contains.iter().flat_map(|texts| &texts.0);
+        if let Some(found) = unwanted.into_iter().find(|unwanted| text.contains(&unwanted.0)) {
+            return fail(format!("{artifact} holds {:?}", excerpt(&found.0)));
+        }
+        if let Some(place) = not_matches.as_ref().and_then(|pattern| pattern.find(&text)) {
+            return fail(format!("{artifact} matches")).shown(&around(&text, &place));
+        }
+        let negative = not_contains.is_some() || not_matches.is_some();
+        if negative && std::str::from_utf8(body).is_err() {
+            return Finding::unknown(format!(
+                "{artifact} is not all text, so nothing can be said not to be in it"
+            ));
+        }
+        Finding::pass(format!("{artifact} holds what it should")).shown(&note)
+    }
+
+    fn misuse(&self) -> Option<String> {
+        let Spec { artifact: _, contains, not_contains, matches, not_matches } = &self.0;
+        let none = contains.is_none() && not_contains.is_none() && matches.is_none() && not_matches.is_none();
+        none.then(|| "one of `contains`, `not_contains`, `matches` and `not_matches` is needed".to_owned())
+    }
+}

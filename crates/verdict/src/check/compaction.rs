@@ -1,0 +1,24 @@
+//! Whether the conversation was made shorter.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::Yes;
+use crate::run::Run;
+use belljar_contract::Observation;
+
+pub(super) const KEYS: &[Key] = &[Compacted::KEY];
+
+check! {
+    /// The agent made the conversation shorter at least once.
+    Compacted(Outcome, "compaction_occurred"): Yes
+}
+
+impl Check for Compacted {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Yes = self.0;
+        match run.evidence.seen.iter().find(|seen| seen.what == Observation::Compacted) {
+            Some(seen) => Finding::pass("the conversation was made shorter").seen(seen.seq, "compacted"),
+            None => run.missing("the conversation was not made shorter"),
+        }
+    }
+}

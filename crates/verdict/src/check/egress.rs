@@ -1,0 +1,117 @@
+//! Ways out that were taken or refused, as the side that enforces it wrote them down.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::HostMatch;
+use crate::run::Run;
+use belljar_contract::{EgressDecision, EgressLogState, EgressRow, EgressVerdict, EgressWay};
+
+pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
+
+check! {
+    /// An attempt to reach the host was refused. `example.org` means that and all names below it, `*.example.org` only
+    /// those below. `expect_denied` of a scenario writes one of these for each host.
+    Denied(Egress, "egress_denied"): HostMatch
+}
+check! {
+    /// The host was reached: allowed, and the connection came about. A name that was only looked up is not reached.
+    /// `example.org` means that and all names below it, `*.example.org` only those below.
+    Allowed(Egress, "egress_allowed"): HostMatch
+}
+
+/// The rows of a log that can be relied on, and whether they are all.
+fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), &'static str>), Finding> {
+    let Some(log) = &run.evidence.egress else {
+        return Err(Finding::unknown("nothing was watching the ways out"));
+    };
+    match &log.state {
+        EgressLogState::Complete => Ok((&log.rows, Ok(()))),
+        EgressLogState::Truncated => Ok((&log.rows, Err("the log of the ways out stops before its end"))),
+        EgressLogState::Absent => Err(Finding::unknown("nothing was watching the ways out")),
+        EgressLogState::Edited { line, fault: _ } => {
+            Err(Finding::unknown(format!("the log of the ways out was changed at line {line}")))
+        }
+        EgressLogState::Newer { format } => Err(Finding::unknown(format!(
+            "the log of the ways out is of version {format}, which a newer belljar wrote"
+        ))),
+    }
+}
+
+/// The decisions about a host.
+fn decisions<'a>(rows: &'a [EgressRow], host: &HostMatch) -> Vec<(u64, &'a EgressDecision)> {
+    let decided = rows.iter().filter_map(|row| match row {
+        EgressRow::Decided { seq, at_ms: _, decision } => Some((*seq, decision)),
+        EgressRow::Opened { .. } | EgressRow::Finished { .. } | EgressRow::Closed { .. } => None,
+    });
+    decided.filter(|(_, decision)| host.fits(&decision.destination)).collect()
+}
+
+fn line(seq: u64, decision: &EgressDecision) -> String {
+    let word = match &decision.verdict {
+        EgressVerdict::Allowed => "allowed".to_owned(),
+        EgressVerdict::Denied { reason } => format!("refused, {reason:?}"),
+    };
+    format!("egress row {seq}: {} {word}", decision.destination)
+}
+
+/// A finding for what is not in the log.
+fn missing(message: String, all: Result<(), &'static str>, rows: usize) -> Finding {
+    match all {
+        Ok(()) => Finding::fail(message).shown(&format!("{rows} rows of a whole log")),
+        Err(why) => Finding::unknown(format!("{message} in what is there, but {why}")),
+    }
+}
+
+impl Check for Denied {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let (rows, all) = match rows(run) {
+            Ok(rows) => rows,
+            Err(unknown) => return unknown,
+        };
+        let decisions = decisions(rows, &self.0);
+        let denied = |decision: &EgressDecision| matches!(decision.verdict, EgressVerdict::Denied { .. });
+        let refused: Vec<_> = decisions.iter().filter(|(_, decision)| denied(decision)).collect();
+        if refused.is_empty() {
+            return missing(format!("no attempt to reach {} was refused", self.0), all, rows.len());
+        }
+        let finding = Finding::pass(format!("{} was refused, {} times", self.0, refused.len()));
+        let finding = refused.iter().fold(finding, |finding, (seq, one)| finding.shown(&line(*seq, one)));
+        let mut let_through = decisions.iter().filter(|(_, decision)| !denied(decision));
+        match let_through.next() {
+            Some((seq, one)) => finding.shown(&format!("but also {}", line(*seq, one))),
+            None => finding,
+        }
+    }
+}
+
+impl Check for Allowed {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let (rows, all) = match rows(run) {
+            Ok(rows) => rows,
+            Err(unknown) => return unknown,
+        };
+        let decisions = decisions(rows, &self.0);
+        let allowed = decisions.iter().filter(|(_, decision)| {
+            decision.verdict == EgressVerdict::Allowed && decision.way != EgressWay::Lookup
+        });
+        let mut failure = None;
+        for (number, decision) in allowed {
+            let end = rows.iter().find_map(|row| match row {
+                EgressRow::Finished { seq, at_ms: _, end } if seq == number => Some(end),
+                EgressRow::Finished { .. }
+                | EgressRow::Opened { .. }
+                | EgressRow::Decided { .. }
+                | EgressRow::Closed { .. } => None,
+            });
+            match end.map(|end| &end.failure) {
+                Some(None) => {
+                    return Finding::pass(format!("{} was reached", self.0)).shown(&line(*number, decision));
+                }
+                Some(Some(why)) => failure = Some(format!("{}: {why}", line(*number, decision))),
+                None => failure = Some(format!("{}, not seen to end", line(*number, decision))),
+            }
+        }
+        let finding = missing(format!("{} was not reached", self.0), all, rows.len());
+        failure.into_iter().fold(finding, |finding, failure| finding.shown(&failure))
+    }
+}

@@ -1,0 +1,83 @@
+//! Whether files are there.
+
+use super::{Check, Key, check};
+use crate::files::{Place, astray, gone, lies_in, listing, look};
+use crate::finding::Finding;
+use crate::form::PathName;
+use crate::run::Run;
+
+pub(super) const KEYS: &[Key] = &[Exists::KEY, Absent::KEY, Visible::KEY];
+
+check! {
+    /// A file is at this path below the workspace, after the run; a folder counts where something lies in it. A link is
+    /// followed below the workspace only: one that leads out fails.
+    Exists(Files, "file_exists"): PathName
+}
+check! {
+    /// Nothing is at this path below the workspace, after the run. Needs all files to have been looked at. Refused in the
+    /// remote lane, where files of the workspace are not what is delivered.
+    Absent(Files, "file_absent"): PathName
+}
+check! {
+    /// A file is at this path after the run, and it lies where the user sees it: in the outputs or in a connected
+    /// folder. Refused in the remote lane, where only what is handed over is delivered.
+    Visible(Files, "user_visible_artifact"): PathName
+}
+
+impl Check for Exists {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        exists(run, &self.0)
+    }
+}
+
+fn exists(run: &Run<'_>, path: &PathName) -> Finding {
+    let files = match run.files() {
+        Ok(files) => files,
+        Err(unknown) => return unknown,
+    };
+    match look(&files.after, path.as_str()) {
+        Place::Nothing => gone(run, format!("{path} is not there")),
+        place => astray(path, &place),
+    }
+}
+
+impl Check for Absent {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let files = match run.files() {
+            Ok(files) => files,
+            Err(unknown) => return unknown,
+        };
+        let path = &self.0;
+        match (look(&files.after, path.as_str()), run.all_files()) {
+            (Place::Nothing, Ok(files)) => {
+                Finding::pass(format!("{path} is not there")).shown(&listing(files))
+            }
+            (Place::Nothing, Err(unknown)) => unknown,
+            (Place::File(found, _) | Place::Folder(found) | Place::Special(found), _) => {
+                Finding::fail(format!("{path} is there")).shown(&found)
+            }
+            (Place::Astray { link, target }, _) => {
+                Finding::fail(format!("{path} is there, as a link")).shown(&format!("{link} -> {target}"))
+            }
+        }
+    }
+}
+
+impl Check for Visible {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let path = &self.0;
+        let files = match run.files() {
+            Ok(files) => files,
+            Err(unknown) => return unknown,
+        };
+        // The place where it really lies decides, not the one that a link pretends.
+        match look(&files.after, path.as_str()) {
+            Place::File(found, _) | Place::Folder(found) if !lies_in(&found, &files.visible) => {
+                let folders = files.visible.join(", ");
+                Finding::fail(format!("{path} is there, but not where the user sees it"))
+                    .shown(&format!("{found}; the user sees {folders}"))
+            }
+            _ => exists(run, path),
+        }
+    }
+}

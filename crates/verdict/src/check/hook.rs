@@ -1,0 +1,88 @@
+//! Hooks of the settings that stood in the way of a tool.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::Yes;
+use crate::run::Run;
+use belljar_contract::{Observation, Pattern};
+use serde_json::Value;
+
+pub(super) const KEYS: &[Key] = &[Blocked::KEY, NotBlocked::KEY];
+
+check! {
+    /// A hook before a tool blocked it, and the tool's name matches. A hook blocks by status 2, or by saying `block` or
+    /// `deny`. An agent that tells of no hook at all shows nothing either way.
+    Blocked(Hooks, "hook_blocked"): Pattern
+}
+check! {
+    /// No hook blocked a tool. Needs the whole conversation, and an agent that tells of its hooks: where none was seen to
+    /// run, nothing is known.
+    NotBlocked(Hooks, "no_hook_blocked"): Yes
+}
+
+/// A hook before a tool.
+struct Hook<'a> {
+    seq: u64,
+    tool: &'a str,
+    text: &'a str,
+    blocked: bool,
+}
+
+/// The hooks before tools, and whether any hook was told of.
+fn hooks<'a>(run: &Run<'a>) -> (Vec<Hook<'a>>, Option<u64>) {
+    let mut told = None;
+    let mut hooks = Vec::new();
+    for seen in &run.evidence.seen {
+        let Observation::HookRan { event, name, outcome, exit_code, text } = &seen.what else { continue };
+        told = told.or(Some(seen.seq));
+        if event != "PreToolUse" {
+            continue;
+        }
+        // As in `PreToolUse:Bash`.
+        let tool = name.split_once(':').map_or(name.as_str(), |(_, tool)| tool);
+        let blocked = *exit_code == Some(2)
+            || matches!(outcome.as_deref(), Some("blocked" | "blocking" | "deny"))
+            || text.lines().chain([text.as_str()]).any(says_block);
+        hooks.push(Hook { seq: seen.seq, tool, text, blocked });
+    }
+    (hooks, told)
+}
+
+/// Whether a hook's output is the order to stop.
+fn says_block(text: &str) -> bool {
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return false };
+    let decision = value.get("decision").and_then(Value::as_str);
+    let permission = value.pointer("/hookSpecificOutput/permissionDecision").and_then(Value::as_str);
+    decision == Some("block") || permission == Some("deny")
+}
+
+const UNTOLD: &str = "the agent told of no hook, so what hooks did cannot be seen";
+
+impl Check for Blocked {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let (hooks, told) = hooks(run);
+        match (hooks.iter().find(|hook| hook.blocked && self.0.is_match(hook.tool)), told) {
+            (Some(hook), _) => {
+                Finding::pass(format!("a hook blocked {}", hook.tool)).seen(hook.seq, hook.text)
+            }
+            (None, None) => Finding::unknown(UNTOLD),
+            (None, Some(seq)) => {
+                run.missing("no hook blocked such a tool").seen(seq, "a hook that was told of")
+            }
+        }
+    }
+}
+
+impl Check for NotBlocked {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Yes = self.0;
+        let (hooks, told) = hooks(run);
+        match (hooks.iter().find(|hook| hook.blocked), told) {
+            (Some(hook), _) => {
+                Finding::fail(format!("a hook blocked {}", hook.tool)).seen(hook.seq, hook.text)
+            }
+            (None, None) => Finding::unknown(UNTOLD),
+            (None, Some(seq)) => run.absent("no hook blocked a tool").seen(seq, "a hook that was told of"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Paths of a person's machine in what was said.
+
+use super::{Check, Key, check};
+use crate::finding::{Finding, excerpt};
+use crate::form::Yes;
+use crate::run::{Run, Who};
+
+pub(super) const KEYS: &[Key] = &[NoHostPath::KEY];
+
+/// Folders of machines that people sit at.
+const FOLDERS: [&str; 7] =
+    ["/Users", "/opt/cowork", "/home", concat!("/ro", "ot"), "/private/var", "/var/folders", "/Volumes"];
+
+check! {
+    /// Nobody said a path below `/Users`, `/opt/cowork`, `/home`, the home of root, `/private/var`, `/var/folders` or
+    /// `/Volumes`, plain or percent-encoded. Needs the whole conversation.
+    ///
+    /// Inside the sandbox such a path is no leak by itself: a project may well be mounted below `/home`. That is why
+    /// belljar looks for it only when asked.
+    NoHostPath(Outcome, "transcript_no_host_path"): Yes
+}
+
+impl Check for NoHostPath {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Yes = self.0;
+        for (seq, said) in run.said(Who::Anyone) {
+            let found = host_path(said).or_else(|| host_path(&decoded(said)));
+            if let Some(path) = found {
+                return Finding::fail(format!("a path of the machine was said: {}", excerpt(&path)))
+                    .seen(seq, said);
+            }
+        }
+        run.absent("no path of the machine was said")
+    }
+}
+
+/// The first path below one of the folders.
+fn host_path(text: &str) -> Option<String> {
+    FOLDERS.iter().find_map(|folder| {
+        text.match_indices(folder).find_map(|(at, _)| {
+            let before = &text[..at];
+            let after = &text[at + folder.len()..];
+            // `example.org/home` and `src/home` are no paths of a machine, `file:///home` is one.
+            let inner = |char: char| char.is_alphanumeric() || "._~-/%".contains(char);
+            let begins = before.ends_with("file://") || !before.ends_with(inner);
+            let ends = !after.starts_with(|char: char| char.is_alphanumeric() || "_-.".contains(char));
+            let path =
+                || text[at..].split(|char: char| char.is_whitespace()).next().unwrap_or_default().to_owned();
+            (begins && ends).then(path)
+        })
+    })
+}
+
+/// The text with percent-encoded bytes put back; what is none stays as it is.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = (bytes[at] == b'%').then(|| bytes.get(at + 1..at + 3)).flatten();
+        let byte = hex
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match byte {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}

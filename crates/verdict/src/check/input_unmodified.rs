@@ -1,0 +1,47 @@
+//! Files that must stay as they were.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::{OneOrMore, PathGlob};
+use crate::run::Run;
+
+pub(super) const KEYS: &[Key] = &[Unmodified::KEY];
+
+check! {
+    /// Every file that was there before and fits one of these paths is there after the run with the same content. Paths
+    /// that fit nothing fail. `*` and `?` stay within a part, `**` is any number of parts.
+    Unmodified(Files, "input_unmodified"): OneOrMore<PathGlob>
+}
+
+impl Check for Unmodified {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let files = match run.all_files() {
+            Ok(files) => files,
+            Err(unknown) => return unknown,
+        };
+        let mut same = 0;
+        let mut unread = None;
+        for (path, before) in &files.before {
+            if !self.0.0.iter().any(|glob| glob.fits(path)) {
+                continue;
+            }
+            let fail = |what: &str| Finding::fail(format!("`{path}` {what}")).shown(path);
+            let Some(after) = files.after.get(path) else { return fail("is gone") };
+            match (before.digest, after.digest) {
+                _ if before.kind != after.kind => return fail("is another kind of file"),
+                _ if before.bytes != after.bytes => return fail("has another length"),
+                (Some(before), Some(after)) if before != after => return fail("has another content"),
+                (Some(_), Some(_)) => same += 1,
+                (None, _) | (_, None) => unread = Some(path),
+            }
+        }
+        match (unread, same) {
+            (Some(path), _) => Finding::unknown(format!("`{path}` was not read, so a change cannot be seen")),
+            (None, 0) => Finding::fail("no file that was there before fits")
+                .shown(&format!("{} files before", files.before.len())),
+            (None, same) => {
+                Finding::pass(format!("{same} files are as they were")).shown("digests before and after")
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Every check, one family to a file. A new one is a file here and its line in [`FAMILIES`].
+
+mod artifact_json;
+mod artifact_text;
+mod budget;
+mod compaction;
+mod delete;
+mod egress;
+mod file;
+mod gate;
+mod hook;
+mod host_path;
+mod input_unmodified;
+mod inventory;
+mod mcp;
+mod modifier;
+mod question;
+mod redundant;
+mod result;
+mod semantic;
+mod skill;
+mod subagent;
+mod subagent_write;
+mod task;
+mod tool;
+mod tool_error;
+mod tool_result;
+mod transcript;
+mod unexpected;
+
+use crate::finding::Finding;
+use crate::form::Reader;
+use crate::run::Run;
+use belljar_contract::Claim;
+use serde_json::Value;
+
+/// A check: a pure look at a run.
+pub(crate) trait Check: std::fmt::Debug + Send + Sync {
+    /// What the evidence says.
+    fn judge(&self, run: &Run<'_>) -> Finding;
+
+    /// What is wrong with the check itself, beyond the form of its value.
+    fn misuse(&self) -> Option<String> {
+        None
+    }
+
+    /// What a reader must be asked before it can be judged.
+    fn claims(&self) -> Vec<Claim> {
+        Vec::new()
+    }
+
+    /// What it does to the rest of the verdict.
+    fn effect(&self) -> Effect {
+        Effect::None
+    }
+}
+
+/// What a check does to the rest of the verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    None,
+    /// A failure of the agent is what the author wants to see.
+    ExpectsError,
+    /// A signal does not count.
+    Softens(Softened),
+}
+
+/// A signal that the author lets pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Softened {
+    PermissiveAutoAllow,
+    Stall,
+    OutputsDelete,
+    DeleteIn(Vec<String>),
+    /// Something that belljar does not hold against a run in the first place.
+    Nothing,
+}
+
+/// A key of an item, with all that is known about it.
+pub(crate) struct Key {
+    pub name: &'static str,
+    pub group: Group,
+    /// The lines of its documentation.
+    pub doc: &'static [&'static str],
+    /// The JSON Schema of its value.
+    pub schema: fn() -> Value,
+    /// Reads its value; `None` after at least one fault.
+    pub read: fn(&Value, &mut Reader) -> Option<Box<dyn Check>>,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.name)
+    }
+}
+
+/// What keys are about, in the order of the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Outcome,
+    Tools,
+    Files,
+    Questions,
+    SubAgents,
+    Skills,
+    Tasks,
+    Hooks,
+    Budgets,
+    Egress,
+    Modifiers,
+}
+
+impl Group {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Outcome,
+        Self::Tools,
+        Self::Files,
+        Self::Questions,
+        Self::SubAgents,
+        Self::Skills,
+        Self::Tasks,
+        Self::Hooks,
+        Self::Budgets,
+        Self::Egress,
+        Self::Modifiers,
+    ];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Outcome => "Outcome and words",
+            Self::Tools => "Tools",
+            Self::Files => "Files",
+            Self::Questions => "Questions to the user",
+            Self::SubAgents => "Sub-agents",
+            Self::Skills => "Skills",
+            Self::Tasks => "Tasks",
+            Self::Hooks => "Hooks",
+            Self::Budgets => "Budgets",
+            Self::Egress => "Egress",
+            Self::Modifiers => "What may pass",
+        }
+    }
+}
+
+/// Makes a check from its documentation, its key and the form of its value.
+macro_rules! check {
+    ($(#[doc = $doc:literal])+ $name:ident($group:ident, $key:literal): $form:ty) => {
+        $(#[doc = $doc])+
+        #[derive(Debug)]
+        struct $name($form);
+
+        impl $name {
+            const KEY: $crate::check::Key = $crate::check::Key {
+                name: $key,
+                group: $crate::check::Group::$group,
+                doc: &[$($doc),+],
+                schema: <$form as $crate::form::Form>::schema,
+                read: |value, reader| {
+                    let check = $name(<$form as $crate::form::Form>::read(value, reader)?);
+                    match $crate::check::Check::misuse(&check) {
+                        Some(why) => reader.fault(why),
+                        None => Some(Box::new(check)),
+                    }
+                },
+            };
+        }
+    };
+}
+
+use check;
+
+/// Every key.
+pub(crate) const FAMILIES: &[&[Key]] = &[
+    result::KEYS,
+    transcript::KEYS,
+    host_path::KEYS,
+    compaction::KEYS,
+    semantic::KEYS,
+    tool::KEYS,
+    inventory::KEYS,
+    tool_result::KEYS,
+    tool_error::KEYS,
+    redundant::KEYS,
+    mcp::KEYS,
+    file::KEYS,
+    artifact_json::KEYS,
+    artifact_text::KEYS,
+    unexpected::KEYS,
+    input_unmodified::KEYS,
+    delete::KEYS,
+    question::KEYS,
+    gate::KEYS,
+    subagent::KEYS,
+    subagent_write::KEYS,
+    skill::KEYS,
+    task::KEYS,
+    hook::KEYS,
+    budget::KEYS,
+    egress::KEYS,
+    modifier::KEYS,
+];
+
+/// Every key, in the order of the reference.
+pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}

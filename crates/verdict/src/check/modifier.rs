@@ -1,0 +1,84 @@
+//! Keys that check nothing: they let a signal pass that would decide the verdict otherwise.
+
+use super::{Check, Effect, Key, Softened, check};
+use crate::finding::Finding;
+use crate::form::{Some1, Text, Yes};
+use crate::run::Run;
+
+pub(super) const KEYS: &[Key] = &[
+    AutoAllow::KEY,
+    Stall::KEY,
+    OutputsDelete::KEY,
+    DeleteIn::KEY,
+    MissingCapability::KEY,
+    PluginDivergence::KEY,
+    Undelivered::KEY,
+];
+
+check! {
+    /// Lets `permissive_auto_allow` pass: tools that no rule of the scenario names may have been allowed.
+    AutoAllow(Modifiers, "allow_permissive_auto_allow"): Yes
+}
+check! {
+    /// Lets `stalled` pass: the agent may end on a question of its own.
+    Stall(Modifiers, "allow_stall"): Yes
+}
+check! {
+    /// Lets `outputs_delete` pass: files of the outputs may be gone.
+    OutputsDelete(Modifiers, "allow_outputs_delete"): Yes
+}
+check! {
+    /// Lets `mount_delete` pass for these folders, by their names.
+    DeleteIn(Modifiers, "allow_delete_in"): Some1<Text>
+}
+check! {
+    /// Read and kept for other tools; belljar holds nothing against a run that this would let pass.
+    MissingCapability(Modifiers, "allow_missing_capability"): Yes
+}
+check! {
+    /// Read and kept for other tools; belljar holds nothing against a run that this would let pass.
+    PluginDivergence(Modifiers, "allow_l0_plugin_divergence"): Yes
+}
+check! {
+    /// Read and kept for other tools; belljar holds nothing against a run that this would let pass.
+    Undelivered(Modifiers, "allow_undelivered_deliverables"): Yes
+}
+
+/// A modifier says nothing about the run, so it has nothing to show.
+fn says_nothing() -> Finding {
+    Finding::pass("lets a signal pass")
+}
+
+macro_rules! softens {
+    ($($name:ident => $softened:expr;)+) => {$(
+        impl Check for $name {
+            fn judge(&self, _run: &Run<'_>) -> Finding {
+                let Yes = self.0;
+                says_nothing()
+            }
+
+            fn effect(&self) -> Effect {
+                Effect::Softens($softened)
+            }
+        }
+    )+};
+}
+
+softens! {
+    AutoAllow => Softened::PermissiveAutoAllow;
+    Stall => Softened::Stall;
+    OutputsDelete => Softened::OutputsDelete;
+    MissingCapability => Softened::Nothing;
+    PluginDivergence => Softened::Nothing;
+    Undelivered => Softened::Nothing;
+}
+
+impl Check for DeleteIn {
+    fn judge(&self, _run: &Run<'_>) -> Finding {
+        says_nothing()
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Softens(Softened::DeleteIn(self.0.0.iter().map(|text| text.0.clone()).collect()))
+    }
+}

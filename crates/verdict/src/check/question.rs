@@ -1,0 +1,135 @@
+//! What the user was asked.
+
+use super::{Check, Key, check};
+use crate::finding::{Finding, excerpt};
+use crate::form::{Count, Some1, Text, Word, Words, object};
+use crate::run::Run;
+use belljar_contract::{AskedQuestion, Pattern};
+
+pub(super) const KEYS: &[Key] = &[Asked::KEY, Options::KEY, CountMax::KEY];
+
+check! {
+    /// The user was asked a question whose text or header matches.
+    Asked(Questions, "question_asked"): Pattern
+}
+check! {
+    /// The user was asked at most this many questions. A call that asks three at once counts three. Needs the whole
+    /// conversation.
+    CountMax(Questions, "questions_count_max"): Count
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Exact,
+    Any,
+}
+
+impl Word for Order {
+    const ALL: &'static [(&'static str, Self)] = &[("exact", Self::Exact), ("any", Self::Any)];
+}
+
+object! {
+    /// As written.
+    Spec {
+        /// Which question: its text or header matches. Left out, the only one that was asked.
+        optional when = "when_question": Pattern,
+        /// The labels that could be chosen, no more and no fewer.
+        optional equals = "equals": Some1<Text>,
+        /// Labels that could be chosen, among others.
+        optional contains = "contains": Some1<Text>,
+        /// Whether the order of the labels counts; it does not where this is left out.
+        optional order = "order": Words<Order>,
+    }
+}
+
+check! {
+    /// A question offered these labels, as it was asked. One of `equals` and `contains` is given. Without `when_question`
+    /// exactly one question must have been asked; with it, each that matches must have the labels.
+    Options(Questions, "question_options"): Spec
+}
+
+/// Every question with the event that asked.
+fn questions<'a>(run: &Run<'a>) -> Vec<(u64, &'a AskedQuestion)> {
+    let gates = run.gates();
+    gates.iter().flat_map(|gate| gate.questions.iter().map(|question| (gate.asked_at, question))).collect()
+}
+
+fn fits(pattern: &Pattern, question: &AskedQuestion) -> bool {
+    pattern.is_match(&question.question) || pattern.is_match(&question.header)
+}
+
+impl Check for Asked {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        match questions(run).into_iter().find(|(_, question)| fits(&self.0, question)) {
+            Some((seq, question)) => Finding::pass("the question was asked").seen(seq, &question.question),
+            None => run.missing("no question that matches was asked"),
+        }
+    }
+}
+
+impl Check for CountMax {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let asked: Vec<(u64, String)> =
+            questions(run).into_iter().map(|(seq, question)| (seq, question.question.clone())).collect();
+        run.at_most(asked.len() as u64, self.0.0, "questions", &asked)
+    }
+}
+
+impl Check for Options {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Spec { when, equals, contains, order } = &self.0;
+        let all = questions(run);
+        let chosen: Vec<&(u64, &AskedQuestion)> = all
+            .iter()
+            .filter(|(_, question)| when.as_ref().is_none_or(|when| fits(when, question)))
+            .collect();
+        if chosen.is_empty() {
+            return run.missing("no such question was asked");
+        }
+        if when.is_none() && chosen.len() > 1 {
+            let finding =
+                Finding::fail("several questions were asked, and `when_question` does not say which");
+            return chosen
+                .iter()
+                .fold(finding, |finding, (seq, question)| finding.seen(*seq, &question.question));
+        }
+        let order = order.map_or(Order::Any, |order| order.0);
+        for (seq, question) in &chosen {
+            let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
+            let holds = equals.as_ref().is_none_or(|wanted| same(&labels, &wanted.0, order))
+                && contains.as_ref().is_none_or(|wanted| within(&labels, &wanted.0, order));
+            if !holds {
+                let message = format!("the question offered {}", excerpt(&labels.join(", ")));
+                return Finding::fail(message).seen(*seq, &question.question);
+            }
+        }
+        // "Each that matches" and "the only one" are both said of a whole conversation.
+        let finding = run.absent("the question offered these labels");
+        chosen.iter().fold(finding, |finding, (seq, question)| finding.seen(*seq, &question.question))
+    }
+
+    fn misuse(&self) -> Option<String> {
+        let one = self.0.equals.is_some() != self.0.contains.is_some();
+        (!one).then(|| "one of `equals` and `contains` is needed, not both".to_owned())
+    }
+}
+
+fn same(labels: &[&str], wanted: &[Text], order: Order) -> bool {
+    let mut labels = labels.to_vec();
+    let mut wanted: Vec<&str> = wanted.iter().map(|text| text.0.as_str()).collect();
+    if order == Order::Any {
+        labels.sort_unstable();
+        wanted.sort_unstable();
+    }
+    labels == wanted
+}
+
+fn within(labels: &[&str], wanted: &[Text], order: Order) -> bool {
+    match order {
+        Order::Any => wanted.iter().all(|text| labels.contains(&text.0.as_str())),
+        Order::Exact => {
+            let mut rest = labels.iter();
+            wanted.iter().all(|text| rest.any(|label| *label == text.0))
+        }
+    }
+}

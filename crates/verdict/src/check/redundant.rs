@@ -1,0 +1,31 @@
+//! Calls that repeat an earlier one.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::Count;
+use crate::run::Run;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+pub(super) const KEYS: &[Key] = &[RedundantMax::KEY];
+
+check! {
+    /// At most this many calls repeat an earlier one: the same tool with the same input, whatever the order of its
+    /// members. Needs the whole conversation.
+    RedundantMax(Tools, "max_redundant_tool_calls"): Count
+}
+
+impl Check for RedundantMax {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let mut known = BTreeSet::new();
+        let mut repeated = Vec::new();
+        for call in run.calls() {
+            let mut input = Value::Object(call.input.clone());
+            input.sort_all_objects();
+            if !known.insert((call.tool, input.to_string())) {
+                repeated.push((call.seq, call.line()));
+            }
+        }
+        run.at_most(repeated.len() as u64, self.0.0, "repeated calls", &repeated)
+    }
+}

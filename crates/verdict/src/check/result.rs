@@ -1,0 +1,51 @@
+//! How the conversation ended.
+
+use super::{Check, Effect, Key, check};
+use crate::finding::Finding;
+use crate::form::{Word, Words};
+use crate::run::Run;
+
+pub(super) const KEYS: &[Key] = &[Ended::KEY];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Success,
+    Error,
+}
+
+impl Word for Wanted {
+    const ALL: &'static [(&'static str, Self)] = &[("success", Self::Success), ("error", Self::Error)];
+}
+
+check! {
+    /// The conversation ended as said. A success is a last turn without an error and an agent that then ended with
+    /// status 0; everything else is an error.
+    ///
+    /// `error` also says that a failure of the agent is expected, so that it does not decide the verdict by itself.
+    /// A failure of the network or a usage limit is never what was expected.
+    Ended(Outcome, "result"): Words<Wanted>
+}
+
+impl Check for Ended {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let Some(end) = &run.evidence.end else {
+            return Finding::unknown("how the conversation ended is not known");
+        };
+        let (is, why) = match &end.failure {
+            None => (Wanted::Success, "the last turn succeeded and the agent ended with status 0".to_owned()),
+            Some(failure) => (Wanted::Error, failure.to_string()),
+        };
+        let finding = if is == self.0.0 { Finding::pass(why) } else { Finding::fail(why) };
+        finding.shown(&format!(
+            "{} turns ended, {} of them failed; {}",
+            end.results, end.failed_results, end.exit
+        ))
+    }
+
+    fn effect(&self) -> Effect {
+        match self.0.0 {
+            Wanted::Success => Effect::None,
+            Wanted::Error => Effect::ExpectsError,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Skills that were put to use.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::object;
+use crate::run::Run;
+use belljar_contract::{Observation, Pattern, SkillWay};
+
+pub(super) const KEYS: &[Key] = &[Triggered::KEY, NotTriggered::KEY, ToolUsed::KEY];
+
+check! {
+    /// The model put a skill to use whose name matches: by the tool made for it, or by reading or running its files. A
+    /// message that names the skill is the user's doing and does not count.
+    Triggered(Skills, "skill_triggered"): Pattern
+}
+check! {
+    /// The model put no skill to use whose name matches. Needs the whole conversation, and an agent that was offered the
+    /// tool for skills: one that has none shows nothing.
+    NotTriggered(Skills, "no_skill_triggered"): Pattern
+}
+
+object! {
+    /// As written.
+    UsedSpec {
+        /// The skill: its name matches.
+        required skill = "skill": Pattern,
+        /// The tool: its name matches.
+        required tool = "tool": Pattern,
+    }
+}
+
+check! {
+    /// A tool was called while a skill was in use: after it was put to use, and before another one was. Needs the
+    /// whole conversation.
+    ToolUsed(Skills, "skill_tool_used"): UsedSpec
+}
+
+/// The uses, in order.
+fn uses<'a>(run: &Run<'a>) -> Vec<(u64, &'a str, SkillWay)> {
+    let uses = run.evidence.seen.iter().filter_map(|seen| match &seen.what {
+        Observation::SkillActivated { skill, way, by: _, call: _ } => Some((seen.seq, skill.as_str(), *way)),
+        _ => None,
+    });
+    uses.collect()
+}
+
+const fn by_the_model(way: SkillWay) -> bool {
+    match way {
+        SkillWay::Tool | SkillWay::Read | SkillWay::ShellRead | SkillWay::Script => true,
+        SkillWay::Message => false,
+    }
+}
+
+/// Whether skills could be put to use by their tool, and which event says so.
+fn has_the_tool(run: &Run<'_>) -> Option<u64> {
+    run.evidence.seen.iter().find_map(|seen| match &seen.what {
+        Observation::ConversationBegan { tools, .. } if tools.iter().any(|tool| tool == "Skill") => {
+            Some(seen.seq)
+        }
+        _ => None,
+    })
+}
+
+const UNOBSERVABLE: &str =
+    "the agent did not tell that it has the tool for skills, so their use cannot be seen";
+
+impl Check for Triggered {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let mut used = uses(run).into_iter();
+        match used.find(|(_, skill, way)| by_the_model(*way) && self.0.is_match(skill)) {
+            Some((seq, skill, _)) => {
+                Finding::pass(format!("the skill {skill} was put to use")).seen(seq, skill)
+            }
+            None if has_the_tool(run).is_none() => Finding::unknown(UNOBSERVABLE),
+            None => run.missing("no skill that matches was put to use"),
+        }
+    }
+}
+
+impl Check for NotTriggered {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let mut used = uses(run).into_iter();
+        match used.find(|(_, skill, way)| by_the_model(*way) && self.0.is_match(skill)) {
+            Some((seq, skill, _)) => {
+                Finding::fail(format!("the skill {skill} was put to use")).seen(seq, skill)
+            }
+            None => match has_the_tool(run) {
+                Some(seq) => {
+                    run.absent("no skill that matches was put to use").seen(seq, "the tool was offered")
+                }
+                None => Finding::unknown(UNOBSERVABLE),
+            },
+        }
+    }
+}
+
+impl Check for ToolUsed {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let UsedSpec { skill, tool } = &self.0;
+        let uses = uses(run);
+        for (at, (from, name, _)) in uses.iter().enumerate() {
+            let to = uses.get(at + 1).map_or(u64::MAX, |(next, _, _)| *next);
+            let mut within = run.calls().iter().filter(|call| call.seq > *from && call.seq < to);
+            if skill.is_match(name)
+                && let Some(call) = within.find(|call| tool.is_match(call.tool))
+            {
+                // Another skill may have been put to use in between, so all must have been seen.
+                return run
+                    .absent(format!("{} was called while {name} was in use", call.tool))
+                    .seen(*from, name)
+                    .seen(call.seq, &call.line());
+            }
+        }
+        run.missing("no such call was made while the skill was in use")
+    }
+}

@@ -1,0 +1,51 @@
+//! Which tools were called, and how often.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::{Count, ToolGlob};
+use crate::run::{Origin, Run};
+
+pub(super) const KEYS: &[Key] = &[Called::KEY, NotCalled::KEY, CallsMax::KEY];
+
+check! {
+    /// The agent or a sub-agent called a tool of this name; `*` is any text, `?` one character. Whether the call was
+    /// let through or succeeded is another matter, see `tool_no_error`.
+    Called(Tools, "tool_called"): ToolGlob
+}
+check! {
+    /// Nobody called a tool of this name; `*` is any text, `?` one character. Needs the whole conversation.
+    NotCalled(Tools, "tool_not_called"): ToolGlob
+}
+check! {
+    /// The agent itself made at most this many calls; those of sub-agents do not count. Needs the whole conversation.
+    CallsMax(Tools, "tool_calls_max"): Count
+}
+
+impl Check for Called {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let calls = run.calls().iter().filter(|call| self.0.fits(call.tool));
+        let calls: Vec<(u64, String)> = calls.map(|call| (call.seq, call.line())).collect();
+        if calls.is_empty() {
+            return run.missing(format!("no tool {} was called", self.0));
+        }
+        let finding = Finding::pass(format!("{} was called, {} in all", self.0, calls.len()));
+        calls.iter().fold(finding, |finding, (seq, line)| finding.seen(*seq, line))
+    }
+}
+
+impl Check for NotCalled {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        match run.calls().iter().find(|call| self.0.fits(call.tool)) {
+            Some(call) => Finding::fail(format!("{} was called", call.tool)).seen(call.seq, &call.line()),
+            None => run.absent(format!("no tool {} was called", self.0)),
+        }
+    }
+}
+
+impl Check for CallsMax {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let calls = run.calls().iter().filter(|call| call.origin != Origin::SubAgent);
+        let calls: Vec<(u64, String)> = calls.map(|call| (call.seq, call.line())).collect();
+        run.at_most(calls.len() as u64, self.0.0, "calls of the agent itself", &calls)
+    }
+}

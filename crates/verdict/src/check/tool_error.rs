@@ -1,0 +1,75 @@
+//! Calls that failed.
+
+use super::{Check, Key, check};
+use crate::finding::Finding;
+use crate::form::Count;
+use crate::run::{Call, Run};
+use belljar_contract::Pattern;
+
+pub(super) const KEYS: &[Key] = &[NoError::KEY, NoErrorIfCalled::KEY, ErrorsMax::KEY];
+
+check! {
+    /// A tool whose name matches was called, and no such call failed. A name that fits nothing fails, so that a slip of
+    /// the pen is seen. A call that never came back is no success. Needs the whole conversation.
+    NoError(Tools, "tool_no_error"): Pattern
+}
+check! {
+    /// No call of a tool whose name matches failed; none at all is fine. Needs the whole conversation.
+    NoErrorIfCalled(Tools, "tool_no_error_if_called"): Pattern
+}
+check! {
+    /// At most this many calls failed, of all tools and of sub-agents too. Needs the whole conversation.
+    ErrorsMax(Tools, "max_tool_errors"): Count
+}
+
+/// The first of the calls that failed or never came back.
+fn failed(calls: &[&Call<'_>], run: &Run<'_>) -> Option<Finding> {
+    for call in calls {
+        match call.back {
+            Some(back) if back.is_error => {
+                return Some(Finding::fail(format!("{} failed", call.tool)).seen(back.seq, back.text));
+            }
+            Some(_) => {}
+            None => {
+                let finding = run.missing(format!("{} never came back", call.tool));
+                return Some(finding.seen(call.seq, &call.line()));
+            }
+        }
+    }
+    None
+}
+
+fn matching<'r, 'a>(run: &'r Run<'a>, pattern: &Pattern) -> Vec<&'r Call<'a>> {
+    run.calls().iter().filter(|call| pattern.is_match(call.tool)).collect()
+}
+
+impl Check for NoError {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let calls = matching(run, &self.0);
+        if calls.is_empty() {
+            return run.missing("no tool that matches was called");
+        }
+        if let Some(failed) = failed(&calls, run) {
+            return failed;
+        }
+        let finding = run.absent(format!("none of {} calls failed", calls.len()));
+        calls.iter().fold(finding, |finding, call| finding.seen(call.seq, &call.line()))
+    }
+}
+
+impl Check for NoErrorIfCalled {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let calls = matching(run, &self.0);
+        let passed = || run.absent(format!("none of {} calls failed", calls.len()));
+        failed(&calls, run).unwrap_or_else(passed)
+    }
+}
+
+impl Check for ErrorsMax {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let errors = run.returns().filter(|(back, _)| back.is_error);
+        let errors: Vec<(u64, String)> =
+            errors.map(|(back, tool)| (back.seq, format!("{tool}: {}", back.text))).collect();
+        run.at_most(errors.len() as u64, self.0.0, "failed calls", &errors)
+    }
+}

@@ -1,0 +1,76 @@
+//! What tools returned, each return by itself and in its full length.
+
+use super::{Check, Key, check};
+use crate::finding::{Finding, around};
+use crate::form::Text;
+use crate::run::Run;
+use belljar_contract::Pattern;
+use std::ops::Range;
+
+pub(super) const KEYS: &[Key] = &[Contains::KEY, NotContains::KEY, Matches::KEY, NotMatches::KEY];
+
+check! {
+    /// A tool returned this text, letter by letter, alone or within more.
+    Contains(Tools, "tool_result_contains"): Text
+}
+check! {
+    /// No tool returned this text. Needs the whole conversation.
+    NotContains(Tools, "tool_result_not_contains"): Text
+}
+check! {
+    /// What a tool returned matches.
+    Matches(Tools, "tool_result_matches"): Pattern
+}
+check! {
+    /// Nothing that a tool returned matches. Needs the whole conversation.
+    NotMatches(Tools, "tool_result_not_matches"): Pattern
+}
+
+/// The first return in which something is found.
+fn first(run: &Run<'_>, find: impl Fn(&str) -> Option<Range<usize>>) -> Option<(u64, String)> {
+    run.returns().find_map(|(back, tool)| {
+        find(back.text).map(|place| (back.seq, format!("{tool}: {}", around(back.text, &place))))
+    })
+}
+
+fn returned(run: &Run<'_>, find: impl Fn(&str) -> Option<Range<usize>>) -> Finding {
+    match first(run, find) {
+        Some((seq, text)) => Finding::pass("a tool returned it").seen(seq, &text),
+        None => run.missing("no tool returned it"),
+    }
+}
+
+fn not_returned(run: &Run<'_>, find: impl Fn(&str) -> Option<Range<usize>>) -> Finding {
+    match first(run, find) {
+        Some((seq, text)) => Finding::fail("a tool returned it").seen(seq, &text),
+        None => run.absent("no tool returned it"),
+    }
+}
+
+fn find(text: &str, wanted: &str) -> Option<Range<usize>> {
+    text.find(wanted).map(|at| at..at + wanted.len())
+}
+
+impl Check for Contains {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        returned(run, |text| find(text, &self.0.0))
+    }
+}
+
+impl Check for NotContains {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        not_returned(run, |text| find(text, &self.0.0))
+    }
+}
+
+impl Check for Matches {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        returned(run, |text| self.0.find(text))
+    }
+}
+
+impl Check for NotMatches {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        not_returned(run, |text| self.0.find(text))
+    }
+}

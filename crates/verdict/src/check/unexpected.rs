@@ -1,0 +1,40 @@
+//! Files that nobody asked for.
+
+use super::{Check, Key, check};
+use crate::files::{lies_in, listing};
+use crate::finding::Finding;
+use crate::form::PathGlob;
+use crate::run::Run;
+
+pub(super) const KEYS: &[Key] = &[NoUnexpected::KEY];
+
+check! {
+    /// Every new file that the user sees fits one of these paths; `*` and `?` stay within a part, `**` is any number of
+    /// parts. `[]` means that no file is new. Files that were there before do not count, whatever became of them. Needs all
+    /// files to have been looked at.
+    NoUnexpected(Files, "no_unexpected_files"): Vec<PathGlob>
+}
+
+impl Check for NoUnexpected {
+    fn judge(&self, run: &Run<'_>) -> Finding {
+        let files = match run.files() {
+            Ok(files) => files,
+            Err(unknown) => return unknown,
+        };
+        let new = files.after.keys().filter(|path| {
+            !files.before.contains_key(*path) && (files.visible.is_empty() || lies_in(path, &files.visible))
+        });
+        let (expected, strays): (Vec<&String>, Vec<&String>) =
+            new.partition(|path| self.0.iter().any(|glob| glob.fits(path)));
+        if !strays.is_empty() {
+            let finding = Finding::fail(format!("{} new files were not expected", strays.len()));
+            return strays.iter().fold(finding, |finding, path| finding.shown(path));
+        }
+        match run.all_files() {
+            Ok(files) => {
+                Finding::pass(format!("{} new files, all expected", expected.len())).shown(&listing(files))
+            }
+            Err(unknown) => unknown,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The checks of a scenario, and what follows from them.
+
+use crate::check::{Check, Effect, Key};
+use crate::finding::Finding;
+use crate::run::Run;
+use crate::signal::{self, Leniency, Signals};
+use belljar_contract::{
+    CheckResult, Claim, Conclusion, Evidence, Judgement, Lane, Outcome, Signal, SignalWeight,
+};
+
+/// Checks that were read.
+#[derive(Debug)]
+pub struct Checks {
+    items: Vec<Item>,
+    lane: Lane,
+}
+
+/// An item of the list: all of its parts must hold.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub place: String,
+    pub written: String,
+    pub parts: Vec<Part>,
+}
+
+/// A key of an item.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub key: &'static Key,
+    pub check: Box<dyn Check>,
+}
+
+/// What a check means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// Where it is written, as in `assert[2]`.
+    pub place: String,
+    /// The key.
+    pub key: &'static str,
+    /// What it says, in a sentence.
+    pub says: String,
+}
+
+impl Checks {
+    pub(crate) fn new(items: Vec<Item>, lane: Lane) -> Self {
+        Self { items, lane }
+    }
+
+    /// How many items there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether nothing is asked for. A run is then judged by its ending and the signals.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (&Item, &Part)> {
+        self.items.iter().flat_map(|item| item.parts.iter().map(move |part| (item, part)))
+    }
+
+    /// Each check in its own words.
+    #[must_use]
+    pub fn explain(&self) -> Vec<Explained> {
+        let explained = self.parts().map(|(item, part)| Explained {
+            place: item.place.clone(),
+            key: part.key.name,
+            says: first_sentence(part.key.doc),
+        });
+        explained.collect()
+    }
+
+    /// What a reader must be asked before the run can be judged, each claim once.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        let mut claims: Vec<Claim> = Vec::new();
+        for claim in self.parts().flat_map(|(_, part)| part.check.claims()) {
+            if !claims.contains(&claim) {
+                claims.push(claim);
+            }
+        }
+        claims
+    }
+
+    /// Judges a run.
+    #[must_use]
+    pub fn judge(&self, evidence: &Evidence) -> Judgement {
+        let run = Run::new(evidence);
+        let checks: Vec<CheckResult> = self.items.iter().map(|item| judge_item(item, &run)).collect();
+        let mut signals = Signals(signal::signals(&run, &self.leniency()));
+        if evidence.lane != self.lane {
+            signals.add(
+                "lane_differs",
+                format!("the run is {:?}, the checks are {:?}", evidence.lane, self.lane),
+            );
+        }
+        let signals = signals.0;
+        Judgement { conclusion: conclude(&checks, &signals), checks, signals }
+    }
+
+    fn leniency(&self) -> Leniency {
+        let mut leniency = Leniency::default();
+        for (_, part) in self.parts() {
+            match part.check.effect() {
+                Effect::None => {}
+                Effect::ExpectsError => leniency.expects_error = true,
+                Effect::Softens(softened) => leniency.softened.push(softened),
+            }
+        }
+        leniency
+    }
+}
+
+/// All parts hold, or the first that does not speaks for the item.
+fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
+    let mut findings: Vec<Finding> = item.parts.iter().map(|part| part.check.judge(run)).collect();
+    let worst = |outcome: Outcome| findings.iter().position(|finding| finding.outcome == outcome);
+    let finding = match worst(Outcome::Fail).or_else(|| worst(Outcome::Unknown)) {
+        Some(at) => findings.swap_remove(at),
+        None => {
+            let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+            let message = messages.join("; ");
+            let notes = findings.into_iter().flat_map(|finding| finding.notes).collect();
+            Finding { outcome: Outcome::Pass, message, notes }
+        }
+    };
+    let Finding { outcome, message, notes } = finding;
+    CheckResult { place: item.place.clone(), check: item.written.clone(), outcome, message, evidence: notes }
+}
+
+/// A limit is told apart from a failure of the agent, and both from a check that fails; what is unknown is not green.
+fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
+    let has = |code: &str| signals.iter().any(|signal| signal.code == code);
+    let weighs = |weight: SignalWeight| signals.iter().any(|signal| signal.weight == weight);
+    let says = |outcome: Outcome| checks.iter().any(|check| check.outcome == outcome);
+    if has(signal::BUDGET) {
+        Conclusion::BudgetReached
+    } else if has(signal::AGENT) || has(signal::TRANSPORT) || has(signal::USAGE) {
+        Conclusion::AgentFailed
+    } else if says(Outcome::Fail) || weighs(SignalWeight::Fail) {
+        Conclusion::Failed
+    } else if says(Outcome::Unknown) || weighs(SignalWeight::Unknown) {
+        Conclusion::Unverified
+    } else {
+        Conclusion::Passed
+    }
+}
+
+/// The first sentence of a documentation.
+pub(crate) fn first_sentence(doc: &[&str]) -> String {
+    let text: Vec<&str> = doc.iter().map(|line| line.trim()).take_while(|line| !line.is_empty()).collect();
+    let text = text.join(" ");
+    match text.find(". ") {
+        Some(at) => text[..=at].to_owned(),
+        None => text,
+    }
+}

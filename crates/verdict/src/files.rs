@@ -1,0 +1,189 @@
+//! Finding a file among those that were seen, without leaving the workspace.
+
+use crate::finding::Finding;
+use crate::form::PathName;
+use crate::run::Run;
+use belljar_contract::{FileKind, FileSeen, FilesSeen};
+use std::collections::BTreeMap;
+
+/// Bytes of a file that a check reads.
+const LARGEST: u64 = 10 * 1024 * 1024;
+
+/// Links that are followed on the way to one file; the kernel stops there too.
+const LINKS: usize = 40;
+
+/// What is at a path.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// A file, by its own path.
+    File(String, &'a FileSeen),
+    /// A folder with something in it.
+    Folder(String),
+    /// Nothing that was seen.
+    Nothing,
+    /// Something that is no file.
+    Special(String),
+    /// A link leads out of the workspace, or nowhere.
+    Astray {
+        /// The link.
+        link: String,
+        /// Where it leads.
+        target: String,
+    },
+}
+
+/// What is at a path. Links are followed by their text, below the workspace only.
+pub(crate) fn look<'a>(files: &'a BTreeMap<String, FileSeen>, path: &str) -> Place<'a> {
+    let mut wanted: Vec<String> = path.split('/').map(str::to_owned).collect();
+    for _ in 0..=LINKS {
+        match walk(files, &wanted) {
+            Ok(place) => return place,
+            Err(Step { link, target, next: Some(next) }) => {
+                if next.is_empty() {
+                    return Place::Folder(format!("{link} -> {target}"));
+                }
+                wanted = next;
+            }
+            Err(Step { link, target, next: None }) => return Place::Astray { link, target },
+        }
+    }
+    Place::Astray { link: path.to_owned(), target: "a circle of links".to_owned() }
+}
+
+/// A link on the way, and the path that comes of it; none where it leaves the workspace.
+struct Step {
+    link: String,
+    target: String,
+    next: Option<Vec<String>>,
+}
+
+fn walk<'a>(files: &'a BTreeMap<String, FileSeen>, wanted: &[String]) -> Result<Place<'a>, Step> {
+    for length in 1..=wanted.len() {
+        let here = wanted[..length].join("/");
+        let Some(found) = files.get(&here) else { continue };
+        let last = length == wanted.len();
+        match &found.kind {
+            FileKind::Link { target } => {
+                let next = joined(&wanted[..length - 1], target).map(|mut path| {
+                    path.extend_from_slice(&wanted[length..]);
+                    path
+                });
+                return Err(Step { link: here, target: target.clone(), next });
+            }
+            FileKind::File if last => return Ok(Place::File(here, found)),
+            FileKind::Special if last => return Ok(Place::Special(here)),
+            FileKind::File | FileKind::Special => return Ok(Place::Nothing),
+        }
+    }
+    let here = wanted.join("/");
+    Ok(if has_below(files, &here) { Place::Folder(here) } else { Place::Nothing })
+}
+
+/// Where a link in a folder leads; none outside.
+fn joined(folder: &[String], target: &str) -> Option<Vec<String>> {
+    if target.starts_with('/') {
+        return None;
+    }
+    let mut path = folder.to_vec();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                path.pop()?;
+            }
+            name => path.push(name.to_owned()),
+        }
+    }
+    Some(path)
+}
+
+/// Whether anything lies below a folder.
+fn has_below(files: &BTreeMap<String, FileSeen>, folder: &str) -> bool {
+    let start = format!("{folder}/");
+    files.range(start.clone()..).next().is_some_and(|(path, _)| path.starts_with(&start))
+}
+
+/// Whether a path lies below one of the folders; an empty folder is the workspace itself.
+pub(crate) fn lies_in(path: &str, folders: &[String]) -> bool {
+    folders.iter().any(|folder| {
+        let folder = folder.trim_matches('/');
+        folder.is_empty()
+            || folder == "."
+            || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    })
+}
+
+/// The folders for results, and the other ones that the user sees.
+pub(crate) fn outputs(files: &FilesSeen) -> (Vec<String>, Vec<String>) {
+    files
+        .visible
+        .iter()
+        .map(|folder| folder.trim_matches('/').to_owned())
+        .partition(|folder| folder.rsplit('/').next() == Some("outputs"))
+}
+
+/// Files that were there before, below these folders, and are gone. What could not be looked at may still be there.
+pub(crate) fn deleted(files: &FilesSeen, folders: &[String]) -> Vec<String> {
+    let gone = |path: &&String| {
+        lies_in(path, folders)
+            && !files.after.contains_key(*path)
+            && !files.unread.contains(path)
+            && !lies_in(path, &files.unread)
+    };
+    files.before.keys().filter(gone).cloned().collect()
+}
+
+/// The content of a file after the run, or why there is none to look at.
+pub(crate) fn content<'a>(run: &Run<'a>, path: &PathName) -> Result<(&'a [u8], String), Finding> {
+    let files = run.files()?;
+    match look(&files.after, path.as_str()) {
+        Place::File(found, file) => match &file.body {
+            _ if file.bytes > LARGEST => {
+                Err(Finding::unknown(format!("{path} has {} bytes, checks read {LARGEST}", file.bytes)))
+            }
+            None => Err(Finding::unknown(format!("the content of {path} was not kept"))),
+            Some(body) if body.len() as u64 != file.bytes => {
+                Err(Finding::unknown(format!("only a part of {path} was kept")))
+            }
+            Some(body) => {
+                let note = match file.digest {
+                    Some(digest) => format!("{found}, {} bytes, {digest}", file.bytes),
+                    None => format!("{found}, {} bytes", file.bytes),
+                };
+                Ok((body, note))
+            }
+        },
+        Place::Nothing => Err(gone(run, format!("{path} is not there"))),
+        Place::Folder(_) => Err(Finding::fail(format!("{path} is a folder")).shown("among the files after")),
+        other => Err(astray(path, &other)),
+    }
+}
+
+/// A finding for a file that should be there and was not seen.
+pub(crate) fn gone(run: &Run<'_>, message: String) -> Finding {
+    match run.all_files() {
+        Ok(files) => Finding::fail(message).shown(&listing(files)),
+        Err(unknown) => Finding::unknown(format!("{message}, but {}", unknown.message)),
+    }
+}
+
+/// A finding for a path that leads to no file of the workspace.
+pub(crate) fn astray(path: &PathName, place: &Place<'_>) -> Finding {
+    match place {
+        Place::Astray { link, target } => {
+            Finding::fail(format!("{path} leads out of the workspace")).shown(&format!("{link} -> {target}"))
+        }
+        Place::Special(found) => {
+            Finding::fail(format!("{path} is no file")).shown(&format!("{found} is a pipe, socket or device"))
+        }
+        Place::File(found, _) | Place::Folder(found) => {
+            Finding::pass(format!("{path} is there")).shown(found)
+        }
+        Place::Nothing => Finding::fail(format!("{path} is not there")),
+    }
+}
+
+/// What was looked at, in a line.
+pub(crate) fn listing(files: &FilesSeen) -> String {
+    format!("{} files before, {} after, none unread", files.before.len(), files.after.len())
+}

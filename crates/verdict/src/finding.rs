@@ -1,0 +1,80 @@
+//! What one check says, with the evidence it looked at.
+
+use belljar_contract::{EvidenceNote, Outcome};
+
+/// Characters of a text that a note shows.
+const SHOWN: usize = 160;
+
+/// Notes that a finding shows; more help nobody.
+const NOTES: usize = 12;
+
+/// An outcome, why, and on what evidence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub outcome: Outcome,
+    pub message: String,
+    pub notes: Vec<EvidenceNote>,
+}
+
+impl Finding {
+    /// It holds; the notes say on what evidence.
+    pub(crate) fn pass(message: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Pass, message: message.into(), notes: Vec::new() }
+    }
+
+    /// It does not hold; the notes say on what evidence.
+    pub(crate) fn fail(message: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Fail, message: message.into(), notes: Vec::new() }
+    }
+
+    /// The evidence does not say.
+    pub(crate) fn unknown(message: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Unknown, message: message.into(), notes: Vec::new() }
+    }
+
+    /// The same with an event that shows it.
+    pub(crate) fn seen(self, seq: u64, text: &str) -> Self {
+        self.note(Some(seq), text)
+    }
+
+    /// The same with something that is no event of the conversation.
+    pub(crate) fn shown(self, text: &str) -> Self {
+        self.note(None, text)
+    }
+
+    fn note(mut self, seq: Option<u64>, text: &str) -> Self {
+        if self.notes.len() < NOTES {
+            self.notes.push(EvidenceNote { seq, text: excerpt(text) });
+        }
+        self
+    }
+}
+
+/// The beginning of a text in one line, without anything that could forge another.
+pub(crate) fn excerpt(text: &str) -> String {
+    let mut out = String::new();
+    for (count, char) in text.trim().chars().enumerate() {
+        if count == SHOWN {
+            out.push('…');
+            break;
+        }
+        if char.is_control() {
+            out.extend(char.escape_default());
+        } else {
+            out.push(char);
+        }
+    }
+    out
+}
+
+/// A text around a place in it, in one line.
+pub(crate) fn around(text: &str, place: &std::ops::Range<usize>) -> String {
+    let back = text[..place.start].char_indices().rev().nth(40).map_or(0, |(at, _)| at);
+    let lead = if back > 0 { "…" } else { "" };
+    excerpt(&format!("{lead}{}", &text[back..]))
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}

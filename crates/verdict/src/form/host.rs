@@ -1,0 +1,79 @@
+//! A host that checks of the egress log look for.
+
+use super::{Form, Reader};
+use belljar_contract::{Destination, Host, HostName, Port};
+use serde_json::{Value, json};
+
+/// A name with everything below it, only what lies below a name, or an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostMatch {
+    /// `example.org`: that and what lies below.
+    NameAndBelow(HostName),
+    /// `*.example.org`: what lies below.
+    Below(HostName),
+    /// An address.
+    Address(std::net::IpAddr),
+}
+
+impl HostMatch {
+    /// Reads one; the error says what is wrong.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        if text.contains("://") || text.contains('/') {
+            return Err("a host has no scheme and no path".to_owned());
+        }
+        if let Some(name) = text.strip_prefix("*.") {
+            return HostName::new(name).map(Self::Below).map_err(|error| error.to_string());
+        }
+        let bracketed = text.parse::<std::net::Ipv6Addr>().map(|address| format!("[{address}]"));
+        let spelling = bracketed.as_deref().unwrap_or(text);
+        match Host::parse(spelling.as_bytes()) {
+            Ok(Host::Name(name)) => Ok(Self::NameAndBelow(name)),
+            Ok(Host::Address(address)) => Ok(Self::Address(address)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Whether a destination of the log is meant. What names no destination is none of them.
+    pub(crate) fn fits(&self, destination: &str) -> bool {
+        let Some(host) = host_of(destination) else { return false };
+        match (self, host) {
+            (Self::NameAndBelow(name), Host::Name(host)) => host == *name || host.is_under(name),
+            (Self::Below(name), Host::Name(host)) => host.is_under(name),
+            (Self::Address(address), Host::Address(host)) => host == *address,
+            (Self::NameAndBelow(_) | Self::Below(_), Host::Address(_))
+            | (Self::Address(_), Host::Name(_)) => false,
+        }
+    }
+}
+
+/// The host of `host:port`, or of a name alone, as a lookup has it.
+fn host_of(destination: &str) -> Option<Host> {
+    let destination = Destination::parse_with_default(destination.as_bytes(), Port::HTTPS);
+    destination.ok().map(|destination| destination.host)
+}
+
+impl std::fmt::Display for HostMatch {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NameAndBelow(name) => write!(out, "`{name}`"),
+            Self::Below(name) => write!(out, "`*.{name}`"),
+            Self::Address(address) => write!(out, "`{address}`"),
+        }
+    }
+}
+
+impl Form for HostMatch {
+    fn read(value: &Value, reader: &mut Reader) -> Option<Self> {
+        let Value::String(text) = value else {
+            return reader.expected("a host", value);
+        };
+        match Self::new(text) {
+            Ok(host) => Some(host),
+            Err(why) => reader.fault_with(why, "write `example.org`, or `*.example.org` for what lies below"),
+        }
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[^/\\s]+$"})
+    }
+}

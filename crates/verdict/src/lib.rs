@@ -1,0 +1,25 @@
+//! From evidence to a judgement: the checks an author writes, and what is looked at without being asked for.
+//!
+//! Everything here is a pure function. A check has three outcomes: it passes on evidence, fails on evidence, and is
+//! unknown where there is none. "It did not happen" is said of a whole record only. A run read back from disk is
+//! judged as a live one.
+
+mod check;
+mod checks;
+mod conflict;
+mod files;
+mod finding;
+mod form;
+mod parse;
+mod reference;
+mod refused;
+mod run;
+mod signal;
+
+pub use checks::{Checks, Explained};
+pub use parse::parse_checks;
+pub use reference::{reference, schema};
+pub use refused::{REFUSED, Refused};
+
+#[cfg(test)]
+mod tests;

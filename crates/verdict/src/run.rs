@@ -1,0 +1,203 @@
+//! The evidence as checks look at it: calls with their returns, what was said, and whether that is all.
+
+use crate::finding::{Finding, count};
+use belljar_contract::{
+    CallId, ConversationEnd, Evidence, FilesSeen, Gate, Observation, Seen, Speaker, Whole,
+};
+use serde_json::{Map, Value};
+
+/// A run to be judged.
+pub(crate) struct Run<'a> {
+    pub evidence: &'a Evidence,
+    calls: Vec<Call<'a>>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone)]
+pub(crate) struct Call<'a> {
+    pub seq: u64,
+    pub id: &'a CallId,
+    pub origin: Origin,
+    pub tool: &'a str,
+    pub input: &'a Map<String, Value>,
+    pub back: Option<Return<'a>>,
+}
+
+/// What a call came back with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Return<'a> {
+    pub seq: u64,
+    pub text: &'a str,
+    pub is_error: bool,
+}
+
+/// Whose call it counts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Main,
+    SubAgent,
+    /// Below a call that was not seen.
+    Unseen,
+}
+
+/// Something that is in the way of "it did not happen".
+pub(crate) type Gap = String;
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(evidence: &'a Evidence) -> Self {
+        Self { evidence, calls: calls(&evidence.seen) }
+    }
+
+    /// Whether every event of the conversation was seen and understood.
+    pub(crate) fn whole(&self) -> Result<&'a ConversationEnd, Gap> {
+        if let Whole::No { why } = &self.evidence.conversation {
+            return Err(format!("the record of the conversation is not whole: {why}"));
+        }
+        let Some(end) = &self.evidence.end else {
+            return Err("how the conversation ended is not known".to_owned());
+        };
+        let flaws = self.evidence.seen.iter().filter(|seen| matches!(seen.what, Observation::Flawed(_)));
+        let flaws = end.flaws.max(flaws.count() as u64);
+        match (end.unread, flaws) {
+            (0, 0) => Ok(end),
+            (0, flaws) => Err(format!("{flaws} things were not as the protocol has them")),
+            (unread, _) => Err(format!("{unread} lines of the agent could not be read")),
+        }
+    }
+
+    /// A finding for what was looked for and must not be there.
+    pub(crate) fn absent(&self, nothing: impl Into<String>) -> Finding {
+        let nothing = nothing.into();
+        match self.whole() {
+            Ok(_) => Finding::pass(nothing).shown(&self.wholeness()),
+            Err(gap) => Finding::unknown(format!("{nothing} in what is there, but {gap}")),
+        }
+    }
+
+    /// A finding for what was looked for and must be there, and is not.
+    pub(crate) fn missing(&self, nothing: impl Into<String>) -> Finding {
+        let nothing = nothing.into();
+        match self.whole() {
+            Ok(_) => Finding::fail(nothing).shown(&self.wholeness()),
+            Err(gap) => Finding::unknown(format!("{nothing} in what is there, but {gap}")),
+        }
+    }
+
+    /// A finding for what may happen so many times.
+    pub(crate) fn at_most(&self, found: u64, most: u64, what: &str, places: &[(u64, String)]) -> Finding {
+        let message = format!("{found} {what}, at most {most} allowed");
+        if found <= most {
+            return self.absent(message);
+        }
+        let finding = Finding::fail(message);
+        places.iter().fold(finding, |finding, (seq, text)| finding.seen(*seq, text))
+    }
+
+    /// What "it did not happen" rests on.
+    pub(crate) fn wholeness(&self) -> String {
+        let end = match &self.evidence.end {
+            Some(end) => format!("the agent ended with {}", end.exit),
+            None => "the end is not known".to_owned(),
+        };
+        format!("{} of a whole conversation; {end}", count(self.evidence.seen.len(), "event"))
+    }
+
+    /// Every call, in order.
+    pub(crate) fn calls(&self) -> &[Call<'a>] {
+        &self.calls
+    }
+
+    /// Every return, in order, with the name of its tool.
+    pub(crate) fn returns(&self) -> impl Iterator<Item = (Return<'a>, &'a str)> {
+        self.evidence.seen.iter().filter_map(|seen| match &seen.what {
+            Observation::ToolReturned { by: _, call: _, tool, text, is_error } => Some((
+                Return { seq: seen.seq, text, is_error: *is_error },
+                tool.as_deref().unwrap_or("a tool that was not seen to be called"),
+            )),
+            _ => None,
+        })
+    }
+
+    /// What was said, by the agent itself or by anyone.
+    pub(crate) fn said(&self, who: Who) -> impl Iterator<Item = (u64, &'a str)> {
+        self.evidence.seen.iter().filter_map(move |seen| match (&seen.what, who) {
+            (Observation::Said { by: Speaker::Main, text }, Who::Agent | Who::Anyone)
+            | (Observation::Said { by: Speaker::SubAgent { .. }, text }, Who::Anyone) => {
+                Some((seen.seq, text.as_str()))
+            }
+            _ => None,
+        })
+    }
+
+    /// The questions that were put to the user.
+    pub(crate) fn gates(&self) -> Vec<Gate<'a>> {
+        self.evidence.gates()
+    }
+
+    /// The files, or why nothing can be said of them.
+    pub(crate) fn files(&self) -> Result<&'a FilesSeen, Finding> {
+        self.evidence.files.as_ref().ok_or_else(|| Finding::unknown("the files were not looked at"))
+    }
+
+    /// The files where all of them were looked at.
+    pub(crate) fn all_files(&self) -> Result<&'a FilesSeen, Finding> {
+        let files = self.files()?;
+        match files.unread.first() {
+            None => Ok(files),
+            Some(first) => Err(Finding::unknown(format!("not every file could be looked at: {first}"))),
+        }
+    }
+}
+
+/// Whose words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Agent,
+    Anyone,
+}
+
+/// The calls with what they came back with. What a skill or a fork of the agent calls counts as the agent's own.
+fn calls(seen: &[Seen]) -> Vec<Call<'_>> {
+    let mut calls: Vec<Call<'_>> = Vec::new();
+    for Seen { seq, offset_ms: _, what } in seen {
+        match what {
+            Observation::ToolCalled { by, call, tool, input } => {
+                let origin = origin(by, &calls);
+                calls.push(Call { seq: *seq, id: call, origin, tool, input, back: None });
+            }
+            Observation::ToolReturned { by: _, call, tool: _, text, is_error } => {
+                let open = calls.iter_mut().find(|open| open.id == call && open.back.is_none());
+                if let Some(open) = open {
+                    open.back = Some(Return { seq: *seq, text, is_error: *is_error });
+                }
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+fn origin(by: &Speaker, calls: &[Call<'_>]) -> Origin {
+    let Speaker::SubAgent { call: parent } = by else { return Origin::Main };
+    let Some(parent) = calls.iter().find(|call| call.id == parent) else { return Origin::Unseen };
+    let fork = parent.input.get("subagent_type").and_then(Value::as_str) == Some("fork");
+    if parent.tool == "Skill" || fork { parent.origin } else { Origin::SubAgent }
+}
+
+impl Call<'_> {
+    /// A text of the input.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.input.get(key).and_then(Value::as_str)
+    }
+
+    /// Whether it begins a sub-agent.
+    pub(crate) fn is_dispatch(&self) -> bool {
+        matches!(self.tool, "Agent" | "Task") || self.input.contains_key("subagent_type")
+    }
+
+    /// The call in one line.
+    pub(crate) fn line(&self) -> String {
+        let input = serde_json::to_string(self.input).unwrap_or_default();
+        format!("{} {input}", self.tool)
+    }
+}

@@ -1,0 +1,311 @@
+//! What is looked at without being asked for.
+
+use crate::check::Softened;
+use crate::files::{deleted, lies_in, outputs};
+use crate::finding::excerpt;
+use crate::run::{Origin, Run, Who};
+use belljar_contract::{ConversationFailure, Deadline, EgressLogState, Observation, Signal, SignalWeight};
+
+/// A signal, for the reference.
+pub(crate) struct About {
+    pub code: &'static str,
+    pub weight: SignalWeight,
+    pub doc: &'static str,
+}
+
+const fn about(code: &'static str, weight: SignalWeight, doc: &'static str) -> About {
+    About { code, weight, doc }
+}
+
+pub(crate) const BUDGET: &str = "budget_reached";
+pub(crate) const AGENT: &str = "result_error";
+pub(crate) const TRANSPORT: &str = "transport_error";
+pub(crate) const USAGE: &str = "usage_limit";
+
+/// Every signal.
+pub(crate) const SIGNALS: &[About] = &[
+    about(
+        BUDGET,
+        SignalWeight::Fail,
+        "A limit of the run ended it: time, money, steps, memory. Ends with its own status.",
+    ),
+    about(
+        AGENT,
+        SignalWeight::Fail,
+        "The conversation is no success, and no `result: error` asks for that. Ends with its own status.",
+    ),
+    about(
+        TRANSPORT,
+        SignalWeight::Fail,
+        "The last turn failed because the network did. Never what `result: error` means.",
+    ),
+    about(
+        USAGE,
+        SignalWeight::Fail,
+        "The last turn failed because the service had enough of the account. Never what `result: error` means.",
+    ),
+    about(
+        "permissive_auto_allow",
+        SignalWeight::Fail,
+        "A tool that no rule names was allowed all the same. `allow_permissive_auto_allow` lets it pass.",
+    ),
+    about(
+        "outputs_delete",
+        SignalWeight::Fail,
+        "A file that lay in the outputs is gone. `allow_outputs_delete` lets it pass.",
+    ),
+    about(
+        "stalled",
+        SignalWeight::Fail,
+        "The agent's last words are a question, and it did nothing since it last asked the user. `allow_stall` lets it pass.",
+    ),
+    about(
+        "conversation_incomplete",
+        SignalWeight::Unknown,
+        "The conversation was not seen whole, or not understood: lines that could not be read, things that are not as the protocol has them.",
+    ),
+    about(
+        "egress_log_incomplete",
+        SignalWeight::Unknown,
+        "There is a log of the ways out, and it is cut off, changed or of a newer version.",
+    ),
+    about(
+        "files_unseen",
+        SignalWeight::Unknown,
+        "The files were not looked at, or not all of them, so that a deletion could not be seen. `allow_outputs_delete` lets it pass.",
+    ),
+    about(
+        "lane_differs",
+        SignalWeight::Unknown,
+        "The run was made for another lane than the checks were read for.",
+    ),
+    about(
+        "mount_delete",
+        SignalWeight::Warn,
+        "A file that lay in a connected folder is gone. `allow_delete_in` lets it pass.",
+    ),
+    about(
+        "non_deterministic",
+        SignalWeight::Warn,
+        "A question was answered by a person, a program or by position; another run may be answered otherwise.",
+    ),
+    about(
+        "ended_with_question",
+        SignalWeight::Warn,
+        "The agent's last words are a question, though it did something before.",
+    ),
+    about(
+        "unknown_frames",
+        SignalWeight::Warn,
+        "The agent said things of a kind that this belljar does not know; newer agents say more.",
+    ),
+    about("sub_agents_running", SignalWeight::Warn, "A sub-agent was not seen to end."),
+];
+
+/// What the network says when it fails.
+const TRANSPORT_WORDS: [&str; 4] = ["connection closed", "econnreset", "socket hang up", "fetch failed"];
+
+/// The agent's words for a limit that it keeps itself.
+const BUDGET_WORDS: [&str; 3] = ["error_max_turns", "error_max_budget_usd", "budget_exhausted"];
+
+/// Deciders whose answer may be another one next time. What is not known here is one of them.
+const REPRODUCIBLE: [&str; 5] = ["scenario", "policy", "command-line", "parity", "belljar"];
+
+/// What the author lets pass or asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Leniency {
+    pub softened: Vec<Softened>,
+    pub expects_error: bool,
+}
+
+impl Leniency {
+    fn softens(&self, what: &Softened) -> bool {
+        self.softened.contains(what)
+    }
+
+    fn deletion_in(&self, folder: &str) -> bool {
+        let name = folder.rsplit('/').next().unwrap_or(folder);
+        self.softened.iter().any(|softened| match softened {
+            Softened::DeleteIn(names) => names.iter().any(|given| given == name || given == folder),
+            Softened::PermissiveAutoAllow | Softened::Stall | Softened::OutputsDelete | Softened::Nothing => {
+                false
+            }
+        })
+    }
+}
+
+/// Every signal of a run.
+pub(crate) fn signals(run: &Run<'_>, leniency: &Leniency) -> Vec<Signal> {
+    let mut out = Signals(Vec::new());
+    ending(run, leniency, &mut out);
+    completeness(run, &mut out);
+    answers(run, leniency, &mut out);
+    deletions(run, leniency, &mut out);
+    last_words(run, leniency, &mut out);
+    curiosities(run, &mut out);
+    out.0
+}
+
+pub(crate) struct Signals(pub Vec<Signal>);
+
+impl Signals {
+    /// Adds a signal; its weight is that of the table.
+    pub(crate) fn add(&mut self, code: &str, message: impl Into<String>) {
+        let weight =
+            SIGNALS.iter().find(|about| about.code == code).map_or(SignalWeight::Fail, |about| about.weight);
+        self.0.push(Signal { code: code.to_owned(), weight, message: message.into() });
+    }
+}
+
+/// How the run and the conversation ended.
+fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
+    if let Some(limit) = run.evidence.stopped_by {
+        out.add(BUDGET, format!("a limit ended the run: {limit:?}").to_lowercase());
+    }
+    let Some(end) = &run.evidence.end else { return };
+    let Some(failure) = &end.failure else { return };
+    if matches!(failure, ConversationFailure::Deadline { deadline: Deadline::Run }) {
+        out.add(BUDGET, failure.to_string());
+        return;
+    }
+    if let ConversationFailure::ResultIsError { subtype, text, api_error_status } = failure {
+        let said = text.as_deref().unwrap_or_default().to_lowercase();
+        if *api_error_status == Some(429) {
+            out.add(USAGE, excerpt(&failure.to_string()));
+            return;
+        }
+        if TRANSPORT_WORDS.iter().any(|word| said.contains(word)) {
+            out.add(TRANSPORT, excerpt(&failure.to_string()));
+            return;
+        }
+        let reason = end.last.as_ref().and_then(|last| last.terminal_reason.as_deref());
+        let limited = BUDGET_WORDS.contains(&subtype.as_str())
+            || reason.is_some_and(|reason| BUDGET_WORDS.contains(&reason));
+        if limited && !leniency.expects_error {
+            out.add(BUDGET, excerpt(&failure.to_string()));
+            return;
+        }
+    }
+    if !leniency.expects_error {
+        out.add(AGENT, excerpt(&failure.to_string()));
+    }
+}
+
+fn completeness(run: &Run<'_>, out: &mut Signals) {
+    if let Err(gap) = run.whole() {
+        out.add("conversation_incomplete", gap);
+    }
+    let Some(log) = &run.evidence.egress else { return };
+    match &log.state {
+        EgressLogState::Complete | EgressLogState::Absent => {}
+        EgressLogState::Truncated => {
+            out.add("egress_log_incomplete", "the log of the ways out stops before its end")
+        }
+        EgressLogState::Edited { line, fault } => {
+            out.add(
+                "egress_log_incomplete",
+                format!("the log of the ways out was changed at line {line}: {fault:?}"),
+            );
+        }
+        EgressLogState::Newer { format } => {
+            out.add("egress_log_incomplete", format!("the log of the ways out is of version {format}"));
+        }
+    }
+}
+
+fn answers(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
+    let mut allowed = Vec::new();
+    let mut loose = Vec::new();
+    for seen in &run.evidence.seen {
+        let Observation::Answered { request, answer, chosen: _, by, reason: _ } = &seen.what else {
+            continue;
+        };
+        // The strict way with unnamed tools denies, and that is nothing to hold against a run.
+        if by == "parity" && !answer.starts_with("deny") {
+            let tool = run.evidence.seen.iter().find_map(|seen| match &seen.what {
+                Observation::Asked { request: of, tool, .. } if of == request => tool.as_deref(),
+                _ => None,
+            });
+            allowed.push(tool.unwrap_or("a tool"));
+        }
+        if !REPRODUCIBLE.contains(&by.as_str()) {
+            loose.push(by.as_str());
+        }
+    }
+    if !allowed.is_empty() && !leniency.softens(&Softened::PermissiveAutoAllow) {
+        let message = format!("no rule names these tools, and they were allowed: {}", distinct(&allowed));
+        out.add("permissive_auto_allow", message);
+    }
+    if !loose.is_empty() {
+        out.add(
+            "non_deterministic",
+            format!("{} questions were answered by {}", loose.len(), distinct(&loose)),
+        );
+    }
+}
+
+fn distinct(words: &[&str]) -> String {
+    let set: std::collections::BTreeSet<&str> = words.iter().copied().collect();
+    excerpt(&set.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+fn deletions(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
+    let lenient = leniency.softens(&Softened::OutputsDelete);
+    let Some(files) = &run.evidence.files else {
+        if !lenient {
+            out.add("files_unseen", "the files were not looked at");
+        }
+        return;
+    };
+    let (own, connected) = outputs(files);
+    let kept = |folders: Vec<String>| -> Vec<String> {
+        folders.into_iter().filter(|folder| !leniency.deletion_in(folder)).collect()
+    };
+    let gone = deleted(files, &kept(own));
+    if !gone.is_empty() && !lenient {
+        out.add("outputs_delete", format!("gone from the outputs: {}", excerpt(&gone.join(", "))));
+    }
+    let gone = deleted(files, &kept(connected));
+    let gone: Vec<String> = gone.into_iter().filter(|path| !lies_in(path, &outputs(files).0)).collect();
+    if !gone.is_empty() {
+        out.add("mount_delete", format!("gone from connected folders: {}", excerpt(&gone.join(", "))));
+    }
+    if let (Some(first), false) = (files.unread.first(), lenient) {
+        out.add("files_unseen", format!("not every file could be looked at: {}", excerpt(first)));
+    }
+}
+
+/// A last word that is a question is for a user who is not there.
+fn last_words(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
+    let Some((_, last)) = run.said(Who::Agent).last() else { return };
+    if !last.trim_end().ends_with('?') {
+        return;
+    }
+    let own = || run.calls().iter().filter(|call| call.origin != Origin::SubAgent);
+    let asked = own().filter(|call| call.tool == "AskUserQuestion").map(|call| call.seq).next_back();
+    let worked = own().any(|call| asked.is_none_or(|asked| call.seq > asked));
+    if worked {
+        out.add("ended_with_question", excerpt(last));
+    } else if !leniency.softens(&Softened::Stall) {
+        out.add("stalled", excerpt(last));
+    }
+}
+
+fn curiosities(run: &Run<'_>, out: &mut Signals) {
+    let unknown: Vec<&str> = run
+        .evidence
+        .seen
+        .iter()
+        .filter_map(|seen| match &seen.what {
+            Observation::UnknownFrame { frame } => Some(frame.as_str()),
+            _ => None,
+        })
+        .collect();
+    if !unknown.is_empty() {
+        out.add("unknown_frames", format!("{} of {}", unknown.len(), distinct(&unknown)));
+    }
+    let running = run.evidence.end.as_ref().map_or(0, |end| end.running_sub_agents);
+    if running > 0 {
+        out.add("sub_agents_running", format!("{running} sub-agents were not seen to end"));
+    }
+}

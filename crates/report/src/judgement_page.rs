@@ -39,7 +39,10 @@ fn check_lines(check: &CheckResult, shown: Shown, style: Style) -> String {
     };
     let mut out = format!("  {line}\n");
     if mark != "ok" || shown == Shown::Everything {
-        out.push_str(&format!("     {}\n", style.dim(&format!("{}: {}", check.place, plain(&check.message)))));
+        out.push_str(&format!(
+            "     {}\n",
+            style.dim(&format!("{}: {}", check.place, plain(&check.message)))
+        ));
         for note in check.evidence.iter().take(8) {
             let seq = note.seq.map(|seq| format!("event {seq}: ")).unwrap_or_default();
             out.push_str(&format!("     {}\n", style.dim(&format!("{seq}{}", plain(&note.text)))));

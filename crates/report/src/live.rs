@@ -84,7 +84,10 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
             format!("  {} {}\n", style.bold(&format!("+ {}", plain(name))), plain(about))
         }
         Observation::SubAgentEnded { status, .. } => {
-            format!("  {}\n", style.dim(&format!("- sub-agent {}", plain(status.as_deref().unwrap_or("ended")))))
+            format!(
+                "  {}\n",
+                style.dim(&format!("- sub-agent {}", plain(status.as_deref().unwrap_or("ended"))))
+            )
         }
         Observation::SkillActivated { skill, way, .. } => {
             format!("{}\n", style.added(&format!("* skill {} ({})", plain(skill), way_text(*way))))
@@ -134,7 +137,8 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
 }
 
 fn unanswered(notes: &[String], paste: Option<&str>, style: Style) -> String {
-    let mut out = format!("{}\n", style.removed("a question was left without an answer, and the run ends for it"));
+    let mut out =
+        format!("{}\n", style.removed("a question was left without an answer, and the run ends for it"));
     for note in notes {
         out.push_str(&format!("  {}\n", plain(note)));
     }
@@ -165,7 +169,9 @@ fn returned(indent: &str, text: &str, is_error: bool, verbose: bool, style: Styl
 
 fn flaw_text(flaw: &ProtocolFlaw) -> String {
     match flaw {
-        ProtocolFlaw::UnreadLine { why } => format!("the agent wrote a line that is no frame: {}", plain(why)),
+        ProtocolFlaw::UnreadLine { why } => {
+            format!("the agent wrote a line that is no frame: {}", plain(why))
+        }
         ProtocolFlaw::MalformedFrame { frame, why } => {
             format!("a frame `{}` is not as it should be: {}", plain(frame), plain(why))
         }
@@ -185,7 +191,8 @@ fn flaw_text(flaw: &ProtocolFlaw) -> String {
 /// What a call is about, in a line: the member that says most.
 #[must_use]
 pub fn gist(input: &Map<String, Value>) -> String {
-    let telling = ["command", "file_path", "path", "pattern", "url", "query", "skill", "description", "prompt"];
+    let telling =
+        ["command", "file_path", "path", "pattern", "url", "query", "skill", "description", "prompt"];
     let value = telling.iter().find_map(|key| input.get(*key)).and_then(Value::as_str);
     let text = match value {
         Some(text) => text.to_owned(),

@@ -5,8 +5,8 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
-    RunId, RunName, RunStatus,
+    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT,
+    RunHead, RunId, RunName, RunStatus,
 };
 use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;

@@ -184,7 +184,7 @@ pub struct RunRequest<'a> {
     /// Who stands at the command's streams.
     pub attendant: Attendant,
     /// The workspace whose files are listed at the end.
-    pub(crate) files: Option<FilesWatch>,
+    pub files: Option<FilesWatch>,
     /// Told of everything that is recorded, as it happens and before it is redacted.
     pub watch: &'a mut dyn FnMut(&Event),
 }
@@ -234,7 +234,8 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, watch } = request;
+    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, watch } =
+        request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();

@@ -264,8 +264,12 @@ impl Planner {
             canonical_root: workspace.clone(),
             outside_repository: None,
         };
-        let planner =
-            Self { surroundings: surroundings.clone(), harnesses: Harnesses::load()?, project, backend: None };
+        let planner = Self {
+            surroundings: surroundings.clone(),
+            harnesses: Harnesses::load()?,
+            project,
+            backend: None,
+        };
         let manifest = belljar_plan::parse(vec![text])?;
         match select(&manifest, None).map_err(PlanningError::Selection)? {
             Selection::Agent(name) => planner.compile(&manifest, &name, Purpose::Test),

@@ -95,6 +95,7 @@ pub fn start(
             mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
             ask: &mut ask,
             attendant: Attendant::User,
+            files: None,
             watch: &mut |_event| {},
         })
         .map_err(|error| {

@@ -133,12 +133,7 @@ fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Resu
 }
 
 /// One scenario, in this process, with everything it says.
-fn alone(
-    args: &Args,
-    surroundings: &Surroundings,
-    file: &AbsPath,
-    output: &Output,
-) -> Result<Row, CliError> {
+fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
     let options = &args.options;
     let trial = load_scenario(surroundings, file)?;
     if !options.quiet {
@@ -199,7 +194,8 @@ fn together(
         })
         .collect();
     let repeated = files.iter().flat_map(|file| (0..args.repeat).map(move |_| file));
-    let jobs = repeated.zip(&names).map(|(file, name)| Job { name: name.clone(), arguments: worker(args, file) });
+    let jobs =
+        repeated.zip(&names).map(|(file, name)| Job { name: name.clone(), arguments: worker(args, file) });
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let request = SuiteRequest {
         program: env::own()?.as_path().to_owned(),
@@ -207,7 +203,13 @@ fn together(
         at_once: args.jobs.unwrap_or(processors * 2),
         fail_fast: args.fail_fast,
     };
-    let mut display = Display { output, names: &names, quiet: args.options.quiet, running: BTreeMap::new(), rows: Vec::new() };
+    let mut display = Display {
+        output,
+        names: &names,
+        quiet: args.options.quiet,
+        running: BTreeMap::new(),
+        rows: Vec::new(),
+    };
     let never = run_suite(&request, &mut |news| display.take(news))
         .map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     let Display { mut rows, .. } = display;
@@ -302,7 +304,8 @@ impl Display<'_> {
 fn row(name: &str, outcome: WorkerOutcome) -> Row {
     let WorkerOutcome { status, output, complaints, duration } = outcome;
     let envelope: Value = serde_json::from_slice(&output).unwrap_or_default();
-    let exit = status.and_then(|status| ExitCode::ALL.into_iter().find(|code| i32::from(code.code()) == status));
+    let exit =
+        status.and_then(|status| ExitCode::ALL.into_iter().find(|code| i32::from(code.code()) == status));
     let exit = exit.unwrap_or(ExitCode::AgentFailed);
     let mut value = envelope["data"]["results"][0].clone();
     if !value.is_object() {
@@ -333,11 +336,23 @@ fn told(row: &Row, output: &Output) -> String {
     };
     lines(&mut text, &row.value["checks"], &|check| {
         let failed = check["outcome"] != "pass";
-        failed.then(|| format!("{}: {}", check["check"].as_str().unwrap_or_default(), check["message"].as_str().unwrap_or_default()))
+        failed.then(|| {
+            format!(
+                "{}: {}",
+                check["check"].as_str().unwrap_or_default(),
+                check["message"].as_str().unwrap_or_default()
+            )
+        })
     });
     lines(&mut text, &row.value["signals"], &|signal| {
         let weighs = signal["weight"] != "warn";
-        weighs.then(|| format!("{}: {}", signal["code"].as_str().unwrap_or_default(), signal["message"].as_str().unwrap_or_default()))
+        weighs.then(|| {
+            format!(
+                "{}: {}",
+                signal["code"].as_str().unwrap_or_default(),
+                signal["message"].as_str().unwrap_or_default()
+            )
+        })
     });
     lines(&mut text, &row.value["diagnostics"], &|found| {
         let (place, message) = (&found["place"], found["message"].as_str()?);
@@ -345,7 +360,9 @@ fn told(row: &Row, output: &Output) -> String {
     });
     if let Some(message) = row.value["error"]["message"].as_str() {
         text.push_str(&format!("    {}\n", message.trim_end()));
-        lines(&mut text, &row.value["error"]["causes"], &|cause| Some(format!("caused by: {}", cause.as_str()?)));
+        lines(&mut text, &row.value["error"]["causes"], &|cause| {
+            Some(format!("caused by: {}", cause.as_str()?))
+        });
     }
     if let Some(folder) = row.value["folder"].as_str() {
         text.push_str(&format!("    {}\n", style.dim(folder)));

@@ -122,7 +122,13 @@ pub fn show(event: &belljar_contract::Event, detail: Detail, output: &Output) {
 }
 
 /// What was made of a trial, for people.
-pub fn tell(trial: &Trial, tried: &Tried, options: &TryOptions, surroundings: &Surroundings, output: &Output) {
+pub fn tell(
+    trial: &Trial,
+    tried: &Tried,
+    options: &TryOptions,
+    surroundings: &Surroundings,
+    output: &Output,
+) {
     let style = output.err_style();
     let shown = if options.verbose { Shown::Everything } else { Shown::Failures };
     let passed = tried.judgement.conclusion == Conclusion::Passed;

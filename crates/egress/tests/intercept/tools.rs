@@ -111,8 +111,7 @@ async fn curl() {
 async fn git() {
     require!(Git);
     let command = words(&["git", "-c", "http.proxy=PROXY", "ls-remote", "https://api.test/repo.git"]);
-    let tool =
-        Tool { command, path: "/repo.git/info/refs", succeeds: true, variables: &["GIT_SSL_CAINFO"] };
+    let tool = Tool { command, path: "/repo.git/info/refs", succeeds: true, variables: &["GIT_SSL_CAINFO"] };
     accepts_with_the_bundle_and_not_without(tool).await;
 }
 

@@ -91,7 +91,12 @@ fn body(kept: &Path, path: &str, file: &FileSeen) -> Option<Vec<u8>> {
     let path = kept.join(path);
     let plain = path.symlink_metadata().is_ok_and(|found| found.is_file());
     let mut bytes = Vec::new();
-    File::open(path).ok().filter(|_| plain)?.take(file.bytes.saturating_mul(2) + 4096).read_to_end(&mut bytes).ok()?;
+    File::open(path)
+        .ok()
+        .filter(|_| plain)?
+        .take(file.bytes.saturating_mul(2) + 4096)
+        .read_to_end(&mut bytes)
+        .ok()?;
     Some(bytes)
 }
 

@@ -17,7 +17,7 @@ const KEPT_IN_ALL: u64 = 256 << 20;
 
 /// A workspace whose files are compared at the end.
 #[derive(Debug, Clone)]
-pub(crate) struct FilesWatch {
+pub struct FilesWatch {
     root: AbsPath,
     visible: Vec<String>,
     read_only: Vec<String>,
@@ -32,13 +32,14 @@ struct Tree {
 
 impl FilesWatch {
     /// Looks at the workspace as it is now.
+    #[must_use]
     pub fn begin(root: AbsPath, visible: Vec<String>, read_only: Vec<String>) -> Self {
         let before = tree(root.as_path(), &mut |_, _| Keep::No);
         Self { root, visible, read_only, before }
     }
 
     /// Looks at it again. What is new or changed is kept, content and all, as far as it goes.
-    pub fn end(self) -> FilesSeen {
+    pub(crate) fn end(self) -> FilesSeen {
         let Self { root, visible, read_only, before } = self;
         let mut left = KEPT_IN_ALL;
         let after = tree(root.as_path(), &mut |_, bytes| {

@@ -140,7 +140,7 @@ pub fn load_policy(surroundings: &Surroundings, path: &AbsPath) -> Result<Vec<Ru
     })
 }
 
-fn read(surroundings: &Surroundings, path: &AbsPath) -> Result<DocumentText, LoadError> {
+pub(super) fn read(surroundings: &Surroundings, path: &AbsPath) -> Result<DocumentText, LoadError> {
     let failed = |cause| LoadError::Read { path: path.clone(), cause };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
@@ -197,7 +197,9 @@ pub fn find(surroundings: &Surroundings, session: &Session, beside: &AbsPath) ->
         let path = match &plugin.source {
             PluginSource::Folder(below) => folder.join(below)?,
             PluginSource::Elsewhere => {
-                return Err(LoadError::Unfit(format!("`{wanted}` would have to be fetched; name its folder instead")));
+                return Err(LoadError::Unfit(format!(
+                    "`{wanted}` would have to be fetched; name its folder instead"
+                )));
             }
         };
         push_once("the plugin", &mut found.plugins, plugin.name.clone(), path)?;

@@ -7,7 +7,9 @@ mod asking;
 mod evidence;
 mod files;
 mod load;
+mod rehearsal;
 mod stage;
+mod subject;
 mod suite;
 
 pub use asking::{
@@ -15,17 +17,20 @@ pub use asking::{
     leave_answer,
 };
 pub use evidence::evidence;
-pub(crate) use files::FilesWatch;
+pub use files::FilesWatch;
 pub use load::{Found, LoadError, Trial, find, load_policy, load_scenario, plugin_name, skills};
-pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
+pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
+pub use subject::{Subject, load_subject};
+pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
 
 use crate::launching::{Attendant, Model, Outcome, Report, RunError, RunRequest, run};
 use crate::names::fresh_run_id;
 use crate::planning::{Planned, Planner, PlanningError, Surroundings};
 use crate::talk::{Deciders, Outside, TalkRequest, Then};
 use belljar_contract::{
-    AbsPath, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan, Run, RunName,
+    AbsPath, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan, Run,
+    RunName,
 };
 use belljar_egress::proxy::Mode;
 use belljar_plan::{
@@ -179,7 +184,9 @@ impl Trial {
         };
         let goes_on = matches!(conversation, Conversation::Resumed(_));
         if goes_on && !stage.was_there() {
-            return Err(TrialError::Unsupported("there is no conversation of this name to go on with".to_owned()));
+            return Err(TrialError::Unsupported(
+                "there is no conversation of this name to go on with".to_owned(),
+            ));
         }
         for (path, access) in &self.found.folders {
             stage.folder(path, *access)?;
@@ -188,7 +195,8 @@ impl Trial {
             stage.upload(path)?;
         }
         let library = |family, list: &[(_, AbsPath)]| {
-            let one = |(name, path): &(_, AbsPath)| Ok((Clone::clone(name), stage.library(family, name, path)?));
+            let one =
+                |(name, path): &(_, AbsPath)| Ok((Clone::clone(name), stage.library(family, name, path)?));
             list.iter().map(one).collect::<Result<Vec<_>, StageError>>()
         };
         let staged = Staged {
@@ -267,11 +275,7 @@ impl Trial {
         Ok(Tried { judgement, run, folder, plan, report })
     }
 
-    fn arguments(
-        &self,
-        planned: &Planned,
-        conversation: &Conversation,
-    ) -> Result<Vec<OsText>, TrialError> {
+    fn arguments(&self, planned: &Planned, conversation: &Conversation) -> Result<Vec<OsText>, TrialError> {
         let mut words = planned.conversation_arguments.clone();
         match conversation {
             Conversation::Fresh => {}

@@ -304,7 +304,8 @@ fn small_text(path: &AbsPath) -> Option<String> {
 
 fn watch(directory: &AbsPath) -> std::io::Result<OwnedFd> {
     let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-    let wanted = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::CLOSE_WRITE | inotify::WatchFlags::ONLYDIR;
+    let wanted =
+        inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::CLOSE_WRITE | inotify::WatchFlags::ONLYDIR;
     inotify::add_watch(&changes, directory.as_path(), wanted)?;
     Ok(changes)
 }

@@ -24,8 +24,7 @@ impl Person {
 
     fn say(&mut self, text: &str) -> Result<(), String> {
         // What an agent asks could otherwise paint over the screen.
-        let plain: String =
-            text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+        let plain: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
         self.terminal.get_mut().write_all(plain.as_bytes()).map_err(|error| error.to_string())
     }
 
@@ -105,6 +104,11 @@ impl Outside for Person {
                 return Err(format!("no person is asked about {}", pending.question.about()));
             }
         };
-        Ok(Answer { value, by: By::Person, reason: "the person at the terminal said so".to_owned(), grant: None })
+        Ok(Answer {
+            value,
+            by: By::Person,
+            reason: "the person at the terminal said so".to_owned(),
+            grant: None,
+        })
     }
 }

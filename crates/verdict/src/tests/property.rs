@@ -303,7 +303,7 @@ fn no_event_of_a_short_conversation_is_in_the_way_of_green() {
     for _ in 0..3 {
         let longer = words
             .iter()
-            .flat_map(|word| letters.iter().map(|letter| [&word[..], &[letter.clone()]].concat()));
+            .flat_map(|word| letters.iter().map(|letter| [&word[..], std::slice::from_ref(letter)].concat()));
         words = longer.collect();
         for word in &words {
             let before = mixed(word, &[0; 4]);

@@ -46,6 +46,12 @@ impl CliError {
         self
     }
 
+    /// The same with another status.
+    pub fn with_exit(mut self, exit: ExitCode) -> Self {
+        self.0.exit = exit;
+        self
+    }
+
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hints.push(hint.into());
         self

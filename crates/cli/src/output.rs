@@ -76,6 +76,12 @@ impl Output {
         std::io::stderr().lock().write_all(text.as_bytes()).ok();
     }
 
+    /// The same as it stands, for a line that is painted over.
+    pub fn say_raw(&self, text: &str) {
+        let mut stream = std::io::stderr().lock();
+        stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).ok();
+    }
+
     /// The envelope for machines.
     pub fn envelope(&self, envelope: &Envelope) {
         self.result(&format!("{:#}\n", serde_json::json!(envelope)));

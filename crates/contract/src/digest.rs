@@ -15,6 +15,23 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest of everything that can be read.
+    ///
+    /// # Errors
+    /// When reading fails.
+    pub fn of_reader(reader: &mut impl std::io::Read) -> std::io::Result<Self> {
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(Self(hash.finalize().into())),
+                Ok(count) => hash.update(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The 32 bytes.
     #[must_use]
     pub const fn into_bytes(self) -> [u8; 32] {

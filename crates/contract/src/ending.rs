@@ -1,17 +1,7 @@
 //! How a conversation with an agent ended, and whether that is a success.
 
-use crate::{MessageId, RequestId, TurnOutcome};
+use crate::{GuestEnd, MessageId, RequestId, TurnOutcome};
 use serde::{Deserialize, Serialize};
-
-/// How the process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exit {
-    /// By itself, with this status.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-}
 
 /// A time that someone watches. The conversation has no clock of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +24,7 @@ pub struct ConversationEnd {
     /// Why it is no success; none is a success: its last turn ended without error, and the process then ended with 0.
     pub failure: Option<ConversationFailure>,
     /// How the process ended.
-    pub exit: Exit,
+    pub exit: GuestEnd,
     /// How many turns ended.
     pub results: u64,
     /// How many of them failed; only the last decides.
@@ -64,13 +54,13 @@ pub enum ConversationFailure {
     #[error("the agent ended with {exit} before any result")]
     Crashed {
         /// How.
-        exit: Exit,
+        exit: GuestEnd,
     },
     /// The process ended in the middle of a turn.
     #[error("the agent ended with {exit} in the middle of a turn")]
     TurnUnfinished {
         /// How.
-        exit: Exit,
+        exit: GuestEnd,
     },
     /// The last turn failed.
     #[error("the last turn failed: {subtype}{}", .text.as_ref().map(|text| format!(": {text}")).unwrap_or_default())]
@@ -86,7 +76,7 @@ pub enum ConversationFailure {
     #[error("the last turn succeeded, but the agent then ended with {exit}")]
     ExitAfterSuccess {
         /// How.
-        exit: Exit,
+        exit: GuestEnd,
     },
     /// A question was left without an answer.
     #[error("{count} of the agent's questions were not answered")]
@@ -115,15 +105,6 @@ pub enum ConversationFailure {
         /// Which.
         deadline: Deadline,
     },
-}
-
-impl std::fmt::Display for Exit {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Code(code) => write!(out, "status {code}"),
-            Self::Signal(signal) => write!(out, "signal {signal}"),
-        }
-    }
 }
 
 impl Deadline {

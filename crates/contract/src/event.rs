@@ -86,6 +86,11 @@ pub enum Event {
         /// Files that are gone.
         removed: u64,
     },
+    /// The files of the workspace, before and after, are listed beside the log.
+    FilesListed {
+        /// The digest of the listing.
+        listing: Digest,
+    },
     /// Something was seen of the conversation with the agent.
     Seen {
         /// What.

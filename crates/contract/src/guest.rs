@@ -354,6 +354,15 @@ pub enum GuestEnd {
     Signal(i32),
 }
 
+impl std::fmt::Display for GuestEnd {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(out, "status {code}"),
+            Self::Signal(signal) => write!(out, "signal {signal}"),
+        }
+    }
+}
+
 impl GuestEnd {
     /// The status that a shell would show: 128 and the number for a signal.
     #[must_use]

@@ -89,6 +89,10 @@ pub struct HarnessProfile {
     pub credentials: Vec<String>,
     /// Variables every agent of the kind gets.
     pub env: Vec<ProfileEnv>,
+    /// Variables that it gets when it is tested.
+    pub test_env: Vec<ProfileEnv>,
+    /// Arguments with which it speaks its protocol on its standard streams.
+    pub conversation: Vec<String>,
     /// Variables that a manifest may not set, because they would go around the walls.
     pub reserved_env: Vec<EnvName>,
     /// What persists.

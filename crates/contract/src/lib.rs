@@ -48,7 +48,7 @@ pub use egress_log::{
     EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
     EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
-pub use ending::{ConversationEnd, ConversationFailure, Deadline, Exit};
+pub use ending::{ConversationEnd, ConversationFailure, Deadline};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use evidence::{

@@ -191,6 +191,15 @@ pub enum Observation {
         /// What went wrong.
         error: Option<String>,
     },
+    /// Nobody answered; the run ends for it.
+    Unanswered {
+        /// The question.
+        request: RequestId,
+        /// What those who were asked had to say.
+        notes: Vec<String>,
+        /// Lines for the `answers` of a scenario that would answer it.
+        paste: Option<String>,
+    },
     /// The agent withdrew a question.
     Withdrawn {
         /// Which.
@@ -330,6 +339,11 @@ pub enum ProtocolFlaw {
     StrayResult {
         /// The call.
         call: CallId,
+    },
+    /// Something was too long for the record, and only its beginning was kept.
+    NotKept {
+        /// How long it was.
+        bytes: u64,
     },
     /// A frame after the process had ended.
     FrameAfterExit,

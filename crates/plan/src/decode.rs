@@ -83,6 +83,17 @@ impl Faults {
         self.list.len() < FAULT_LIMIT
     }
 
+    /// Something worth knowing that refuses nothing.
+    pub fn warn(&mut self, code: &'static str, span: &Range<usize>, fault: Fault) {
+        // The last place is kept for an error, which alone may say that more was left out.
+        if self.list.len() + 1 < FAULT_LIMIT {
+            self.push(code, span, fault);
+            if let Some(last) = self.list.last_mut() {
+                last.severity = belljar_contract::Severity::Warning;
+            }
+        }
+    }
+
     pub fn push(&mut self, code: &'static str, span: &Range<usize>, fault: Fault) {
         if !self.has_room() {
             return;

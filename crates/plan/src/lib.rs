@@ -7,6 +7,7 @@ mod facts;
 mod import;
 mod init;
 mod manifest;
+mod scenario;
 mod skill;
 mod syntax;
 mod text;
@@ -20,5 +21,14 @@ pub use explain::{Origin, Reason, why};
 pub use facts::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
-pub use manifest::{Layer, LayerText, Manifest, ManifestError, json_schema, parse};
+pub use manifest::{Layer, LayerText, Manifest, ManifestError, PathText, json_schema, parse};
+pub use scenario::{
+    AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
+    Folder, FolderMode, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,
+    PermissionParity, PluginChoice, PluginReference, PluginReferenceError, PluginSource, Scenario,
+    ScenarioFile, Session, SessionFile, SessionReference, SpaceProject, Staged, StagedError, Thinking,
+    ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test, agent_variables, answer_policy_schema,
+    parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session, scenario_schema,
+    session_schema,
+};
 pub use text::SIZE_LIMIT;

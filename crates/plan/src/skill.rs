@@ -1,7 +1,7 @@
 //! `SKILL.md`: its front matter, and the limits the format sets.
 
 use crate::decode::{Fault, Faults};
-use crate::syntax::{Kind, Node, parse_yaml};
+use crate::syntax::{Aliases, Kind, Node, parse_yaml};
 use std::ops::Range;
 
 /// What is known about a skill from its own file.
@@ -31,14 +31,16 @@ pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<SkillFile> {
         faults.push("skill-front-matter", &first_line, fault);
         return None;
     };
-    let node = match parse_yaml(&text[matter.clone()]) {
+    let node = match parse_yaml(&text[matter.clone()], Aliases::Refused) {
         Ok(node) => node,
-        Err(error) => {
-            let span = shift(&error.span, matter.start);
-            let mut fault =
-                Fault::new(format!("the front matter of `SKILL.md` is not YAML: {}", error.message));
-            fault.help = error.help.map(str::to_owned);
-            faults.push("skill-front-matter", &span, fault);
+        Err(errors) => {
+            for error in errors {
+                let span = shift(&error.span, matter.start);
+                let mut fault =
+                    Fault::new(format!("the front matter of `SKILL.md` is not YAML: {}", error.message));
+                fault.help = error.help.map(str::to_owned);
+                faults.push("skill-front-matter", &span, fault);
+            }
             return None;
         }
     };

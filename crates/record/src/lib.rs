@@ -5,6 +5,7 @@
 //!   lock            held by the kernel for as long as the writer lives
 //!   run.json        what was known at the start: plan, versions, host
 //!   events.jsonl    what happened, a line each, chained
+//!   frames.jsonl    the frames of a conversation, where there was one
 //!   agent.stderr    what the agent complained about
 //!   artifacts/      what it wrote, made when wanted
 //!   result.json     what was known at the end; its absence says that there was no orderly end
@@ -29,4 +30,4 @@ pub use line::{LINE_MAX, LOG_MAX};
 pub use reader::RunReader;
 pub use redact::Redact;
 pub use store::{RunEntry, RunState, RunStore};
-pub use writer::{AgentStderr, RunWriter, STDERR_MAX};
+pub use writer::{AgentStderr, FrameLog, FrameWay, RunWriter, STDERR_MAX};

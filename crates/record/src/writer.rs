@@ -5,12 +5,13 @@ use crate::error::WriteError;
 use crate::line::{self, LINE_MAX, LOG_MAX};
 use crate::redact::{Redact, redact_event, redact_value};
 use belljar_contract::{
-    AbsPath, Digest, Event, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
+    AbsPath, Digest, Event, FilesSeen, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
 };
 use serde_json::json;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
 /// What is kept of the agent's standard error; what is beyond is dropped.
 pub const STDERR_MAX: u64 = 16 << 20;
@@ -127,6 +128,29 @@ impl RunWriter {
         write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
     }
 
+    /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_files(&self, files: &FilesSeen) -> Result<Digest, WriteError> {
+        let kept = self.artifacts()?.child("files");
+        for (name, file) in &files.after {
+            // Unchanged files are where they came from.
+            let fresh = files.before.get(name).is_none_or(|before| before.digest != file.digest);
+            let (Some(body), true) = (&file.body, fresh) else { continue };
+            let path = kept.child(name);
+            let made = path.parent().map_or(Ok(()), |parent| make_private(parent.as_path()));
+            let body = self.redact.scrub_bytes(body);
+            let body = body.as_deref().unwrap_or_else(|| file.body.as_deref().unwrap_or_default());
+            made.and_then(|()| write_atomically(&path, body))
+                .map_err(|cause| WriteError::Write { path, cause })?;
+        }
+        let text = format!("{:#}\n", redact_value(json!(files), &self.redact));
+        let path = self.directory.child("files.json");
+        write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })?;
+        Ok(Digest::of(text.as_bytes()))
+    }
+
     /// The folder for what the agent wrote, made when it is first wanted.
     ///
     /// # Errors
@@ -146,6 +170,15 @@ impl RunWriter {
     pub fn agent_stderr(&self) -> Result<AgentStderr, WriteError> {
         let file = new_file(&self.directory.child("agent.stderr"))?;
         Ok(AgentStderr { file, scrubbed: self.redact.stream(), left: STDERR_MAX })
+    }
+
+    /// The place for the frames of the conversation. There is one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn frames(&self) -> Result<FrameLog, WriteError> {
+        let path = self.directory.child("frames.jsonl");
+        Ok(FrameLog { file: new_file(&path)?, path, redact: Arc::clone(&self.redact), left: LOG_MAX })
     }
 
     /// The file of the egress log, whose rows the services of the run write. There is one.
@@ -211,6 +244,51 @@ impl Log {
             self.torn = false;
         }
         Ok(())
+    }
+}
+
+/// Whose frame it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameWay {
+    /// The agent's.
+    In,
+    /// belljar's.
+    Out,
+}
+
+/// The frames of a conversation, as they went over the wire but for secrets, a line each.
+#[derive(Debug)]
+pub struct FrameLog {
+    path: AbsPath,
+    file: File,
+    redact: Redact,
+    left: u64,
+}
+
+impl FrameLog {
+    /// Appends a frame that came or went `offset_ms` after the start.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the log is full.
+    pub fn line(
+        &mut self,
+        offset_ms: u64,
+        way: FrameWay,
+        frame: serde_json::Value,
+    ) -> Result<(), WriteError> {
+        let way = match way {
+            FrameWay::In => "in",
+            FrameWay::Out => "out",
+        };
+        let frame = redact_value(frame, &self.redact);
+        let line = format!("{}\n", json!({"offset_ms": offset_ms, "way": way, "frame": frame}));
+        let Some(left) = self.left.checked_sub(line.len() as u64) else {
+            return Err(WriteError::TooLarge { path: self.path.clone(), limit: LOG_MAX });
+        };
+        self.left = left;
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|cause| WriteError::Write { path: self.path.clone(), cause })
     }
 }
 

@@ -2,18 +2,24 @@
 
 mod diagnostics;
 mod difference;
+mod judgement_page;
+mod live;
 mod open;
 mod plan_page;
 mod proof_page;
 mod style;
 mod table;
+mod trace_page;
 mod unified;
 
 pub use diagnostics::render_diagnostics;
 pub use difference::{Change, changes, render_changes};
+pub use judgement_page::{Shown, conclusion_word, dollars, footer, render_judgement, seconds};
+pub use live::{Detail, gist, live_text};
 pub use open::render_open;
 pub use plan_page::{PlanPage, render_plan};
 pub use proof_page::{render_checkups, render_proof};
 pub use style::Style;
 pub use table::{human_size, render_table};
+pub use trace_page::{FileChanges, Trace, changes as file_changes, render_trace};
 pub use unified::render_difference;

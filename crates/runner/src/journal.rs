@@ -5,10 +5,10 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT, RunHead,
-    RunId, RunName, RunStatus,
+    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT,
+    RunHead, RunId, RunName, RunStatus,
 };
-use belljar_record::{Redact, RunStore, RunWriter, WriteError};
+use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -91,6 +91,21 @@ impl Journal {
         &self.id
     }
 
+    /// When the run began.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The place for the frames of a conversation.
+    pub fn frames(&self) -> Result<FrameLog, JournalError> {
+        Ok(self.writer.frames()?)
+    }
+
+    /// The place for the agent's complaints.
+    pub fn agent_stderr(&self) -> Result<AgentStderr, JournalError> {
+        Ok(self.writer.agent_stderr()?)
+    }
+
     /// The file of the egress log, and what keeps secrets out of it.
     pub fn egress_log(&self) -> Result<(File, Redact), JournalError> {
         Ok((self.writer.egress_log()?, Arc::clone(&self.redact)))
@@ -106,6 +121,14 @@ impl Journal {
     pub fn keep(&mut self, name: &str, text: &str) {
         let written = self.writer.keep(name, text);
         self.trouble = self.trouble.take().or(written.err());
+    }
+
+    /// Keeps the listing of the workspace's files, and those that are new or changed.
+    pub fn keep_files(&mut self, files: &FilesSeen) {
+        match self.writer.keep_files(files) {
+            Ok(listing) => self.emit(&Event::FilesListed { listing }),
+            Err(error) => self.trouble = self.trouble.take().or(Some(error)),
+        }
     }
 
     /// Keeps the conversations that the run wrote to the project's state, redacted.

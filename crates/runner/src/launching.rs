@@ -1,13 +1,16 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
+use crate::console::{Console, Emit};
 use crate::guest_program::UnpackError;
 use crate::instances::{HeldInstance, InstanceError};
 use crate::journal::{self, Journal, JournalError};
 use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
-use crate::supervise::{Ending, SuperviseError, supervise, take_signals};
+use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
+use crate::talk::{Talk, TalkRecord, TalkRequest};
 use crate::terminal::{Terminal, TerminalError};
+use crate::trial::FilesWatch;
 use crate::values::{Found, for_the_guest, values};
 use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
@@ -19,10 +22,11 @@ use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script};
 use belljar_record::Redact;
 use belljar_sandbox::{
-    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, held_limits,
+    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, held_limits,
     look_around, lower,
 };
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -123,7 +127,9 @@ impl Outcome {
             Outcome::Ended(Ending::Stopped(signal)) => {
                 128_u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
             }
-            Outcome::Ended(Ending::Lost | Ending::Unguarded) => ExitCode::LaunchFailed.code(),
+            Outcome::Ended(Ending::Lost | Ending::Unguarded | Ending::Dismissed) => {
+                ExitCode::LaunchFailed.code()
+            }
             Outcome::NotExecuted { exit, .. } => exit.code(),
         }
     }
@@ -135,7 +141,7 @@ impl Outcome {
 /// Names every need that cannot be enforced.
 pub fn lowered(planned: &Planned, surroundings: &Surroundings, errand: &Errand) -> Result<Launch, RunError> {
     let (machine, _watch) = look(planned, surroundings)?;
-    lower_here(&planned.compiled.plan, errand, &machine)
+    lower_here(&planned.compiled.plan, errand, &machine, Terminal::wanted())
 }
 
 /// What this machine has for the plan, and a watch over the project.
@@ -155,8 +161,8 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
     Ok((machine, watch))
 }
 
-fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine) -> Result<Launch, RunError> {
-    Ok(lower(&Lowering { plan, errand, machine, terminal: Terminal::wanted() })?)
+fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine, terminal: bool) -> Result<Launch, RunError> {
+    Ok(lower(&Lowering { plan, errand, machine, terminal })?)
 }
 
 /// What is to be done, and how.
@@ -175,6 +181,20 @@ pub struct RunRequest<'a> {
     pub mode: Mode,
     /// Asks the user for a value.
     pub ask: Ask<'a>,
+    /// Who stands at the command's streams.
+    pub attendant: Attendant,
+    /// The workspace whose files are listed at the end.
+    pub files: Option<FilesWatch>,
+    /// Told of everything that is recorded, as it happens and before it is redacted.
+    pub watch: &'a mut dyn FnMut(&Event),
+}
+
+/// Who stands at the standard streams of a command.
+pub enum Attendant {
+    /// The user.
+    User,
+    /// belljar itself, in the agent's protocol.
+    Talk(Box<TalkRequest>),
 }
 
 /// A run that is over.
@@ -214,18 +234,20 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask } = request;
-    let (machine, watch) = look(planned, surroundings)?;
+    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, watch } =
+        request;
+    let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
+    let (machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
     // What this machine cannot honour is told before anyone is asked for anything.
-    let mut launch = lower_here(&plan, errand, &machine)?;
+    let mut launch = lower_here(&plan, errand, &machine, terminal)?;
     let outward = match (&model, plan.egress.opens()) {
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_), _) => {
             let request = OutwardRequest { plan: &plan, surroundings, model: &model, mode, ask: &mut *ask };
             let outward = Outward::prepare(request)?;
             outward.fill(&mut plan)?;
-            launch = lower_here(&plan, errand, &machine)?;
+            launch = lower_here(&plan, errand, &machine, terminal)?;
             Some(outward)
         }
     };
@@ -274,20 +296,26 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         surroundings,
         overlay: overlay.as_ref(),
         outward,
+        attendant,
+        terminal,
+        watch,
     };
     let mut told = OutwardEnd::default();
     let ended = carry_out(prepared, model, journal.as_mut(), &mut told);
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
+        if let Some(files) = files {
+            journal.keep_files(&files.end());
+        }
     }
-    let (planted, mut trouble) = watch.end();
+    let (planted, mut trouble) = guard.end();
     if let Some(journal) = &mut journal {
         planted.iter().for_each(|planted| journal.emit(&planted.event()));
     }
     let status = match &ended {
         Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
         Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
-        Ok(Outcome::Ended(Ending::Stopped(_))) => RunStatus::Stopped,
+        Ok(Outcome::Ended(Ending::Stopped(_) | Ending::Dismissed)) => RunStatus::Stopped,
         Ok(Outcome::Ended(Ending::Lost | Ending::Unguarded)) => {
             RunStatus::Killed { signal: rustix::process::Signal::KILL.as_raw() }
         }
@@ -349,6 +377,9 @@ struct Prepared<'a> {
     surroundings: &'a Surroundings,
     overlay: Option<&'a Overlay>,
     outward: Option<Outward>,
+    attendant: Attendant,
+    terminal: bool,
+    watch: &'a mut dyn FnMut(&Event),
 }
 
 fn carry_out(
@@ -357,7 +388,18 @@ fn carry_out(
     mut journal: Option<&mut Journal>,
     told: &mut OutwardEnd,
 ) -> Result<Outcome, RunError> {
-    let Prepared { plan, launch, mut variables, identities, surroundings, overlay, outward } = prepared;
+    let Prepared {
+        plan,
+        launch,
+        mut variables,
+        identities,
+        surroundings,
+        overlay,
+        outward,
+        attendant,
+        terminal,
+        watch,
+    } = prepared;
     let name = match &journal {
         Some(journal) => journal.name().to_owned(),
         None => format!("{}-{}", plan.agent, std::process::id()),
@@ -366,20 +408,21 @@ fn carry_out(
         Some(journal) if outward.is_some() => Some((journal.id().clone(), journal.egress_log()?)),
         Some(_) | None => None,
     };
+    let signals = take_signals()?;
+    let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
     let mut emit = |event: &Event| {
+        watch(event);
         if let Some(journal) = &mut journal {
             journal.emit(event);
         }
     };
-    let signals = take_signals()?;
-    let (mut terminal, streams) = Terminal::open()?;
-    if Terminal::wanted() {
+    if terminal {
         variables.extend(terminal_variables(surroundings));
     }
     let request = LaunchRequest { launch, variables, streams, name: &name, overlay, identities };
     let mut running = belljar_sandbox::launch(request)?;
     if let Some(controller) = running.take_controller() {
-        terminal.attach(controller)?;
+        console.attach(controller)?;
     }
     if let Some(landlock) = running.landlock() {
         emit(&Event::Sealed { landlock });
@@ -393,7 +436,7 @@ fn carry_out(
         }
         None => None,
     };
-    terminal.enter()?;
+    console.enter()?;
     match running.start()? {
         Beginning::Started => emit(&Event::CommandStarted { argv0: launch.guest.program.clone() }),
         Beginning::Failed { what, errno } => {
@@ -404,7 +447,15 @@ fn carry_out(
     }
     let time = plan.limits.time.map(belljar_contract::TimeSpan::duration);
     let guard = serving.as_ref().map(Serving::alive);
-    let ending = supervise(&mut running, &mut terminal, &signals, time, guard)?;
+    console.begin(&mut emit);
+    let ending = supervise(Watched {
+        running: &mut running,
+        console: console.as_console(),
+        signals: &signals,
+        time_limit: time,
+        guard,
+        emit: &mut emit,
+    })?;
     match ending {
         Ending::Own(end) => emit(&Event::CommandEnded { end }),
         Ending::TimeLimit(end) => {
@@ -414,7 +465,7 @@ fn carry_out(
         Ending::Unguarded => {
             emit(&Event::Notice { text: "the way out failed, and everything was ended".to_owned() });
         }
-        Ending::Stopped(_) | Ending::Lost => {}
+        Ending::Stopped(_) | Ending::Dismissed | Ending::Lost => {}
     }
     if journal.is_some() {
         running.settle();
@@ -428,6 +479,62 @@ fn carry_out(
         journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());
     }
     Ok(Outcome::Ended(ending))
+}
+
+/// What stands at the streams.
+enum Attended {
+    User(Terminal),
+    Talk(Box<Talk>),
+}
+
+impl Attended {
+    fn open(attendant: Attendant, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
+        match (attendant, journal) {
+            (Attendant::Talk(request), Some(journal)) => {
+                let record = TalkRecord {
+                    run: journal.id().clone(),
+                    frames: journal.frames()?,
+                    stderr: journal.agent_stderr()?,
+                    began: journal.began(),
+                };
+                let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
+                Ok((Self::Talk(Box::new(talk)), streams))
+            }
+            // A conversation is always recorded; without a record it is the user's.
+            (Attendant::User, _) | (Attendant::Talk(_), None) => {
+                let (terminal, streams) = Terminal::open()?;
+                Ok((Self::User(terminal), streams))
+            }
+        }
+    }
+
+    fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
+        match self {
+            Self::User(terminal) => terminal.attach(controller),
+            Self::Talk(_) => Ok(()),
+        }
+    }
+
+    fn enter(&mut self) -> Result<(), TerminalError> {
+        match self {
+            Self::User(terminal) => terminal.enter(),
+            Self::Talk(_) => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, emit: Emit<'_>) {
+        match self {
+            Self::User(_) => {}
+            Self::Talk(talk) => talk.begin(emit),
+        }
+    }
+
+    fn as_console(&mut self) -> &mut dyn Console {
+        match self {
+            Self::User(terminal) => terminal,
+            Self::Talk(talk) => &mut **talk,
+        }
+    }
 }
 
 /// Values that no record may hold: every one that did not come from the manifest's own text, and those that

@@ -4,6 +4,7 @@
 
 mod agreements;
 pub mod aside;
+mod console;
 mod doctor;
 mod facts;
 mod guard;
@@ -22,7 +23,9 @@ mod runtime;
 mod starting;
 mod supervise;
 mod sweep;
+mod talk;
 mod terminal;
+pub mod trial;
 mod values;
 mod workspace;
 
@@ -32,12 +35,13 @@ pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, js
 pub use belljar_record as record;
 pub use belljar_report as report;
 pub use belljar_sandbox::BackendError;
+pub use belljar_session::decider::parse_answer_flag as answer_rule;
 pub use doctor::{examine, launch_hints, versions};
 pub use guard::guard_secrets;
 pub use guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
 pub use journal::JournalError;
-pub use launching::{Ask, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, run};
+pub use launching::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, run};
 pub use locks::{Holder, SessionLock, SessionLockError};
 pub use manifests::MANIFEST_NAME;
 pub use names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
@@ -49,5 +53,6 @@ pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;
 pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
+pub use talk::{Deciders, Outside, Pending, Spoken, TalkRequest, Then};
 pub use terminal::ask_hidden;
 pub use workspace::{Planted, WorkspaceError};

@@ -137,6 +137,8 @@ pub struct Planned {
     pub repository: Option<AbsPath>,
     /// How the agent is asked to go on with a conversation.
     pub session_flags: SessionFlags,
+    /// Arguments with which it speaks its protocol.
+    pub conversation_arguments: Vec<String>,
 }
 
 /// How an agent is asked to go on with a conversation.
@@ -247,6 +249,34 @@ impl Planner {
         self.compile(&manifest, &name, purpose)
     }
 
+    /// The plan of the only agent of a text, for a stage. No manifest of the user or of a project takes part.
+    ///
+    /// # Errors
+    /// See [`PlanningError`].
+    pub(crate) fn plan_stage(
+        surroundings: &Surroundings,
+        workspace: &AbsPath,
+        text: LayerText,
+    ) -> Result<Planned, PlanningError> {
+        let project = ProjectFacts {
+            directory: workspace.clone(),
+            root: workspace.clone(),
+            canonical_root: workspace.clone(),
+            outside_repository: None,
+        };
+        let planner = Self {
+            surroundings: surroundings.clone(),
+            harnesses: Harnesses::load()?,
+            project,
+            backend: None,
+        };
+        let manifest = belljar_plan::parse(vec![text])?;
+        match select(&manifest, None).map_err(PlanningError::Selection)? {
+            Selection::Agent(name) => planner.compile(&manifest, &name, Purpose::Test),
+            Selection::BuiltIn => Err(planner.no_manifest()),
+        }
+    }
+
     /// The answers, and those to what the first ones lead to.
     fn facts(&self, asked: Questions, harnesses: &[&dyn Harness]) -> HostFacts {
         let answer = |asked| {
@@ -291,6 +321,7 @@ impl Planner {
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
             session_flags: self.session_flags(&compiled.plan.harness),
+            conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             needs_agreement: manifest.has_project_layer(),
             compiled,
             sources,
@@ -356,6 +387,12 @@ impl Planner {
             named: profile.session_flags.clone(),
             newest: profile.newest_session_flags.clone(),
         })
+    }
+
+    fn conversation_arguments(&self, harness: &str) -> Vec<String> {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
+        profile.map(|profile| profile.conversation.clone()).unwrap_or_default()
     }
 
     /// The agent's program on the search path, symbolic links followed.

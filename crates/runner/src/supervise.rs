@@ -1,6 +1,6 @@
 //! One thread, one loop: signals, deadlines, the guest's reports and the terminal.
 
-use crate::terminal::Terminal;
+use crate::console::{Console, Emit, Interrupt, Pumped};
 use belljar_contract::{GuestEnd, GuestOrder};
 use belljar_sandbox::{LaunchError, News, Running};
 use belljar_sys::signal::{SignalError, Signals};
@@ -22,6 +22,8 @@ pub enum Ending {
     Own(GuestEnd),
     /// The time that the plan allows was over.
     TimeLimit(GuestEnd),
+    /// What stood at its streams had no more use for it.
+    Dismissed,
     /// The user or the system asked belljar to stop.
     Stopped(i32),
     /// The sandbox was gone without a word.
@@ -60,49 +62,70 @@ pub fn take_signals() -> Result<Signals, SuperviseError> {
     ])?)
 }
 
+/// A started command and everything around it.
+pub(crate) struct Watched<'a> {
+    /// The sandbox.
+    pub running: &'a mut Running,
+    /// What stands at the command's streams.
+    pub console: &'a mut dyn Console,
+    /// Signals that come to belljar.
+    pub signals: &'a Signals,
+    /// What the plan allows.
+    pub time_limit: Option<Duration>,
+    /// Readable when what guards the way out has ended.
+    pub guard: Option<BorrowedFd<'a>>,
+    /// Where events go.
+    pub emit: Emit<'a>,
+}
+
 /// Watches over a started command until nothing of it is left.
 ///
 /// # Errors
 /// When the guest cannot be understood; the sandbox is ended by dropping it.
-pub fn supervise(
-    running: &mut Running,
-    terminal: &mut Terminal,
-    signals: &Signals,
-    time_limit: Option<Duration>,
-    guard: Option<BorrowedFd<'_>>,
-) -> Result<Ending, SuperviseError> {
+pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> {
+    let Watched { running, console, signals, time_limit, guard, emit } = watched;
     let mut deadline = time_limit.map(|limit| Instant::now() + limit);
     let mut stopping: Option<Ending> = None;
     loop {
-        let ready = wait(running, terminal, signals, deadline, guard.filter(|_| stopping.is_none()))?;
+        let ready = wait(running, console, signals, deadline, guard.filter(|_| stopping.is_none()))?;
+        let mut ends = None;
         if ready.unguarded {
             running.order(GuestOrder::Stop)?;
-            stopping = Some(Ending::Unguarded);
-            deadline = Some(Instant::now() + PATIENCE);
+            ends = Some(Ending::Unguarded);
         }
         if ready.signals {
             while let Some(signal) = signals.next()? {
-                match on_signal(signal, running, terminal) {
-                    Some(ending) if stopping.is_none() => {
-                        stopping = Some(ending);
-                        deadline = Some(Instant::now() + PATIENCE);
-                    }
-                    Some(_) | None => {}
-                }
+                ends = ends.or(on_signal(signal, running, console, emit));
             }
         }
-        terminal.pump();
+        if console.pump(emit) == Pumped::Dismissed && stopping.is_none() {
+            // A guest that is gone has nothing left to stop.
+            running.order(GuestOrder::Stop).ok();
+            ends = ends.or(Some(Ending::Dismissed));
+        }
+        if let (Some(ending), None) = (ends, stopping) {
+            stopping = Some(ending);
+            deadline = Some(Instant::now() + PATIENCE);
+        }
         if ready.control {
             let end = match running.report()? {
                 News::Ended(end) => end,
-                News::Gone => return Ok(stopping.unwrap_or(Ending::Lost)),
+                News::Gone => {
+                    console.ended(GuestEnd::Signal(Signal::KILL.as_raw()), emit);
+                    return Ok(stopping.unwrap_or(Ending::Lost));
+                }
                 News::Stopped => {
-                    suspend(running, terminal);
+                    drain(console, emit);
+                    console.suspended();
+                    running.order(GuestOrder::Signal { signal: Signal::CONT.as_raw() }).ok();
                     continue;
                 }
             };
-            drain(terminal);
+            drain(console, emit);
             running.finish(PATIENCE);
+            // Nothing is left that could write.
+            drain(console, emit);
+            console.ended(end, emit);
             return Ok(match stopping {
                 Some(Ending::TimeLimit(_)) => Ending::TimeLimit(end),
                 Some(other) => other,
@@ -110,40 +133,31 @@ pub fn supervise(
             });
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            if stopping.is_some() {
+            if let Some(stopping) = stopping {
                 // Neither the command nor the guest has ended in time; dropping the sandbox ends both.
-                return Ok(stopping.unwrap_or(Ending::Lost));
+                console.ended(GuestEnd::Signal(Signal::KILL.as_raw()), emit);
+                return Ok(stopping);
             }
             stopping = Some(Ending::TimeLimit(GuestEnd::Signal(Signal::KILL.as_raw())));
             deadline = Some(Instant::now() + PATIENCE);
+            console.time_is_up(emit);
             running.order(GuestOrder::Stop)?;
         }
     }
 }
 
-/// The command has suspended itself: so does belljar, and the user's shell is there again. When the shell brings
-/// belljar back, the command goes on.
-fn suspend(running: &Running, terminal: &mut Terminal) {
-    drain(terminal);
-    if terminal.has_terminal() {
-        terminal.leave();
-        // Returns once the shell continues us. Without a shell to come back to, the next line runs at once.
-        rustix::process::kill_process(rustix::process::getpid(), Signal::STOP).ok();
-        // A terminal that cannot be entered again is gone, and the hang-up that follows ends the run.
-        terminal.enter().ok();
-        terminal.resized();
-    }
-    running.order(GuestOrder::Signal { signal: Signal::CONT.as_raw() }).ok();
-}
-
 /// Passes a signal on, or stops everything.
-fn on_signal(signal: i32, running: &Running, terminal: &Terminal) -> Option<Ending> {
+fn on_signal(signal: i32, running: &Running, console: &mut dyn Console, emit: Emit<'_>) -> Option<Ending> {
     let is = |known: Signal| known.as_raw() == signal;
     if is(Signal::WINCH) {
-        terminal.resized();
+        console.resized();
         return None;
     }
-    if is(Signal::TERM) || is(Signal::HUP) {
+    let interrupt = if is(Signal::INT) { console.interrupted(emit) } else { Interrupt::PassOn };
+    if interrupt == Interrupt::Taken {
+        return None;
+    }
+    if is(Signal::TERM) || is(Signal::HUP) || interrupt == Interrupt::Stop {
         // A guest that is gone has nothing left to stop.
         running.order(GuestOrder::Stop).ok();
         return Some(Ending::Stopped(signal));
@@ -160,17 +174,18 @@ struct Ready {
 
 fn wait(
     running: &Running,
-    terminal: &Terminal,
+    console: &dyn Console,
     signals: &Signals,
     deadline: Option<Instant>,
     guard: Option<BorrowedFd<'_>>,
 ) -> Result<Ready, SuperviseError> {
     let (control, signal_fd) = (running.control(), signals.as_fd());
-    let interests = terminal.interests();
+    let interests = console.interests();
     let mut polled = vec![PollFd::new(&signal_fd, PollFlags::IN), PollFd::new(&control, PollFlags::IN)];
     let guarded = guard.is_some();
     polled.extend(guard.iter().map(|guard| PollFd::new(guard, PollFlags::IN)));
     polled.extend(interests.iter().map(|(descriptor, flags)| PollFd::new(descriptor, *flags)));
+    let deadline = [deadline, console.deadline()].into_iter().flatten().min();
     let timeout = deadline
         .and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok());
     match poll(&mut polled, timeout.as_ref()) {
@@ -181,11 +196,11 @@ fn wait(
     Ok(Ready { signals: ready(0), control: ready(1), unguarded: guarded && ready(2) })
 }
 
-/// Shows what the command wrote before it ended.
-fn drain(terminal: &mut Terminal) {
+/// Takes what the command wrote before it ended.
+fn drain(console: &mut dyn Console, emit: Emit<'_>) {
     let deadline = Instant::now() + DRAIN;
-    while Instant::now() < deadline && terminal.pump() {
-        let interests = terminal.interests();
+    while Instant::now() < deadline && console.pump(emit) != Pumped::Closed {
+        let interests = console.interests();
         let mut polled: Vec<PollFd<'_>> =
             interests.iter().map(|(descriptor, _)| PollFd::new(descriptor, PollFlags::IN)).collect();
         let left = deadline.saturating_duration_since(Instant::now());

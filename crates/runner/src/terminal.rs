@@ -1,6 +1,7 @@
 //! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
 //! terminal, and the streams themselves where they are files or pipes.
 
+use crate::console::{Console, Emit, Pumped};
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_sys::pty::{self, RawMode};
 use rustix::event::PollFlags;
@@ -47,12 +48,6 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Whether the command has a terminal.
-    #[must_use]
-    pub fn has_terminal(&self) -> bool {
-        self.pty.is_some()
-    }
-
     /// Whether the command will have one: decided before anything is opened.
     #[must_use]
     pub fn wanted() -> bool {
@@ -108,21 +103,47 @@ impl Terminal {
         Ok(())
     }
 
-    /// Gives the user's terminal back for now.
-    pub fn leave(&mut self) {
-        self.raw = None;
+    fn take_input(&mut self, buffer: &mut [u8]) {
+        let Some(controller) = &self.pty else { return };
+        if self.stdin_open && self.held.len() < HELD && readable(stdin()) {
+            match rustix::io::read(stdin(), &mut *buffer) {
+                Ok(0) => self.stdin_open = false,
+                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => self.stdin_open = false,
+            }
+        }
+        if !self.held.is_empty()
+            && let Ok(count) = rustix::io::write(controller, &self.held)
+        {
+            self.held.drain(..count);
+        }
     }
+}
 
-    /// The user's window has another size.
-    pub fn resized(&self) {
+impl Console for Terminal {
+    fn resized(&self) {
         if let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) {
             // A terminal that has just gone has no size to set.
             pty::resize(controller.as_fd(), size).ok();
         }
     }
 
-    /// What to wait for.
-    pub(crate) fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+    /// belljar suspends itself, and the user's shell is there again. When the shell brings belljar back, the command
+    /// goes on.
+    fn suspended(&mut self) {
+        if self.pty.is_none() {
+            return;
+        }
+        self.raw = None;
+        // Returns once the shell continues us. Without a shell to come back to, the next line runs at once.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
+        // A terminal that cannot be entered again is gone, and the hang-up that follows ends the run.
+        self.enter().ok();
+        self.resized();
+    }
+
+    fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut out = Vec::new();
         if let Some(controller) = &self.pty {
             let wants = if self.held.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
@@ -137,8 +158,7 @@ impl Terminal {
         out
     }
 
-    /// Moves what can be moved. Whether anything may come of waiting again.
-    pub(crate) fn pump(&mut self) -> bool {
+    fn pump(&mut self, _emit: Emit<'_>) -> Pumped {
         let mut buffer = vec![0; 64 << 10];
         let mut alive = false;
         if let Some(controller) = &self.pty {
@@ -165,24 +185,7 @@ impl Terminal {
             }
             alive |= relay.open;
         }
-        alive
-    }
-
-    fn take_input(&mut self, buffer: &mut [u8]) {
-        let Some(controller) = &self.pty else { return };
-        if self.stdin_open && self.held.len() < HELD && readable(stdin()) {
-            match rustix::io::read(stdin(), &mut *buffer) {
-                Ok(0) => self.stdin_open = false,
-                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => self.stdin_open = false,
-            }
-        }
-        if !self.held.is_empty()
-            && let Ok(count) = rustix::io::write(controller, &self.held)
-        {
-            self.held.drain(..count);
-        }
+        if alive { Pumped::Open } else { Pumped::Closed }
     }
 }
 

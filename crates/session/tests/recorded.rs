@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use belljar_contract::{
-    AfterDeny, ConversationEnd, Exit, Frame, HookPermission, HookReply, HookSubscription, MessageId,
+    AfterDeny, ConversationEnd, Frame, GuestEnd, HookPermission, HookReply, HookSubscription, MessageId,
     Observation, PermissionMode, RequestId, UserMessage,
 };
 use belljar_session::{
@@ -114,7 +114,8 @@ fn replay(name: &str, text: &str) -> (ConversationEnd, Vec<Observation>) {
         } else {
             let exit = &line["exit"];
             let number = |key: &str| exit[key].as_i64().map(|number| i32::try_from(number).unwrap());
-            let exit = number("code").map_or_else(|| Exit::Signal(number("signal").unwrap()), Exit::Code);
+            let exit =
+                number("code").map_or_else(|| GuestEnd::Signal(number("signal").unwrap()), GuestEnd::Code);
             let outputs = replay.machine.on_exit(exit);
             replay.take(outputs);
         }

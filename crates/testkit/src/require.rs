@@ -80,6 +80,8 @@ pub enum Prerequisite {
     Root,
     /// python3 is installed.
     Python,
+    /// pip is installed for python3.
+    Pip,
     /// A control group with a limit can be made.
     Cgroups,
     /// `./dev vm` has brought what a virtual machine is made of.
@@ -114,7 +116,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Agent,
         Self::AgentNext,
         Self::Bwrap,
@@ -124,6 +126,7 @@ impl Prerequisite {
         Self::Podman,
         Self::Root,
         Self::Python,
+        Self::Pip,
         Self::Cgroups,
         Self::Vm,
         Self::Zsh,
@@ -148,6 +151,7 @@ impl Prerequisite {
             Self::Podman => "Podman",
             Self::Root => "Root",
             Self::Python => "Python",
+            Self::Pip => "Pip",
             Self::Cgroups => "Cgroups",
             Self::Vm => "Vm",
             Self::Zsh => "Zsh",
@@ -176,6 +180,7 @@ impl Prerequisite {
             Self::Podman => succeeds("podman", &["info"]),
             Self::Root => root(),
             Self::Python => succeeds("python3", &["--version"]),
+            Self::Pip => succeeds("python3", &["-m", "pip", "--version"]),
             Self::Cgroups => succeeds("sh", &["-c", MAKE_GROUP]),
             Self::Vm => vm(),
             Self::Zsh => succeeds("zsh", &["--version"]),

@@ -1,13 +1,17 @@
 //! The verbs, one file each.
 
+mod answer;
 mod apply;
 mod aside;
+mod chat;
 mod check;
 mod completions;
+mod decide;
 mod diff;
 mod discard;
 mod doctor;
 mod exec;
+mod gates;
 mod gc;
 mod import;
 mod init;
@@ -16,8 +20,12 @@ mod plan;
 mod prove;
 mod run;
 mod shell;
+mod skill;
 mod start;
+mod test;
+mod trace;
 mod trust;
+mod trying;
 
 use crate::env;
 use crate::error::CliError;
@@ -63,6 +71,13 @@ pub enum Verb {
     Gc(gc::Args),
     Doctor(doctor::Args),
     Prove(prove::Args),
+    Skill(skill::Args),
+    Test(test::Args),
+    Chat(chat::Args),
+    Trace(trace::Args),
+    Decide(decide::Args),
+    Gates(gates::Args),
+    Answer(answer::Args),
     Completions(completions::Args),
 }
 
@@ -84,6 +99,13 @@ impl Verb {
             Verb::Gc(_) => "gc",
             Verb::Doctor(_) => "doctor",
             Verb::Prove(_) => "prove",
+            Verb::Skill(_) => "skill",
+            Verb::Test(_) => "test",
+            Verb::Chat(_) => "chat",
+            Verb::Trace(_) => "trace",
+            Verb::Decide(_) => "decide",
+            Verb::Gates(_) => "gates",
+            Verb::Answer(_) => "answer",
             Verb::Completions(_) => "completions",
         }
     }
@@ -91,7 +113,12 @@ impl Verb {
     /// Whether values are read that nobody else may see.
     pub fn holds_secrets(&self) -> bool {
         match self {
-            Verb::Run(_) | Verb::Exec(_) | Verb::Shell(_) => true,
+            Verb::Run(_)
+            | Verb::Exec(_)
+            | Verb::Shell(_)
+            | Verb::Skill(_)
+            | Verb::Test(_)
+            | Verb::Chat(_) => true,
             Verb::Plan(_)
             | Verb::Check(_)
             | Verb::Init(_)
@@ -104,6 +131,10 @@ impl Verb {
             | Verb::Gc(_)
             | Verb::Doctor(_)
             | Verb::Prove(_)
+            | Verb::Trace(_)
+            | Verb::Decide(_)
+            | Verb::Gates(_)
+            | Verb::Answer(_)
             | Verb::Completions(_) => false,
         }
     }
@@ -125,6 +156,13 @@ impl Verb {
             Verb::Gc(args) => args.json,
             Verb::Doctor(args) => args.json,
             Verb::Prove(args) => args.json,
+            Verb::Skill(args) => args.options.json,
+            Verb::Test(args) => args.options.json,
+            Verb::Chat(args) => args.options.json,
+            Verb::Trace(args) => args.json,
+            Verb::Decide(args) => args.json,
+            Verb::Gates(_) => false,
+            Verb::Answer(args) => args.json,
             Verb::Completions(_) => false,
         }
     }
@@ -155,6 +193,13 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Verb::Gc(args) => gc::run(args, &surroundings()?, output),
         Verb::Doctor(args) => doctor::run(args, &planner()?, output),
         Verb::Prove(args) => prove::run(args, &planner()?, output),
+        Verb::Skill(args) => skill::run(args, &surroundings()?, output),
+        Verb::Test(args) => test::run(args, &surroundings()?, output),
+        Verb::Chat(args) => chat::run(args, &surroundings()?, output),
+        Verb::Trace(args) => trace::run(args, &surroundings()?, output),
+        Verb::Decide(args) => decide::run(args, &surroundings()?, output),
+        Verb::Gates(args) => gates::run(args, &surroundings()?, output),
+        Verb::Answer(args) => answer::run(args, &surroundings()?, output),
         Verb::Completions(args) => completions::run(args, output),
     };
     status.map(ExitCode::code)

@@ -10,8 +10,8 @@ use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report, RunRequest,
-    Spent, Standing, ask_hidden, launch_hints, lowered, run as carry_out,
+    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report,
+    RunRequest, Spent, Standing, ask_hidden, launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -94,6 +94,9 @@ pub fn start(
             model,
             mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
             ask: &mut ask,
+            attendant: Attendant::User,
+            files: None,
+            watch: &mut |_event| {},
         })
         .map_err(|error| {
             let hints = launch_hints(&error, planner.surroundings());
@@ -116,7 +119,7 @@ pub fn start(
         Outcome::Ended(Ending::Unguarded) => {
             output.say("error: what guards the way out of the sandbox failed; everything was ended");
         }
-        Outcome::Ended(Ending::Own(_) | Ending::Stopped(_)) => {}
+        Outcome::Ended(Ending::Own(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
     }
     report_planted(&planted, planner, output);
     report_denied(&denied, output);

@@ -83,7 +83,8 @@ async fn try_out(bench: &Bench, tool: Tool) {
     assert!(!without.status.success() && bench.stage.rows().is_empty(), "{:?}: {without:?}", tool.command);
     let with = bench.run(&tool.command, tool.variables).await;
     let rows = bench.stage.rows();
-    let first = rows.first().map(|row| row.path.as_str());
+    // Some versions of a tool add a query of their own.
+    let first = rows.first().and_then(|row| row.path.split('?').next());
     assert_eq!(first, Some(tool.path), "{:?}: {with:?}", tool.command);
     assert!(!tool.succeeds || with.status.success(), "{:?}: {with:?}", tool.command);
     let said = [with.stdout, with.stderr].concat();
@@ -110,8 +111,7 @@ async fn curl() {
 async fn git() {
     require!(Git);
     let command = words(&["git", "-c", "http.proxy=PROXY", "ls-remote", "https://api.test/repo.git"]);
-    let tool =
-        Tool { command, path: "/repo.git/info/refs?…", succeeds: true, variables: &["GIT_SSL_CAINFO"] };
+    let tool = Tool { command, path: "/repo.git/info/refs", succeeds: true, variables: &["GIT_SSL_CAINFO"] };
     accepts_with_the_bundle_and_not_without(tool).await;
 }
 
@@ -125,7 +125,12 @@ async fn python() {
     let command = words(&["python3", "-c", urllib]);
     let tool = Tool { command, path: "/x", succeeds: true, variables: &["SSL_CERT_FILE"] };
     accepts_with_the_bundle_and_not_without(tool).await;
-    // The one that pip brings: it is the same code, with authorities of its own.
+}
+
+#[tokio::test]
+async fn pip() {
+    require!(Pip);
+    // The client that pip brings: it is the same code, with authorities of its own.
     let requests =
         "from pip._vendor import requests; print(requests.get('https://api.test/x', timeout=30).text)";
     let command = words(&["python3", "-c", requests]);

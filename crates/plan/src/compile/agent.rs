@@ -16,7 +16,7 @@ use belljar_contract::{
 use std::collections::BTreeMap;
 
 /// Where the project stands in tests.
-const TEST_WORKSPACE: &str = "/workspace";
+pub(crate) const TEST_WORKSPACE: &str = "/workspace";
 /// The agent's home, unless the user's own configuration is shared.
 const AGENT_HOME: &str = "/home/agent";
 /// belljar's own directory inside.

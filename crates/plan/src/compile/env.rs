@@ -6,7 +6,7 @@ use crate::explain::Origin;
 use crate::manifest::{EnvText, Layered, McpSpec};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
-    SSH_AGENT_SOCKET, SshEntry,
+    Purpose, SSH_AGENT_SOCKET, SshEntry,
 };
 
 /// Set by belljar for every agent; a manifest may replace those that are marked so.
@@ -43,10 +43,15 @@ impl Compiler<'_> {
         reasons: &mut Reasons,
     ) -> Vec<EnvEntry> {
         let mut out = Vec::new();
+        let tested = match self.request.purpose {
+            Purpose::Session => &[][..],
+            Purpose::Test => &profile.test_env,
+        };
         let constants = base(surroundings).into_iter().chain(
             profile
                 .env
                 .iter()
+                .chain(tested)
                 .map(|entry| (entry.name.clone(), entry.value.clone(), false, entry.why.clone())),
         );
         for (name, value, replaceable, why) in constants {

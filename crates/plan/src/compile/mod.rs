@@ -12,6 +12,7 @@ mod plugins;
 mod questions;
 mod ssh;
 
+pub(crate) use agent::TEST_WORKSPACE;
 pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
 pub use plugins::further_questions;
 pub use questions::questions;

@@ -1,6 +1,5 @@
 //! A `claude-bottle.json` becomes the text of a `belljar.toml`, with a word wherever the meaning changed.
 
-mod json;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -8,6 +7,7 @@ mod write;
 
 use crate::decode::{Faults, Shape, list};
 use crate::manifest::{EnvText, ManifestError, SshSpec};
+use crate::syntax::parse_json;
 use crate::text::{self, whole_file};
 use belljar_contract::{AgentName, EnvName, LibraryName, SourceFile, Sources};
 use spec::{BottleAgentSpec, BottleEnv, BottleSpec};
@@ -94,7 +94,7 @@ fn decode(name: &str, text: &str, faults: &mut Faults) -> Option<BottleSpec> {
         faults.list.push(whole_file("empty", format!("`{name}` is empty"), help));
         return None;
     }
-    let node = json::parse(text, faults)?;
+    let node = parse_json(text, faults)?;
     BottleSpec::decode(&node, faults)
 }
 

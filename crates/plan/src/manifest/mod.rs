@@ -14,18 +14,23 @@ pub(crate) use schema::{
     PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,
 };
 pub(crate) use source::{CredentialText, EnvText};
-pub(crate) use value::{PathText, Word};
+pub use value::PathText;
+pub(crate) use value::{Argument, Line, Program, Text, Word};
 
 use crate::decode::Shape;
 
 /// The JSON Schema of a manifest, for editors.
 #[must_use]
 pub fn json_schema() -> serde_json::Value {
-    let mut schema = FileSpec::schema();
+    titled("belljar.toml", FileSpec::schema())
+}
+
+/// A schema as a file of its own.
+pub(crate) fn titled(title: &str, mut schema: serde_json::Value) -> serde_json::Value {
     let object = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
     let mut out = serde_json::Map::new();
     out.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
-    out.insert("title".to_owned(), "belljar.toml".into());
+    out.insert("title".to_owned(), title.into());
     out.extend(object);
     out.into()
 }

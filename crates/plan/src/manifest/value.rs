@@ -100,7 +100,7 @@ impl Scalar for Program {
     }
 }
 
-/// A path as it is written: absolute, below the home with `~`, or below the manifest's own folder.
+/// A path as it is written: absolute, below the home with `~`, or below the folder of the file it stands in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathText {
     /// `/…`
@@ -112,7 +112,7 @@ pub enum PathText {
 }
 
 impl PathText {
-    /// The path, given the home and the manifest's folder.
+    /// The path, given the home and the folder of the file it is written in.
     ///
     /// # Errors
     /// Never for a value that was parsed; the types cannot say so.
@@ -131,7 +131,7 @@ impl Scalar for PathText {
         nul(text, "a path")?;
         if text.is_empty() {
             return Err(Fault::new("expected a path, found an empty string")
-                .help("write `.` for the manifest's own folder"));
+                .help("write `.` for the folder of the file itself"));
         }
         if let Some(rest) = text.strip_prefix('~') {
             return match rest.strip_prefix('/') {

@@ -34,7 +34,7 @@ fn tell(text: &str, error: &toml::de::Error) -> SyntaxError {
         ),
         _ => (message, None),
     };
-    SyntaxError { message, help, span }
+    SyntaxError::new(message, span).help(help)
 }
 
 fn convert_table(table: &DeTable<'_>) -> Table {

@@ -1,8 +1,12 @@
 //! Bytes of strangers: nothing they write makes belljar panic, and nothing that parses escapes the compiler.
 
 use crate::world::{FULL, Scribe, World, abs, layer, project, user};
-use belljar_contract::{Diagnostic, Harness, Sources};
-use belljar_plan::{Compiler, HostFacts, Layer, ManifestError, Request, parse, questions};
+use belljar_contract::{DataFault, Diagnostic, Harness, Sources};
+use belljar_plan::{
+    Compiler, DocumentError, DocumentText, HostFacts, Layer, ManifestError, Request, Scenario, Session,
+    Staged, agent_arguments, agent_under_test, agent_variables, parse, parse_marketplace, parse_mcp_config,
+    parse_scenario, parse_session, questions,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -200,6 +204,108 @@ fn fuzz_skill_mutated() {
         .with_test_time(EVERYDAY)
         .with_type::<Steps>()
         .for_each(|steps: &Steps| check_skill(&mutate(base, steps)));
+}
+
+fn named(bytes: &[u8]) -> DocumentText {
+    DocumentText { name: "file".to_owned(), bytes: bytes.to_vec() }
+}
+
+fn assert_refused(error: &DocumentError) {
+    assert!(error.diagnostics.iter().any(Diagnostic::is_error), "refused without a word");
+    assert_points(&error.sources, &error.diagnostics);
+}
+
+/// Whatever was taken can be written as a manifest, and that manifest reads.
+fn check_written(scenario: &Scenario, session: &Session, staged: &Staged) {
+    let layer = agent_under_test(scenario, session, staged).unwrap();
+    let text = String::from_utf8_lossy(&layer.bytes).into_owned();
+    parse(vec![layer]).unwrap_or_else(|error| panic!("{text}\n{:#?}", error.diagnostics));
+    assert!(agent_arguments(session).iter().all(|word| !word.is_empty()));
+    assert!(agent_variables(session).iter().all(|(_, value)| !value.is_empty()));
+}
+
+fn check_scenario(bytes: &[u8]) {
+    match parse_scenario(named(bytes)) {
+        Ok(file) => {
+            let sources = file.document.sources();
+            assert_points(&sources, &file.warnings);
+            assert!(file.scenario.answers.is_array() && file.scenario.assert.is_array());
+            // Every place that a fault could name is in the text.
+            let faults =
+                ["", "prompt", "answers[0].choose", "assert[0].x.y[3]", "answers[1].allow_if", "é[", "[0]"];
+            for path in faults {
+                let mut fault = DataFault::new(path, "m");
+                assert_points(&sources, &[file.document.diagnostic(&fault)]);
+                for span in [0..0, 0..1, 1..3, 5..5, 2..900] {
+                    fault.span = Some(span);
+                    assert_points(&sources, &[file.document.diagnostic(&fault)]);
+                }
+            }
+            check_written(&file.scenario, &Session::default(), &Staged::default());
+        }
+        Err(error) => assert_refused(&error),
+    }
+}
+
+fn check_session(bytes: &[u8]) {
+    let scenario = parse_scenario(named(b"prompt: x")).unwrap().scenario;
+    match parse_session(named(bytes)) {
+        Ok(file) => {
+            assert_points(&file.document.sources(), &file.warnings);
+            check_written(&scenario, &file.session, &Staged::default());
+        }
+        Err(error) => assert_refused(&error),
+    }
+}
+
+fn check_session_json(bytes: &[u8]) {
+    let scenario = parse_scenario(named(b"prompt: x")).unwrap().scenario;
+    match parse_mcp_config(named(bytes), &[]) {
+        Ok(mcp) => check_written(&scenario, &Session::default(), &Staged { mcp, ..Staged::default() }),
+        Err(error) => assert_refused(&error),
+    }
+    if let Err(error) = parse_marketplace(named(bytes)) {
+        assert_refused(&error);
+    }
+}
+
+#[test]
+fn fuzz_scenario() {
+    bolero::check!().with_test_time(EVERYDAY).for_each(|bytes: &[u8]| {
+        check_scenario(bytes);
+        check_session(bytes);
+        check_session_json(bytes);
+    });
+}
+
+#[test]
+fn fuzz_scenario_mutated() {
+    let base = include_str!("scenarios/full/scenario.yaml");
+    let aliases = include_str!("scenarios/aliases/scenario.yaml");
+    bolero::check!().with_test_time(EVERYDAY).with_type::<Steps>().for_each(|steps: &Steps| {
+        check_scenario(mutate(base, steps).as_bytes());
+        check_scenario(mutate(aliases, steps).as_bytes());
+    });
+}
+
+#[test]
+fn fuzz_session_mutated() {
+    let base = include_str!("scenarios/session-full/session.yaml");
+    bolero::check!()
+        .with_test_time(EVERYDAY)
+        .with_type::<Steps>()
+        .for_each(|steps: &Steps| check_session(mutate(base, steps).as_bytes()));
+}
+
+#[test]
+fn fuzz_session_json_mutated() {
+    let servers = r#"{"mcpServers": {"a": {"command": "x", "args": ["y"], "env": {"A": "${B}", "C": "d"}}}}"#;
+    let market =
+        r#"{"name": "m", "metadata": {"pluginRoot": "p"}, "plugins": [{"name": "a", "source": "./b"}]}"#;
+    bolero::check!().with_test_time(EVERYDAY).with_type::<Steps>().for_each(|steps: &Steps| {
+        check_session_json(mutate(servers, steps).as_bytes());
+        check_session_json(mutate(market, steps).as_bytes());
+    });
 }
 
 /// Found by the fuzzer: a path that is none was quoted as it was written.

@@ -3,8 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod compiled;
+mod document;
 mod fuzz;
 mod plugins;
+mod scenarios;
 mod schema;
+mod session_files;
 mod ssh_config;
+mod under_test;
 mod world;

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use belljar_contract::{
-    AfterDeny, ConversationFailure, Exit, HookPermission, HookReply, HookSubscription, Observation,
+    AfterDeny, ConversationFailure, GuestEnd, HookPermission, HookReply, HookSubscription, Observation,
     PermissionMode, SkillWay, Speaker,
 };
 use belljar_egress::script::{Reply, Script, Sender, Turn, When};
@@ -165,7 +165,7 @@ fn a_denial_can_end_the_turn(agent: PathBuf) {
         panic!("{:?}", seen.ending)
     };
     assert_eq!(subtype, "error_during_execution");
-    assert_eq!(seen.ending.exit, Exit::Code(1));
+    assert_eq!(seen.ending.exit, GuestEnd::Code(1));
 }
 
 fn an_edited_input_is_what_runs(agent: PathBuf) {
@@ -566,7 +566,7 @@ fn a_killed_agent_is_no_success(agent: PathBuf) {
         decide: &mut nobody,
         react: &mut quiet,
     });
-    let expected = ConversationFailure::TurnUnfinished { exit: Exit::Signal(9) };
+    let expected = ConversationFailure::TurnUnfinished { exit: GuestEnd::Signal(9) };
     assert_eq!(seen.ending.failure, Some(expected));
     assert_eq!((seen.ending.results, seen.ending.failed_results), (1, 0));
 }

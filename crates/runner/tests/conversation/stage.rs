@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use belljar_contract::{ConversationEnd, Exit, MessageId, Observation, UserMessage};
+use belljar_contract::{ConversationEnd, GuestEnd, MessageId, Observation, UserMessage};
 use belljar_egress::script::{Listen, Script, ScriptedModel, Transcript};
 use belljar_session::{
     Answer, AnswerValue, By, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode,
@@ -251,8 +251,8 @@ impl Drop for Talk<'_> {
     }
 }
 
-fn exit(status: ExitStatus) -> Exit {
-    status.code().map_or_else(|| Exit::Signal(status.signal().unwrap()), Exit::Code)
+fn exit(status: ExitStatus) -> GuestEnd {
+    status.code().map_or_else(|| GuestEnd::Signal(status.signal().unwrap()), GuestEnd::Code)
 }
 
 /// What comes out of a pipe, as it comes.

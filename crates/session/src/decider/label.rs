@@ -64,11 +64,10 @@ fn list(labels: &[String]) -> String {
 }
 
 /// The labels that are meant. A question without options takes the words as they are.
-pub(super) fn choose(
-    asked: &AskedQuestion,
-    wanted: &[String],
-    reading: LabelReading,
-) -> Result<Chosen, LabelError> {
+///
+/// # Errors
+/// When a word means no label, or not one of them.
+pub fn choose(asked: &AskedQuestion, wanted: &[String], reading: LabelReading) -> Result<Chosen, LabelError> {
     let question = || asked.question.clone();
     if wanted.is_empty() {
         return Err(LabelError::Nothing { question: question() });

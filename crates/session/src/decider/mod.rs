@@ -20,7 +20,7 @@ pub use command_line::{AnswerFlagError, parse_answer_flag};
 pub use expression::{EvaluationError, Expression, ExpressionError};
 pub use external::{ExternalReply, ExternalRequest, ReplyError};
 pub use first::First;
-pub use label::{LabelError, LabelReading};
+pub use label::{LabelError, LabelReading, choose};
 pub use parity::Parity;
 pub use policy::parse_policy;
 pub use rule::{Rule, parse_rules};

@@ -24,6 +24,8 @@ struct ProfileFile {
     session_flags: Vec<String>,
     newest_session_flags: Vec<String>,
     env: Vec<EnvFile>,
+    test_env: Vec<EnvFile>,
+    conversation: Vec<String>,
     persist: Vec<PersistFile>,
     shared: Vec<SharedFile>,
 }
@@ -63,11 +65,11 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
     let broken = |reason: String| HarnessError { harness, reason };
     let file: ProfileFile = toml::from_str(text).map_err(|error| broken(error.to_string()))?;
     let name = |text: String| EnvName::new(text).map_err(|error| broken(error.to_string()));
-    let env = file
-        .env
-        .into_iter()
-        .map(|entry| Ok(ProfileEnv { name: name(entry.name)?, value: entry.value, why: entry.why }))
-        .collect::<Result<_, HarnessError>>()?;
+    let variables = |entries: Vec<EnvFile>| {
+        let entry =
+            |entry: EnvFile| Ok(ProfileEnv { name: name(entry.name)?, value: entry.value, why: entry.why });
+        entries.into_iter().map(entry).collect::<Result<Vec<_>, HarnessError>>()
+    };
     Ok(HarnessProfile {
         name: file.name,
         program: file.program,
@@ -77,7 +79,9 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
         efforts: file.efforts,
         provider_tools: file.provider_tools,
         credentials: file.credentials,
-        env,
+        env: variables(file.env)?,
+        test_env: variables(file.test_env)?,
+        conversation: file.conversation,
         reserved_env: file.reserved_env.into_iter().map(name).collect::<Result<_, HarnessError>>()?,
         persist: file
             .persist

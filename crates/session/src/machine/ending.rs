@@ -1,7 +1,7 @@
 //! What is counted on the way to an ending.
 
 use belljar_contract::{
-    ConversationEnd, ConversationFailure, Exit, MessageId, RequestId, ResultFrame, TurnOutcome,
+    ConversationEnd, ConversationFailure, GuestEnd, MessageId, RequestId, ResultFrame, TurnOutcome,
 };
 
 /// What is counted on the way to an ending.
@@ -44,7 +44,7 @@ impl Tally {
 
     pub fn end(
         self,
-        exit: Exit,
+        exit: GuestEnd,
         untaken: Vec<MessageId>,
         unanswered: Vec<RequestId>,
         running_sub_agents: usize,
@@ -65,10 +65,10 @@ impl Tally {
         }
     }
 
-    fn failure_at(&self, exit: Exit, untaken: usize, unanswered: usize) -> Option<ConversationFailure> {
+    fn failure_at(&self, exit: GuestEnd, untaken: usize, unanswered: usize) -> Option<ConversationFailure> {
         let failure = match (&self.failure, &self.last, exit) {
             (Some(failure), _, _) => failure.clone(),
-            (None, None, Exit::Code(0)) => ConversationFailure::NoResult,
+            (None, None, GuestEnd::Code(0)) => ConversationFailure::NoResult,
             (None, None, exit) => ConversationFailure::Crashed { exit },
             (None, Some(_), exit) if self.turn_is_open => ConversationFailure::TurnUnfinished { exit },
             (None, Some(last), _) if last.is_error => ConversationFailure::ResultIsError {
@@ -76,7 +76,9 @@ impl Tally {
                 text: last.text.clone(),
                 api_error_status: last.api_error_status,
             },
-            (None, Some(_), exit) if exit != Exit::Code(0) => ConversationFailure::ExitAfterSuccess { exit },
+            (None, Some(_), exit) if exit != GuestEnd::Code(0) => {
+                ConversationFailure::ExitAfterSuccess { exit }
+            }
             (None, Some(_), _) if unanswered > 0 => ConversationFailure::Unanswered { count: unanswered },
             (None, Some(_), _) if untaken > 0 => ConversationFailure::MessagesUntaken { count: untaken },
             (None, Some(_), _) => return None,

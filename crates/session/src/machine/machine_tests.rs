@@ -70,7 +70,7 @@ fn ending(outputs: Vec<Output>) -> ConversationEnd {
     }
 }
 
-fn failure(machine: &mut Machine, exit: Exit) -> ConversationFailure {
+fn failure(machine: &mut Machine, exit: GuestEnd) -> ConversationFailure {
     match ending(machine.on_exit(exit)).failure {
         Some(failure) => failure,
         None => panic!("a success"),
@@ -96,20 +96,20 @@ fn only_a_good_result_and_a_good_exit_are_a_success() {
         assert_eq!(good(frames, exit), Some(expected), "{frames:?}");
     };
     let (yes, no) = (result(false), result(true));
-    let zero = Exit::Code(0);
+    let zero = GuestEnd::Code(0);
     assert_eq!(good(std::slice::from_ref(&yes), zero), None);
     assert_eq!(good(&[no.clone(), yes.clone()], zero), None);
     failed(&[], zero, ConversationFailure::NoResult);
-    failed(&[], Exit::Code(7), ConversationFailure::Crashed { exit: Exit::Code(7) });
+    failed(&[], GuestEnd::Code(7), ConversationFailure::Crashed { exit: GuestEnd::Code(7) });
     failed(
         std::slice::from_ref(&yes),
-        Exit::Code(7),
-        ConversationFailure::ExitAfterSuccess { exit: Exit::Code(7) },
+        GuestEnd::Code(7),
+        ConversationFailure::ExitAfterSuccess { exit: GuestEnd::Code(7) },
     );
     failed(
         std::slice::from_ref(&yes),
-        Exit::Signal(9),
-        ConversationFailure::ExitAfterSuccess { exit: Exit::Signal(9) },
+        GuestEnd::Signal(9),
+        ConversationFailure::ExitAfterSuccess { exit: GuestEnd::Signal(9) },
     );
     let is_error = ConversationFailure::ResultIsError {
         subtype: "success".to_owned(),
@@ -136,7 +136,7 @@ fn a_message_that_was_not_taken_up_is_missed() {
         machine.on_frame(&idle()).last(),
         Some(&Output::Observe(Observation::StateChanged { state: belljar_contract::SessionState::Idle }))
     );
-    let ended = ending(machine.on_exit(Exit::Code(0)));
+    let ended = ending(machine.on_exit(GuestEnd::Code(0)));
     assert_eq!(ended.failure, Some(ConversationFailure::MessagesUntaken { count: 1 }));
     assert_eq!(ended.untaken, [MessageId::new("m2").unwrap()]);
 
@@ -145,7 +145,7 @@ fn a_message_that_was_not_taken_up_is_missed() {
     machine.on_frame(&echo("m2"));
     machine.on_frame(&result(false));
     assert_eq!(machine.on_frame(&idle()).last(), Some(&Output::Idle), "two messages, one turn");
-    assert_eq!(ending(machine.on_exit(Exit::Code(0))).failure, None);
+    assert_eq!(ending(machine.on_exit(GuestEnd::Code(0))).failure, None);
 
     let mut machine = begun();
     assert_eq!(
@@ -181,7 +181,7 @@ fn messages_wait_for_the_handshake_and_so_does_the_end_of_the_input() {
     let outputs = machine.on_frame(&frame(json!({"type": "control_response", "response": refused})));
     assert_eq!(outputs.last(), Some(&Output::Terminate));
     assert_eq!(
-        failure(&mut machine, Exit::Code(0)),
+        failure(&mut machine, GuestEnd::Code(0)),
         ConversationFailure::HandshakeRefused { error: "no".to_owned() }
     );
 }
@@ -274,13 +274,13 @@ fn what_is_not_known_is_refused_and_noted() {
     machine.on_unread("not a frame");
     machine.on_frame(&cancel("nothing"));
     machine.on_frame(&result(false));
-    let ended = ending(machine.on_exit(Exit::Code(0)));
+    let ended = ending(machine.on_exit(GuestEnd::Code(0)));
     assert_eq!((ended.unread, ended.flaws), (1, 4));
     assert!(matches!(
         machine.on_frame(&result(false))[..],
         [Output::Observe(Observation::Flawed(ProtocolFlaw::FrameAfterExit))]
     ));
-    assert!(machine.on_exit(Exit::Code(0)).is_empty());
+    assert!(machine.on_exit(GuestEnd::Code(0)).is_empty());
     assert!(machine.on_deadline(Deadline::Run).is_empty());
 }
 
@@ -353,7 +353,7 @@ fn a_deadline_is_a_failure_whatever_comes_after() {
         assert_eq!(!sent(&outputs).is_empty(), interrupts);
         assert_eq!(outputs == [Output::Terminate], !interrupts);
         machine.on_frame(&result(false));
-        assert_eq!(failure(&mut machine, Exit::Code(0)), ConversationFailure::Deadline { deadline });
+        assert_eq!(failure(&mut machine, GuestEnd::Code(0)), ConversationFailure::Deadline { deadline });
     }
 }
 
@@ -366,7 +366,7 @@ fn a_run_cannot_ask_without_end() {
     assert!(matches!(machine.on_frame(&asked("one")).last(), Some(Output::Ask { .. })));
     assert_eq!(machine.on_frame(&asked("one too many")).last(), Some(&Output::Terminate));
     machine.on_frame(&result(false));
-    assert_eq!(failure(&mut machine, Exit::Code(0)), ConversationFailure::TooManyQuestions);
+    assert_eq!(failure(&mut machine, GuestEnd::Code(0)), ConversationFailure::TooManyQuestions);
 }
 
 #[test]
@@ -461,14 +461,14 @@ proptest! {
         echoes in any::<bool>(),
     ) {
         for length in 0..=steps.len() {
-            for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(9)] {
+            for exit in [GuestEnd::Code(0), GuestEnd::Code(1), GuestEnd::Signal(9)] {
                 live_through(&steps[..length], exit, if echoes { Echo::Expected } else { Echo::Absent });
             }
         }
     }
 }
 
-fn live_through(steps: &[Step], exit: Exit, echo: Echo) {
+fn live_through(steps: &[Step], exit: GuestEnd, echo: Echo) {
     let mut machine = Machine::new(MachineConfig { echo, ..MachineConfig::default() });
     let mut asked = BTreeSet::new();
     let mut withdrawn = BTreeSet::new();
@@ -515,7 +515,7 @@ fn live_through(steps: &[Step], exit: Exit, echo: Echo) {
     }
     let ended = ending(machine.on_exit(exit));
     if ended.failure.is_none() {
-        assert_eq!((last_result, exit), (Some(false), Exit::Code(0)));
+        assert_eq!((last_result, exit), (Some(false), GuestEnd::Code(0)));
         assert!(!speaks_since_result, "a turn was left open");
         assert!(!steps.iter().any(|step| matches!(step, Step::Deadline(_))));
     }

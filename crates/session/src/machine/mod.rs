@@ -18,9 +18,9 @@ pub use skill::SkillPlace;
 
 use crate::question::{Answer, AnswerError, Question};
 use belljar_contract::{
-    ConversationEnd, ConversationFailure, Deadline, Exit, Frame, HookReply, HookSubscription, HostRequest,
-    Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply, RequestId,
-    SessionId, UserMessage,
+    ConversationEnd, ConversationFailure, Deadline, Frame, GuestEnd, HookReply, HookSubscription,
+    HostRequest, Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply,
+    RequestId, SessionId, UserMessage,
 };
 use calls::Calls;
 use ending::Tally;
@@ -418,7 +418,7 @@ impl Machine {
     }
 
     /// The process ended. Frames that it had written must have been delivered before.
-    pub fn on_exit(&mut self, exit: Exit) -> Vec<Output> {
+    pub fn on_exit(&mut self, exit: GuestEnd) -> Vec<Output> {
         if self.phase == Phase::Ended {
             return Vec::new();
         }

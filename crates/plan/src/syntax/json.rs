@@ -3,13 +3,13 @@
 //! `serde_json` alone decides what is JSON. The walk behind it only finds places, so it may take the form for
 //! granted. YAML's parser would not do: it refuses some characters and long keys that JSON permits.
 
+use super::{Key, Kind, Node, Table};
 use crate::decode::{Fault, Faults, shown};
-use crate::syntax::{Key, Kind, Node, Table};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The tree of `text`. A key that stands twice is reported and the rest is still looked at.
-pub(super) fn parse(text: &str, faults: &mut Faults) -> Option<Node> {
+pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<Node> {
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
         syntax(text, &error, faults);
         return None;

@@ -1,0 +1,47 @@
+use super::trying::TryOptions;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode};
+use belljar_runner::Surroundings;
+use belljar_runner::trial::leave_answer;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Answer a question that waits in a decider's folder
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar answer --help\n")]
+pub struct Args {
+    /// The folder of `--decider-dir`
+    directory: PathBuf,
+    /// The number of the question, as `gates` shows it
+    #[arg(long, value_name = "NUMBER")]
+    gate: u64,
+    /// A label of the only question; `allow` or `deny` for a permission
+    #[arg(long, value_name = "LABEL")]
+    choose: Vec<String>,
+    /// A question and its label
+    #[arg(long, value_name = "QUESTION=LABEL")]
+    answer: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let pair = |text: &String| match text.rsplit_once('=') {
+        Some((question, label)) => Ok((question.to_owned(), label.trim().to_owned())),
+        None => {
+            Err(CliError::new(ExitCode::Invalid, format!("`{text}` has no `=` between question and label")))
+        }
+    };
+    let answers = args.answer.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+    let path = TryOptions::path(surroundings, &args.directory)?;
+    let written = leave_answer(&path, args.gate, &args.choose, &answers)
+        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+    if output.json {
+        output.envelope(&Envelope::new("answer", ExitCode::Passed, json!({"file": written})));
+    } else {
+        output.say(&format!("left {}", surroundings.shown(&written)));
+    }
+    Ok(ExitCode::Passed)
+}

@@ -1,0 +1,72 @@
+use super::skill::SubjectOptions;
+use super::trying::{LastWord, TryOptions, failure, show, warn};
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::ExitCode;
+use belljar_runner::trial::{Keep, TrialRequest};
+use belljar_runner::{Spoken, Surroundings, Then};
+use std::io::{BufRead, IsTerminal, Write};
+
+/// Talk to the agent with a skill, a plugin or a marketplace
+///
+/// Type a message and read what the agent says and does. Ctrl-C stops the turn; at the prompt it ends the
+/// conversation, as `/exit` and the end of the input do. Nothing is judged.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar chat --help\n")]
+pub struct Args {
+    #[command(flatten)]
+    subject: SubjectOptions,
+    /// The first message
+    #[arg(long, value_name = "TEXT")]
+    say: Option<String>,
+    #[command(flatten)]
+    pub options: TryOptions,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let options = &args.options;
+    let first = match &args.say {
+        Some(text) => text.clone(),
+        None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
+    };
+    let trial = args.subject.trial(surroundings, first)?;
+    warn(&trial, output);
+    let detail = options.detail();
+    let tried = trial
+        .run(TrialRequest {
+            surroundings,
+            model: options.model(surroundings)?,
+            backend: options.backend.map(super::start::Backend::kind),
+            name: None,
+            answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
+            then: Then::Listen(Spoken(Box::new(next_line))),
+            conversation: args.subject.conversation()?,
+            keep: if options.keep { Keep::Workspace } else { Keep::Changes },
+            watch: &mut |event| show(event, detail, output),
+        })
+        .map_err(|error| failure(error, surroundings))?;
+    output.say(&format!("the conversation is recorded in {}", surroundings.shown_from_home(&tried.folder)));
+    Ok(ExitCode::Passed)
+}
+
+/// The next message; none at the end.
+fn next_line() -> Option<String> {
+    loop {
+        if std::io::stdin().is_terminal() {
+            let mut stream = std::io::stderr().lock();
+            // Without a standard error there is nobody to prompt.
+            stream.write_all(b"\n> ").and_then(|()| stream.flush()).ok();
+        }
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        let text = line.trim();
+        match (read, text) {
+            (Ok(0) | Err(_), _) | (Ok(_), "/exit" | "/quit") => return None,
+            (Ok(_), "") => {}
+            (Ok(_), "/help") => {
+                std::io::stderr().write_all(b"type a message; /exit ends, Ctrl-C stops the turn\n").ok();
+            }
+            (Ok(_), text) => return Some(text.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use super::trying::TryOptions;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode};
+use belljar_runner::trial::{Rehearsal, load_scenario, rehearse};
+use belljar_runner::{Surroundings, answer_rule};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Rehearse one question: who would answer it, and how
+///
+/// No agent runs. The status is 0 when there is an answer and 1 when there is none; then the lines are shown that would
+/// answer it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  $ belljar decide --question \"Which format?\" --option PDF --option HTML --answer \"format=HTML\"\n  $ belljar decide --tool Bash --input '{\"command\": \"ls\"}' --strict\n"
+)]
+pub struct Args {
+    /// The text of a question to the user
+    #[arg(long, value_name = "TEXT", conflicts_with = "tool", required_unless_present = "tool")]
+    question: Option<String>,
+    /// The word or two above it
+    #[arg(long, value_name = "TEXT", default_value = "", requires = "question")]
+    header: String,
+    /// A label that can be chosen
+    #[arg(long = "option", value_name = "LABEL", requires = "question")]
+    options: Vec<String>,
+    /// Several may be chosen
+    #[arg(long, requires = "question")]
+    multi: bool,
+    /// A tool that wants to run
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// What it would be given, as JSON
+    #[arg(long, value_name = "JSON", requires = "tool")]
+    input: Option<String>,
+    /// With the answers of this scenario
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// With the rules of this answer policy
+    #[arg(long, value_name = "FILE")]
+    answer_policy: Option<PathBuf>,
+    /// With this answer
+    #[arg(long = "answer", value_name = "PATTERN=LABEL")]
+    answers: Vec<String>,
+    /// Take the first option when no rule answers
+    #[arg(long)]
+    first: bool,
+    /// Deny tools that no rule names
+    #[arg(long)]
+    strict: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let invalid = |message: String| CliError::new(ExitCode::Invalid, message);
+    let input = match &args.input {
+        None => serde_json::Map::new(),
+        Some(text) => serde_json::from_str(text)
+            .map_err(|error| invalid(format!("`--input` is no JSON object: {error}")))?,
+    };
+    let mut rules = args
+        .answers
+        .iter()
+        .map(|flag| answer_rule(flag).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error)))
+        .collect::<Result<Vec<_>, _>>()?;
+    if let Some(file) = &args.scenario {
+        rules.extend(load_scenario(surroundings, &TryOptions::path(surroundings, file)?)?.rules);
+    }
+    if let Some(file) = &args.answer_policy {
+        let path = TryOptions::path(surroundings, file)?;
+        rules.extend(belljar_runner::trial::load_policy(surroundings, &path)?);
+    }
+    let rehearsal = match (&args.question, &args.tool) {
+        (Some(question), _) => Rehearsal::question(question, &args.header, &args.options, args.multi),
+        (None, Some(tool)) => Rehearsal::tool(tool, input),
+        (None, None) => return Err(invalid("name a question or a tool".to_owned())),
+    };
+    match rehearse(rehearsal, rules, args.strict, args.first) {
+        Ok(answer) => {
+            if output.json {
+                let data = json!({"answered": true, "answer": answer.what, "by": answer.by, "reason": answer.reason});
+                output.envelope(&Envelope::new("decide", ExitCode::Passed, data));
+            } else {
+                output.result(&format!("{}  ({}: {})\n", answer.what, answer.by, answer.reason));
+            }
+            Ok(ExitCode::Passed)
+        }
+        Err(open) => {
+            if output.json {
+                let data = json!({"answered": false, "notes": open.notes, "paste": open.paste});
+                output.envelope(&Envelope::new("decide", ExitCode::Failed, data));
+            } else {
+                let mut text = "nobody answers this\n".to_owned();
+                open.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+                if let Some(paste) = &open.paste {
+                    text.push_str("these lines in `answers` would:\n");
+                    paste.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
+                }
+                output.result(&text);
+            }
+            Ok(ExitCode::Failed)
+        }
+    }
+}

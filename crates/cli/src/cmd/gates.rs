@@ -1,0 +1,45 @@
+use super::trying::TryOptions;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::ExitCode;
+use belljar_runner::Surroundings;
+use belljar_runner::trial::Gates;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// List the questions that wait in a decider's folder
+///
+/// One JSON object a line: the number of the question and the question itself; then `{"done":true}` when the run has
+/// ended.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar gates --help\n")]
+pub struct Args {
+    /// The folder of `--decider-dir`
+    directory: PathBuf,
+    /// Go on until the run has ended
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
+    let path = TryOptions::path(surroundings, &args.directory)?;
+    let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
+    loop {
+        let done = gates.is_done();
+        for gate in gates.open() {
+            let mut line = json!({"seq": gate.number});
+            if let Some(members) = line.as_object_mut() {
+                members.extend(gate.request);
+            }
+            output.result(&format!("{line}\n"));
+        }
+        if done {
+            output.result("{\"done\":true}\n");
+        }
+        if done || !args.follow {
+            return Ok(ExitCode::Passed);
+        }
+        gates.wait().map_err(|error| failed(&error))?;
+    }
+}

@@ -1,0 +1,170 @@
+use super::trying::{LastWord, TryOptions, failure, result_json, show, tell, warn};
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::report::{PlanPage, render_plan};
+use belljar_runner::trial::{
+    Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, load_subject,
+};
+use belljar_runner::{Surroundings, Then};
+use serde_json::json;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Try a skill, a plugin or a marketplace once
+///
+/// The folder is staged afresh and the prompt is sent to the real agent in a sandbox of its own. What it asks is
+/// answered by `--answer`, a policy, a program, or by you where there is a terminal.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar skill --dry-run . \"Write the release notes\"\n")]
+pub struct Args {
+    #[command(flatten)]
+    pub subject: SubjectOptions,
+    /// What the agent is told
+    #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
+    prompt: Option<String>,
+    /// Read what the agent is told from this file; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Option<PathBuf>,
+    /// Show the plan, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    pub options: TryOptions,
+}
+
+/// What is tried, and with what.
+#[derive(Debug, clap::Args)]
+pub struct SubjectOptions {
+    /// A folder: a skill, a folder of skills, a plugin, or a marketplace
+    folder: PathBuf,
+    /// A further plugin
+    #[arg(long, value_name = "DIR")]
+    plugin: Vec<PathBuf>,
+    /// A marketplace whose plugins can be enabled
+    #[arg(long, value_name = "DIR")]
+    marketplace: Vec<PathBuf>,
+    /// Enable a plugin of a marketplace
+    #[arg(long, value_name = "NAME@MARKETPLACE")]
+    enable: Vec<String>,
+    /// A file that the agent finds in `uploads`
+    #[arg(long, value_name = "FILE")]
+    upload: Vec<PathBuf>,
+    /// A folder that the agent works on, as a copy
+    #[arg(long = "folder", value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// Let the agent reach this host
+    #[arg(long, value_name = "HOST")]
+    allow: Vec<String>,
+    /// The model
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Call the conversation this, so that it can be gone on with
+    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    session_id: Option<String>,
+    /// Go on with the conversation of this name
+    #[arg(long, value_name = "NAME")]
+    resume: Option<String>,
+}
+
+impl SubjectOptions {
+    pub fn trial(&self, surroundings: &Surroundings, prompt: String) -> Result<Trial, CliError> {
+        let paths = |list: &[PathBuf]| {
+            list.iter().map(|path| TryOptions::path(surroundings, path)).collect::<Result<Vec<AbsPath>, _>>()
+        };
+        let subject = Subject {
+            folder: TryOptions::path(surroundings, &self.folder)?,
+            plugins: paths(&self.plugin)?,
+            marketplaces: paths(&self.marketplace)?,
+            enabled: self.enable.clone(),
+            uploads: paths(&self.upload)?,
+            folders: paths(&self.folders)?,
+            hosts: self.allow.clone(),
+            model: self.model.clone(),
+            prompt,
+        };
+        Ok(load_subject(surroundings, subject)?)
+    }
+
+    pub fn conversation(&self) -> Result<Conversation, CliError> {
+        let name = |text: &String| {
+            ConversationName::new(text).ok_or_else(|| {
+                CliError::new(ExitCode::Invalid, format!("`{text}` cannot be the name of a conversation"))
+                    .hint("letters, digits, `-` and `_`, at most 64")
+            })
+        };
+        match (&self.session_id, &self.resume) {
+            (Some(text), _) => Ok(Conversation::Named(name(text)?)),
+            (None, Some(text)) => Ok(Conversation::Resumed(name(text)?)),
+            (None, None) => Ok(Conversation::Fresh),
+        }
+    }
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let options = &args.options;
+    let trial = args.subject.trial(surroundings, prompt(args)?)?;
+    let conversation = args.subject.conversation()?;
+    let backend = options.backend.map(super::start::Backend::kind);
+    if args.dry_run {
+        return plan(&trial, Planning { surroundings, backend, conversation: &conversation }, output);
+    }
+    if !options.quiet {
+        warn(&trial, output);
+    }
+    let detail = options.detail();
+    let tried = trial
+        .run(TrialRequest {
+            surroundings,
+            model: options.model(surroundings)?,
+            backend,
+            name: None,
+            answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
+            then: Then::End,
+            conversation,
+            keep: if options.keep { Keep::Workspace } else { Keep::Changes },
+            watch: &mut |event| show(event, detail, output),
+        })
+        .map_err(|error| failure(error, surroundings))?;
+    let exit = tried.judgement.conclusion.exit();
+    if output.json {
+        output.envelope(&Envelope::new("skill", exit, result_json(&trial, &tried)));
+    } else {
+        tell(&trial, &tried, options, surroundings, output);
+    }
+    Ok(exit)
+}
+
+fn prompt(args: &Args) -> Result<String, CliError> {
+    const LONGEST: u64 = 4 << 20;
+    let Some(file) = &args.prompt_file else { return Ok(args.prompt.clone().unwrap_or_default()) };
+    let mut text = String::new();
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().take(LONGEST).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|opened| opened.take(LONGEST).read_to_string(&mut text))
+    };
+    read.map_err(|cause| CliError::io(format!("cannot read `{}`", file.display()), cause))?;
+    Ok(text)
+}
+
+fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCode, CliError> {
+    let surroundings = planning.surroundings;
+    let (_stage, planned) = trial.planned(&planning).map_err(|error| failure(error, surroundings))?;
+    let plan = &planned.compiled.plan;
+    if output.json {
+        let data = json!({"digest": plan.digest(), "plan": plan, "started": false});
+        output.envelope(&Envelope::new("skill", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
+    let program = planned.program_found.as_ref().map(ToString::to_string);
+    let page = PlanPage {
+        plan,
+        credential_found: planned.credential_found.as_deref(),
+        program_found: program.as_deref(),
+        home: &surroundings.home,
+        advice: &[],
+    };
+    output.result(&render_plan(&page, output.out_style()));
+    Ok(ExitCode::Passed)
+}

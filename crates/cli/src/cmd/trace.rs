@@ -1,0 +1,57 @@
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Envelope, ExitCode, Lane};
+use belljar_runner::Surroundings;
+use belljar_runner::record::RunStore;
+use belljar_runner::report::{Trace, render_trace};
+use belljar_runner::trial::evidence;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Show what a run did: tools, questions, sub-agents, files, egress, usage
+///
+/// A run is named by its folder, by the end of the folder's name, or by `last`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar trace --help\n")]
+pub struct Args {
+    /// The run
+    run: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let folder = find(args, surroundings)?;
+    let (run, evidence) =
+        evidence(&folder, Lane::Local).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+    let trace = Trace::of(&evidence);
+    let exit = if trace.incomplete.is_some() { ExitCode::Unverified } else { ExitCode::Passed };
+    if output.json {
+        let data = json!({"run": run.head.id, "folder": folder, "trace": trace});
+        output.envelope(&Envelope::new("trace", exit, data));
+    } else {
+        output.result(&render_trace(&trace, output.out_style()));
+    }
+    Ok(exit)
+}
+
+fn find(args: &Args, surroundings: &Surroundings) -> Result<AbsPath, CliError> {
+    let written = surroundings.directory.join(&args.run);
+    let written = written.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+    if written.child("run.json").as_path().is_file() {
+        return Ok(written);
+    }
+    let store = RunStore::new(&surroundings.state);
+    let mut runs = store.list().map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+    runs.sort_by(|left, right| left.directory.cmp(&right.directory));
+    let wanted = args.run.to_string_lossy();
+    let found = match &*wanted {
+        "last" => runs.last(),
+        text => runs.iter().rev().find(|run| run.directory.to_string().ends_with(text)),
+    };
+    found.map(|run| run.directory.clone()).ok_or_else(|| {
+        CliError::new(ExitCode::Invalid, format!("there is no run `{wanted}`"))
+            .hint(format!("runs are in {}", surroundings.shown_from_home(&surroundings.state.child("runs"))))
+    })
+}

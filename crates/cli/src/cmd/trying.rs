@@ -1,0 +1,222 @@
+//! What `skill`, `test` and `chat` have in common: who answers, who plays the model, how a trial is told.
+
+use super::start::Backend;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Conclusion, ExitCode};
+use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
+use belljar_runner::trial::{
+    Answering, CommandDecider, DirectoryDecider, LoadError, Person, Trial, TrialError, Tried, load_policy,
+};
+use belljar_runner::{Model, Surroundings, answer_rule, launch_hints};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// Options of every verb that runs a trial.
+#[derive(Debug, clap::Args)]
+pub struct TryOptions {
+    /// Answer a question: a pattern for its text, `=`, and a label
+    #[arg(long = "answer", value_name = "PATTERN=LABEL")]
+    pub answers: Vec<String>,
+    /// Answer with the rules of this file, after those of the scenario
+    #[arg(long, value_name = "FILE")]
+    pub answer_policy: Option<PathBuf>,
+    /// Let this program answer, a JSON line each way; it runs outside the sandbox
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["decider_dir", "first"])]
+    pub decider_cmd: Option<String>,
+    /// Lay questions into this folder and wait there for answers; see `gates` and `answer`
+    #[arg(long, value_name = "DIR", conflicts_with = "first")]
+    pub decider_dir: Option<PathBuf>,
+    /// Take the first option of a question that no rule answers
+    #[arg(long)]
+    pub first: bool,
+    /// Play this script in the model's place: no key, no tokens, no network
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+    /// Use this backend, whatever the scenario says
+    #[arg(long, value_name = "BACKEND")]
+    pub backend: Option<Backend>,
+    /// Keep the whole workspace in the run's folder
+    #[arg(long)]
+    pub keep: bool,
+    /// Say only what went wrong
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say everything: thoughts, whole results, the evidence behind each check
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who is there when nobody else was named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastWord {
+    /// Nobody.
+    Nobody,
+    /// A person, where there is a terminal.
+    PersonAtTerminal,
+}
+
+impl TryOptions {
+    pub fn detail(&self) -> Detail {
+        match (self.quiet || self.json, self.verbose) {
+            (true, _) => Detail::Quiet,
+            (false, true) => Detail::Verbose,
+            (false, false) => Detail::Normal,
+        }
+    }
+
+    pub fn path(surroundings: &Surroundings, path: &PathBuf) -> Result<AbsPath, CliError> {
+        let path = surroundings.directory.join(path);
+        path.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))
+    }
+
+    pub fn model(&self, surroundings: &Surroundings) -> Result<Model, CliError> {
+        match &self.script {
+            None => Ok(Model::Live),
+            Some(file) => script(&Self::path(surroundings, file)?),
+        }
+    }
+
+    pub fn answering(&self, surroundings: &Surroundings, last: LastWord) -> Result<Answering, CliError> {
+        let flags = self
+            .answers
+            .iter()
+            .map(|flag| {
+                answer_rule(flag).map_err(|error| {
+                    CliError::from_chain(ExitCode::Invalid, &error).hint("as in --answer 'which format=PDF'")
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let policy = match &self.answer_policy {
+            None => Vec::new(),
+            Some(file) => load_policy(surroundings, &Self::path(surroundings, file)?)?,
+        };
+        let mut answering = Answering { flags, policy, outside: None, first: self.first };
+        if let Some(command) = &self.decider_cmd {
+            answering.outside = Some(Box::new(CommandDecider::new(command.clone())));
+        } else if let Some(folder) = &self.decider_dir {
+            let decider = DirectoryDecider::new(Self::path(surroundings, folder)?)
+                .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+            answering.outside = Some(Box::new(decider));
+        } else if last == LastWord::PersonAtTerminal && !self.first && std::io::stdin().is_terminal() {
+            // Without a terminal of its own nobody is asked, and an open question fails.
+            answering.outside = Person::new().ok().map(|person| Box::new(person) as _);
+        }
+        Ok(answering)
+    }
+}
+
+pub fn script(path: &AbsPath) -> Result<Model, CliError> {
+    Model::script(path).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))
+}
+
+/// Shows an event as it happens.
+pub fn show(event: &belljar_contract::Event, detail: Detail, output: &Output) {
+    if let Some(text) = live_text(event, detail, output.err_style()) {
+        output.say(&text);
+    }
+}
+
+/// What was made of a trial, for people.
+pub fn tell(
+    trial: &Trial,
+    tried: &Tried,
+    options: &TryOptions,
+    surroundings: &Surroundings,
+    output: &Output,
+) {
+    let style = output.err_style();
+    let shown = if options.verbose { Shown::Everything } else { Shown::Failures };
+    let passed = tried.judgement.conclusion == Conclusion::Passed;
+    let mut text = String::new();
+    if !options.quiet || !passed {
+        text.push_str(&render_judgement(&tried.judgement, shown, style));
+    }
+    text.push_str(&last_line(trial, tried, style));
+    text.push_str(&format!("\n  the run is recorded in {}\n", surroundings.shown_from_home(&tried.folder)));
+    for denied in &tried.report.denied {
+        text.push_str(&format!("  {}\n", style.warn(&denied.sentence)));
+    }
+    for (what, fix) in &tried.report.troubles {
+        text.push_str(&format!("error: {what}\nhint: {fix}\n"));
+    }
+    for trouble in &tried.report.trouble {
+        text.push_str(&format!("belljar: {trouble}\n"));
+    }
+    output.say(&text);
+}
+
+fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
+    let result = tried.run.result.as_ref();
+    let metrics = result.map(|result| result.metrics.clone()).unwrap_or_default();
+    let duration = result.map(|result| result.duration_ms);
+    format!("{}: {}", trial.scenario.name, footer(tried.judgement.conclusion, duration, &metrics, style))
+}
+
+/// The same for machines.
+pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
+    let result = tried.run.result.as_ref();
+    json!({
+        "scenario": trial.scenario.name,
+        "file": trial.file,
+        "conclusion": tried.judgement.conclusion,
+        "exit_code": tried.judgement.conclusion.exit().code(),
+        "checks": tried.judgement.checks,
+        "signals": tried.judgement.signals,
+        "duration_ms": result.map(|result| result.duration_ms),
+        "metrics": result.map(|result| &result.metrics),
+        "plan": tried.plan.digest(),
+        "folder": tried.folder,
+        "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
+        "troubles": tried.report.troubles,
+    })
+}
+
+/// Warnings about a trial's files.
+pub fn warn(trial: &Trial, output: &Output) {
+    for (sources, warning) in &trial.warnings {
+        let text = belljar_runner::report::render_diagnostics(
+            std::slice::from_ref(warning),
+            sources,
+            output.err_style(),
+        );
+        output.say(&text);
+    }
+}
+
+impl From<LoadError> for CliError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Invalid { sources, diagnostics } => Self::findings(sources, diagnostics),
+            LoadError::Planning(error) => Self::from(*error),
+            LoadError::Read { .. } | LoadError::Named { .. } | LoadError::Unfit(_) | LoadError::Path(_) => {
+                Self::from_chain(ExitCode::Invalid, &error)
+            }
+        }
+    }
+}
+
+/// A trial that did not take place.
+pub fn failure(error: TrialError, surroundings: &Surroundings) -> CliError {
+    match error {
+        TrialError::Planning(error) => CliError::from(*error),
+        TrialError::Run(error) => {
+            let hints = launch_hints(&error, surroundings);
+            let exit = match &*error {
+                belljar_runner::RunError::Unmet(_) => ExitCode::Unsupported,
+                _ => ExitCode::AgentFailed,
+            };
+            hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)
+        }
+        TrialError::Unsupported(_) => CliError::from_chain(ExitCode::Unsupported, &error),
+        TrialError::Stage(_) | TrialError::Staged(_) | TrialError::Argument(_) => {
+            CliError::from_chain(ExitCode::Invalid, &error)
+        }
+        TrialError::NotExecuted { .. } => CliError::from_chain(ExitCode::AgentFailed, &error),
+        TrialError::Record(_) | TrialError::NoRecord => CliError::from_chain(ExitCode::Unverified, &error),
+    }
+}

@@ -1,0 +1,31 @@
+//! JSON files that a session leads to.
+
+use super::document::{DocumentError, DocumentText};
+use crate::decode::{Faults, plain};
+use crate::syntax::{Node, parse_json};
+use crate::text::{self, whole_file};
+use belljar_contract::SourceFile;
+
+/// What `decode` makes of the file, or everything that is wrong with it.
+pub(super) fn read<T>(
+    file: DocumentText,
+    decode: impl FnOnce(&Node, &SourceFile, &mut Faults) -> Option<T>,
+) -> Result<T, DocumentError> {
+    let mut faults = Faults::new(0);
+    let (source, finding) = text::read(0, file.name, file.bytes);
+    let decoded = match finding {
+        Some(finding) => {
+            faults.list.push(finding);
+            None
+        }
+        None => parse_json(&source.text, &mut faults).and_then(|node| decode(&node, &source, &mut faults)),
+    };
+    if let (Some(decoded), true) = (decoded, faults.list.is_empty()) {
+        return Ok(decoded);
+    }
+    if faults.list.is_empty() {
+        let message = format!("`{}` cannot be used", plain(&source.name));
+        faults.list.push(whole_file("invalid-value", message, "look at what the file holds"));
+    }
+    Err(DocumentError { sources: vec![source], diagnostics: faults.list })
+}

@@ -1,0 +1,168 @@
+//! What is allowed and yet most likely not meant.
+
+use super::document::Document;
+use super::scenario_spec::ScenarioSpec;
+use super::words::Fidelity;
+use crate::decode::{Fault, Faults, list, shown};
+use crate::syntax::{Kind, Node};
+use std::ops::Range;
+
+pub(super) fn scenario(spec: &ScenarioSpec, document: &Document, faults: &mut Faults) {
+    let Kind::Table(table) = &document.root().kind else { return };
+    let items = |key: &str| match table.get(key).map(|node| &node.kind) {
+        Some(Kind::Array(items)) => items.as_slice(),
+        _ => &[],
+    };
+    answers(items("answers"), document, faults);
+    for item in items("assert") {
+        lost_escapes(item, document, faults);
+    }
+    slash_command(spec, document, table.get("prompt"), faults);
+    if spec.fidelity.as_ref().is_some_and(|fidelity| fidelity.value == Fidelity::Protocol) {
+        without_walls(spec, items("assert"), faults);
+    }
+}
+
+/// Rules of a scenario or of an answer policy.
+pub(super) fn answers(items: &[Node], document: &Document, faults: &mut Faults) {
+    for item in items {
+        positional(item, faults);
+        lost_escapes(item, document, faults);
+    }
+}
+
+/// A choice by position means another option as soon as the skill reorders its question.
+fn positional(rule: &Node, faults: &mut Faults) {
+    let Kind::Table(rule) = &rule.kind else { return };
+    let choices = match rule.get("choose") {
+        Some(Node { kind: Kind::Array(items), .. }) => items.as_slice(),
+        Some(node) => std::slice::from_ref(node),
+        None => &[],
+    };
+    for choice in choices {
+        let by_position = match &choice.kind {
+            Kind::Integer(_) => true,
+            Kind::String(text) => {
+                text == "first" || (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+            }
+            Kind::Null
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Table(_)
+            | Kind::Foreign(_) => false,
+        };
+        if by_position {
+            let fault =
+                Fault::new("a choice by position means another option when the options are reordered")
+                    .label("a position")
+                    .help("write the option's label");
+            faults.warn("positional-choice", &choice.span, fault);
+        }
+    }
+}
+
+/// Letters that double quotes take away from a pattern, and what is left of them.
+const LOST: [(u8, &str); 7] = [
+    (b'b', "a backspace"),
+    (b'a', "a bell"),
+    (b'e', "an escape character"),
+    (b'N', "a line break"),
+    (b'L', "a line break"),
+    (b'P', "a line break"),
+    (b'_', "a space"),
+];
+
+fn lost_escapes(node: &Node, document: &Document, faults: &mut Faults) {
+    match &node.kind {
+        Kind::String(_) => {
+            let source = document.text().get(node.span.clone()).unwrap_or_default();
+            if let Some((place, letter, left)) = lost_escape(source) {
+                let span = node.span.start + place.start..node.span.start + place.end;
+                let fault = Fault::new(format!(
+                    "in double quotes `\\{letter}` is {left}, not a pattern's `\\{letter}`"
+                ))
+                .label(left)
+                .help(format!("put the text in single quotes, or write `\\\\{letter}`"));
+                faults.warn("lost-escape", &span, fault);
+            }
+        }
+        Kind::Array(items) => items.iter().for_each(|item| lost_escapes(item, document, faults)),
+        Kind::Table(table) => table.0.iter().for_each(|(_, node)| lost_escapes(node, document, faults)),
+        Kind::Null | Kind::Integer(_) | Kind::Float(_) | Kind::Boolean(_) | Kind::Foreign(_) => {}
+    }
+}
+
+fn lost_escape(source: &str) -> Option<(Range<usize>, char, &'static str)> {
+    let bytes = source.as_bytes();
+    if bytes.first() != Some(&b'"') {
+        return None;
+    }
+    let mut at = 1;
+    while let Some(byte) = bytes.get(at) {
+        if *byte != b'\\' {
+            at += 1;
+            continue;
+        }
+        let letter = *bytes.get(at + 1)?;
+        if let Some((_, left)) = LOST.iter().find(|(lost, _)| *lost == letter) {
+            return Some((at..at + 2, char::from(letter), left));
+        }
+        at += 2;
+    }
+    None
+}
+
+/// The agent calls a skill by its name only at the very beginning of what it is told.
+fn slash_command(spec: &ScenarioSpec, document: &Document, node: Option<&Node>, faults: &mut Faults) {
+    let prompt = &spec.prompt.value.0;
+    if prompt.starts_with('/') {
+        return;
+    }
+    let named = |name: &str| spec.skills.iter().any(|skill| skill.value.0 == name);
+    let found = prompt.lines().find_map(|line| {
+        let first = line.trim_start().strip_prefix('/').and_then(|rest| rest.split_whitespace().next());
+        let leading = first.filter(|name| is_command(name));
+        leading.or_else(|| {
+            line.split_whitespace().filter_map(|word| word.strip_prefix('/')).find(|name| named(name))
+        })
+    });
+    if let (Some(name), Some(node)) = (found, node) {
+        // The word is a part of the prompt, so its place is the distance of the two.
+        let start = name.as_ptr() as usize - prompt.as_ptr() as usize - 1;
+        let place = document.inside(node, prompt, &(start..start + 1 + name.len()));
+        let name = shown(name);
+        let message = format!("`/{name}` does not stand at the beginning of the prompt, so it calls nothing");
+        let help = format!("begin the prompt with `/{name}`, without a space in front");
+        let place = place.unwrap_or_else(|| spec.prompt.place.span.clone());
+        faults.warn("slash-command", &place, Fault::new(message).help(help));
+    }
+}
+
+fn is_command(word: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b':' | b'_');
+    word.bytes().next().is_some_and(|b| b.is_ascii_lowercase()) && word.bytes().all(plain)
+}
+
+/// Without walls nothing is kept from being reached, and nothing is known of an image.
+fn without_walls(spec: &ScenarioSpec, checks: &[Node], faults: &mut Faults) {
+    let why = "`fidelity: protocol` has no walls: nothing there refuses a host for certain";
+    let help = "choose another tier, such as `container`";
+    if let Some(first) = spec.expect_denied.first() {
+        faults.warn("no-walls", &first.place.span, Fault::new(why).label("cannot be shown").help(help));
+    }
+    for check in checks {
+        let Kind::Table(check) = &check.kind else { continue };
+        let keys = check.0.iter().map(|(key, _)| key);
+        for key in keys.filter(|key| matches!(key.text.as_str(), "egress_denied" | "egress_allowed")) {
+            faults.warn("no-walls", &key.span, Fault::new(why).label("cannot be shown").help(help));
+        }
+    }
+    if let Some(first) = spec.requires_capabilities.first() {
+        let names: Vec<&str> = spec.requires_capabilities.iter().map(|at| at.value.name()).collect();
+        let fault = Fault::new(format!("`fidelity: protocol` has no image that could have {}", list(&names)))
+            .label("cannot be shown")
+            .help(help);
+        faults.warn("no-walls", &first.place.span, fault);
+    }
+}

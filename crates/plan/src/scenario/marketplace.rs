@@ -1,0 +1,140 @@
+//! A `marketplace.json`: the plugins that a folder of them lists.
+//!
+//! The file is the agent's own and has many more keys, which are none of our business; what is read here is read
+//! strictly, because it becomes paths.
+
+use super::document::{DocumentError, DocumentText};
+use super::json_file;
+use crate::decode::{Fault, Faults, Scalar, Shape, shown};
+use crate::syntax::{Kind, Node, Table};
+use belljar_contract::LibraryName;
+
+/// A marketplace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marketplace {
+    /// What it calls itself; stands behind the `@`.
+    pub name: LibraryName,
+    /// What it lists.
+    pub plugins: Vec<MarketplacePlugin>,
+}
+
+/// A plugin that a marketplace lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarketplacePlugin {
+    /// Its name; stands in front of the `@`.
+    pub name: LibraryName,
+    /// Where it is.
+    pub source: PluginSource,
+}
+
+/// Where a plugin is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PluginSource {
+    /// In this folder below the marketplace's; `.` for the marketplace itself.
+    Folder(String),
+    /// Somewhere that would have to be fetched.
+    Elsewhere,
+}
+
+/// Reads a `.claude-plugin/marketplace.json`.
+///
+/// # Errors
+/// Everything that is wrong with what is read of the file.
+pub fn parse_marketplace(text: DocumentText) -> Result<Marketplace, DocumentError> {
+    json_file::read(text, |node, _, faults| {
+        let Kind::Table(file) = &node.kind else { return faults.mismatch(node, "a table") };
+        let name = required(file, node, "name", "a marketplace", faults)
+            .and_then(|name| LibraryName::decode(name, faults));
+        let root = plugin_root(file, faults);
+        let plugins = required(file, node, "plugins", "a marketplace", faults)?;
+        let Kind::Array(items) = &plugins.kind else { return faults.mismatch(plugins, "a list") };
+        let mut found: Vec<MarketplacePlugin> = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for item in items {
+            let Some((plugin, place)) = plugin(item, root.as_deref(), faults) else { continue };
+            if !seen.insert(plugin.name.clone()) {
+                let fault =
+                    Fault::new(format!("the plugin `{}` is listed twice", plugin.name)).label("the second");
+                faults.push("duplicate-name", &place, fault);
+            }
+            found.push(plugin);
+        }
+        Some(Marketplace { name: name?, plugins: found })
+    })
+}
+
+fn required<'a>(
+    table: &'a Table,
+    node: &Node,
+    key: &str,
+    what: &str,
+    faults: &mut Faults,
+) -> Option<&'a Node> {
+    let found = table.get(key);
+    if found.is_none() {
+        let fault = Fault::new(format!("{what} lacks `{key}`")).label(format!("`{key}` belongs here"));
+        faults.push("missing-key", &(node.span.start..node.span.start + 1), fault);
+    }
+    found
+}
+
+/// What stands in front of a source that does not begin with `./`.
+fn plugin_root(file: &Table, faults: &mut Faults) -> Option<String> {
+    let Kind::Table(metadata) = &file.get("metadata")?.kind else { return None };
+    Folder::decode(metadata.get("pluginRoot")?, faults).map(|Folder(path)| path)
+}
+
+fn plugin(
+    node: &Node,
+    root: Option<&str>,
+    faults: &mut Faults,
+) -> Option<(MarketplacePlugin, std::ops::Range<usize>)> {
+    let Kind::Table(table) = &node.kind else { return faults.mismatch(node, "a table") };
+    let name = required(table, node, "name", "a plugin", faults);
+    let place = name.map(|name| name.span.clone());
+    let name = name.and_then(|name| LibraryName::decode(name, faults));
+    let source = required(table, node, "source", "a plugin", faults)?;
+    let source = match &source.kind {
+        Kind::Table(_) => PluginSource::Elsewhere,
+        Kind::String(text) if !text.starts_with('.') && root.is_some() => {
+            let Folder(path) = Folder::decode(source, faults)?;
+            PluginSource::Folder(format!("{}/{path}", root.unwrap_or(".")))
+        }
+        Kind::String(_) => PluginSource::Folder(Folder::decode(source, faults)?.0),
+        Kind::Null
+        | Kind::Integer(_)
+        | Kind::Float(_)
+        | Kind::Boolean(_)
+        | Kind::Array(_)
+        | Kind::Foreign(_) => return faults.mismatch(source, "a folder or a table"),
+    };
+    Some((MarketplacePlugin { name: name?, source }, place?))
+}
+
+/// A folder below the marketplace's own.
+struct Folder(String);
+
+impl Scalar for Folder {
+    const EXPECTED: &'static str = "a folder below the marketplace's, as in `\"./plugins/name\"`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let refuse = |why: &str| {
+            Err(Fault::new(format!("`{}` {why}", shown(text)))
+                .help("a plugin is listed by a folder below the marketplace's own"))
+        };
+        if text.starts_with('/') || text.starts_with('~') {
+            return refuse("does not lie below the marketplace");
+        }
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return refuse("is not a path");
+        }
+        if text.contains("://") || text.starts_with("git@") {
+            return refuse("would have to be fetched");
+        }
+        let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        match parts.as_slice() {
+            parts if parts.contains(&"..") => refuse("leads out of the marketplace"),
+            [] => Ok(Self(".".to_owned())),
+            parts => Ok(Self(parts.join("/"))),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A scenario: read, checked, typed.
+
+use super::document::{Document, DocumentError, DocumentText};
+use super::lint;
+use super::scenario_spec::{ScenarioSpec, SessionReference};
+use super::words::{Capability, Fidelity, OnUnanswered};
+use crate::decode::{At, Fault, Faults, Shape};
+use crate::syntax::{Kind, Node};
+use belljar_contract::{Diagnostic, Lane};
+use serde_json::Value;
+use std::time::Duration;
+
+/// A scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: String,
+    /// Which facts of the emulated platform count, as written.
+    pub baseline: Option<String>,
+    /// The session.
+    pub session: SessionReference,
+    /// What stands between the agent and this machine.
+    pub fidelity: Option<Fidelity>,
+    /// How results reach the user.
+    pub lane: Lane,
+    /// What the agent is told, as it is.
+    pub prompt: String,
+    /// Wall clock for the whole run.
+    pub timeout: Option<Duration>,
+    /// The rules that answer, a list; read by whoever decides.
+    pub answers: Value,
+    /// What happens to a question that no rule answers.
+    pub on_unanswered: Option<OnUnanswered>,
+    /// Hosts that must have been refused, as written.
+    pub expect_denied: Vec<String>,
+    /// What must hold afterwards, a list; read by whoever judges.
+    pub assert: Value,
+    /// The skills that this is about; all when there is none.
+    pub skills: Vec<String>,
+    /// What the image must be able to do.
+    pub requires_capabilities: Vec<Capability>,
+    /// Whether the agent may write to a connected folder itself.
+    pub allow_host_writes: bool,
+}
+
+/// A scenario and its text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioFile {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Its text, for faults that are found later.
+    pub document: Document,
+    /// What is worth knowing about it.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Reads a scenario.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn parse_scenario(text: DocumentText) -> Result<ScenarioFile, DocumentError> {
+    let document = Document::read(text)?;
+    let mut faults = Faults::new(0);
+    let spec = ScenarioSpec::decode(document.root(), &mut faults);
+    if let Some(spec) = &spec {
+        remote_checks(spec, document.root(), &mut faults);
+        lint::scenario(spec, &document, &mut faults);
+    }
+    let scenario = spec.map(|spec| scenario(spec, document.name()));
+    let (document, warnings) = document.judged(faults)?;
+    match scenario {
+        Some(scenario) => Ok(ScenarioFile { scenario, document, warnings }),
+        None => Err(DocumentError { sources: document.sources(), diagnostics: warnings }),
+    }
+}
+
+fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
+    // Destructured in full: a key that is added stops this function from compiling.
+    let ScenarioSpec {
+        name,
+        baseline,
+        session,
+        fidelity,
+        execution: _,
+        lane,
+        prompt,
+        timeout_ms,
+        answers,
+        on_unanswered,
+        expect_denied,
+        assert,
+        skills,
+        requires_capabilities,
+        allow_host_writes,
+    } = spec;
+    let list =
+        |list: Option<At<super::data::DataList>>| list.map_or(Value::Array(Vec::new()), |list| list.value.0);
+    Scenario {
+        name: name.map_or_else(|| stem(file).to_owned(), |name| name.value.0),
+        baseline: baseline.map(|line| line.value.0),
+        session: session.map_or(SessionReference::Inline, |session| session.value),
+        fidelity: fidelity.map(|at| at.value),
+        lane: lane.map_or(Lane::Local, |lane| lane.value),
+        prompt: prompt.value.0,
+        timeout: timeout_ms.map(|at| at.value.0),
+        answers: list(answers),
+        on_unanswered: on_unanswered.map(|at| at.value),
+        expect_denied: expect_denied.into_iter().map(|host| host.value.0).collect(),
+        assert: list(assert),
+        skills: skills.into_iter().map(|line| line.value.0).collect(),
+        requires_capabilities: requires_capabilities.into_iter().map(|at| at.value).collect(),
+        allow_host_writes: allow_host_writes.is_some_and(|at| at.value),
+    }
+}
+
+/// The file's name without folders and ending.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    match name.rsplit_once('.') {
+        Some((stem, "yaml" | "yml")) if !stem.is_empty() => stem,
+        _ => name,
+    }
+}
+
+/// Checks that look at files delivered on this machine say nothing where only what is handed over is delivered.
+const LOCAL_CHECKS: [&str; 3] = ["present_files_called", "no_scratchpad_leak", "user_visible_artifact"];
+
+fn remote_checks(spec: &ScenarioSpec, root: &Node, faults: &mut Faults) {
+    if spec.lane.as_ref().is_none_or(|lane| lane.value != Lane::Remote) {
+        return;
+    }
+    let Kind::Table(table) = &root.kind else { return };
+    let Some(Kind::Array(items)) = table.get("assert").map(|node| &node.kind) else { return };
+    for item in items {
+        let Kind::Table(item) = &item.kind else { continue };
+        for (key, _) in item.0.iter().filter(|(key, _)| LOCAL_CHECKS.contains(&key.text.as_str())) {
+            let fault = Fault::new(format!("`{}` cannot be judged with `lane: remote`", key.text))
+                .label("looks at files on this machine")
+                .help("leave it out, or test the `local` lane");
+            faults.push("invalid-value", &key.span, fault);
+        }
+    }
+}

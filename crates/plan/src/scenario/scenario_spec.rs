@@ -1,0 +1,135 @@
+//! The keys of a scenario. One definition: decoding, hints and the JSON Schema come from it.
+
+use super::data::DataList;
+use super::words::{Capability, Fidelity, LocalExecution, OnUnanswered};
+use crate::decode::{At, Fault, Faults, Scalar, Shape, table};
+use crate::manifest::{Line, PathText};
+use crate::syntax::{Kind, Node};
+use belljar_contract::{HostPattern, HostTarget, Lane, PatternPort};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+table! {
+    /// A scenario: what is said to an agent, who answers it, and what must hold afterwards.
+    "a scenario"
+    pub struct ScenarioSpec {
+        /// What it is called; the file's name without its ending when absent.
+        name: Option<At<Line>>,
+        /// Which facts of the emulated platform count; `latest` when absent.
+        baseline: Option<At<Line>>,
+        /// The session file, relative to this one; `(inline)` for a session without anything.
+        session: Option<At<SessionReference>>,
+        /// What stands between the agent and this machine.
+        fidelity: Option<At<Fidelity>>,
+        /// Where it is carried out; `local`.
+        execution: Option<At<LocalExecution>>,
+        /// How results reach the user: `local`, as files, or `remote`, only as what is handed over.
+        lane: Option<At<Lane>>,
+        /// What the agent is told, as it is; `/name` at its beginning calls a skill.
+        prompt: At<PromptText>,
+        /// Wall clock for the whole run, in milliseconds.
+        timeout_ms: Option<At<Milliseconds>>,
+        /// Rules that answer the agent's questions; the first that fits decides.
+        answers: Option<At<DataList>>,
+        /// What happens to a question that no rule answers; `fail` when absent.
+        on_unanswered: Option<At<OnUnanswered>>,
+        /// Hosts that must have been refused.
+        expect_denied: Vec<At<DeniedHost>>,
+        /// What must hold afterwards.
+        assert: Option<At<DataList>>,
+        /// The skills that this scenario is about; all when absent.
+        skills: Vec<At<Line>>,
+        /// What the image must be able to do.
+        requires_capabilities: Vec<At<Capability>>,
+        /// Whether the agent may write to a connected folder itself where no copy of it is made.
+        allow_host_writes: Option<At<bool>>,
+    }
+}
+
+/// What the agent is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptText(pub String);
+
+impl Scalar for PromptText {
+    const EXPECTED: &'static str = "a string";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let crate::manifest::Text(text) = crate::manifest::Text::parse(text)?;
+        if text.trim().is_empty() {
+            return Err(Fault::new("expected a prompt, found an empty one"));
+        }
+        Ok(Self(text))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("[^ \\t\\r\\n]")
+    }
+}
+
+/// Where the session is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionReference {
+    /// `(inline)`: nowhere, everything has its default.
+    Inline,
+    /// In this file.
+    File(PathText),
+}
+
+impl Scalar for SessionReference {
+    const EXPECTED: &'static str = "the path of a session file";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        match text {
+            "(inline)" => Ok(Self::Inline),
+            path => PathText::parse(path).map(Self::File),
+        }
+    }
+}
+
+/// A span of time above zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Milliseconds(pub Duration);
+
+impl Milliseconds {
+    /// Thirty days.
+    const MAX: u64 = 30 * 24 * 3600 * 1000;
+}
+
+impl Shape for Milliseconds {
+    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+        let number = match node.kind {
+            Kind::Integer(number) => Some(number),
+            // `1e5` is a whole number too.
+            #[expect(clippy::cast_possible_truncation, reason = "the range is looked at first")]
+            Kind::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(number as i64),
+            Kind::Float(_) => None,
+            _ => return faults.mismatch(node, "a number of milliseconds"),
+        };
+        let fits = number.and_then(|n| u64::try_from(n).ok()).filter(|n| (1..=Self::MAX).contains(n));
+        if fits.is_none() {
+            let message = format!("expected a whole number of milliseconds between 1 and {}", Self::MAX);
+            faults.push("invalid-value", &node.span, Fault::new(message));
+        }
+        fits.map(|n| Self(Duration::from_millis(n)))
+    }
+
+    fn schema() -> Value {
+        json!({"type": "integer", "minimum": 1, "maximum": Self::MAX})
+    }
+}
+
+/// A host, or `*.domain` for what lies below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeniedHost(pub String);
+
+impl Scalar for DeniedHost {
+    const EXPECTED: &'static str = "a host or `*.domain`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let HostPattern { target, port } = <HostPattern as Scalar>::parse(text)?;
+        match (target, port) {
+            (HostTarget::Range(_), _) => {
+                Err(Fault::new("expected a host, found a range of addresses").help("name the hosts"))
+            }
+            (_, PatternPort::Unwritten) => Ok(Self(text.to_owned())),
+            (_, PatternPort::Written(_)) => Err(Fault::new("expected a host, found a port behind it")
+                .help("leave the port out; a host counts as refused whatever the port")),
+        }
+    }
+}

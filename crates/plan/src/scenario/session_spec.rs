@@ -1,0 +1,208 @@
+//! The keys of a session. One definition: decoding, hints and the JSON Schema come from it.
+
+use super::words::{Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch};
+use crate::decode::{At, Fault, Faults, Scalar, Shape, shown, table};
+use crate::manifest::{Line, PathText, Word};
+use crate::syntax::{Kind, Node};
+use belljar_contract::{HostName, HostPattern, PermissionMode};
+use serde_json::{Value, json};
+
+table! {
+    /// A session: what the agent of a scenario is and what it gets.
+    "a session"
+    pub struct SessionSpec {
+        /// The model; the agent's own default when absent.
+        model: Option<At<Word>>,
+        /// How hard the model thinks; `medium` when absent. `extra` is `xhigh`.
+        effort: Option<At<Effort>>,
+        /// Whether the model thinks at length, or not at all.
+        extended_thinking: Option<At<bool>>,
+        /// How many turns the agent may take for one message.
+        agent_max_turns: Option<At<u32>>,
+        /// The name of an account. There is none here: taken with a warning.
+        account_name: Option<At<Line>>,
+        /// What the agent asks about; `default` when absent.
+        permission_mode: Option<At<PermissionMode>>,
+        /// What is done about a tool that no rule names; `cowork` when absent.
+        permission_parity: Option<At<PermissionParity>>,
+        /// Folders that the agent works with.
+        folders: Vec<At<FolderSpec>>,
+        /// Folders below `.projects`, which the agent can read.
+        projects: Vec<At<ProjectSpec>>,
+        /// Files below `uploads`, which the agent can read.
+        uploads: Vec<At<PathText>>,
+        /// Folders that the desktop application trusts. Taken with a warning: nothing is trusted here.
+        trusted_folders: Vec<At<PathText>>,
+        /// Whether folders appear without being listed. Taken with a warning: none does.
+        auto_mount_folders: Option<At<bool>>,
+        /// Plugins.
+        plugins: Option<At<PluginsSpec>>,
+        /// Skills.
+        skills: Option<At<SkillsSpec>>,
+        /// MCP servers.
+        mcp: Option<At<McpChoiceSpec>>,
+        /// What can be reached.
+        egress: Option<At<SessionEgressSpec>>,
+        /// What the agent may fetch without asking.
+        web_fetch: Option<At<WebFetchSpec>>,
+        /// What counts as a change of a skill. Taken with a warning.
+        staleness: Option<At<StalenessSpec>>,
+        /// Settings that the emulated platform does not have.
+        debug: Option<At<DebugSpec>>,
+        /// Variables of the agent.
+        agent_env: Option<At<AgentEnvSpec>>,
+    }
+}
+
+table! {
+    /// A folder that the agent works with.
+    "a folder"
+    pub struct FolderSpec {
+        /// The folder, relative to this file.
+        from: At<PathText>,
+        /// `r`, `rw` or `rwd`, which may delete; `rw` when absent.
+        mode: Option<At<FolderMode>>,
+    }
+}
+
+table! {
+    /// A folder below `.projects`.
+    "a project"
+    pub struct ProjectSpec {
+        /// Its name there.
+        uuid: At<ProjectId>,
+        /// The folder, relative to this file.
+        from: At<PathText>,
+    }
+}
+
+table! {
+    /// Plugins.
+    "`plugins`"
+    pub struct PluginsSpec {
+        /// A configuration directory of the agent. Refused unless it is null: a run has its own.
+        config_dir: Option<At<Nullable<PathText>>>,
+        /// Marketplaces to fetch. Refused unless it is empty: nothing is fetched before a run.
+        marketplaces: Vec<At<Line>>,
+        /// Folders with a `.claude-plugin/marketplace.json`.
+        local_marketplaces: Vec<At<PathText>>,
+        /// Plugins of these marketplaces, as `plugin@marketplace`.
+        enabled: Vec<At<PluginReference>>,
+        /// Folders of plugins.
+        local_plugins: Vec<At<PathText>>,
+        /// Folders of plugins that the platform would have installed from elsewhere.
+        remote_plugins: Vec<At<PathText>>,
+    }
+}
+
+table! {
+    /// Skills.
+    "`skills`"
+    pub struct SkillsSpec {
+        /// Folders of skills.
+        local: Vec<At<PathText>>,
+        /// Whether the desktop application suggests skills. Taken with a warning: nothing is suggested.
+        suggest_enabled: Option<At<bool>>,
+        /// Whether it does so unasked. Taken with a warning: nothing is suggested.
+        proactive_suggest_enabled: Option<At<bool>>,
+    }
+}
+
+table! {
+    /// MCP servers.
+    "`mcp`"
+    pub struct McpChoiceSpec {
+        /// A file with `mcpServers`.
+        config: Option<At<Nullable<PathText>>>,
+        /// Which of its servers are started.
+        enabled: Vec<At<Line>>,
+    }
+}
+
+table! {
+    /// What can be reached, beside the model.
+    "`egress`"
+    pub struct SessionEgressSpec {
+        /// Hosts or `*.domain`, each with an optional port, 443 without one.
+        extra_allow: Vec<At<HostPattern>>,
+        /// Whether everything can be reached. Refused unless it is false: hosts are named.
+        unrestricted: Option<At<bool>>,
+    }
+}
+
+table! {
+    /// What the agent may fetch without asking.
+    "`web_fetch`"
+    pub struct WebFetchSpec {
+        /// Hosts, each as it is.
+        approved_domains: Vec<At<HostName>>,
+    }
+}
+
+table! {
+    /// What counts as a change of a skill.
+    "`staleness`"
+    pub struct StalenessSpec {
+        /// Files whose change does not count. Taken with a warning: it has no effect.
+        hash_ignore: Vec<At<Line>>,
+    }
+}
+
+table! {
+    /// Settings that the emulated platform does not have.
+    "`debug`"
+    pub struct DebugSpec {
+        /// How much the model may think.
+        max_thinking_tokens: Option<At<u32>>,
+        /// How thinking appears in the stream.
+        thinking_display: Option<At<ThinkingDisplay>>,
+    }
+}
+
+table! {
+    /// Variables of the agent.
+    "`agent_env`"
+    pub struct AgentEnvSpec {
+        /// The model of its sub-agents.
+        subagent_model: Option<At<Word>>,
+        /// Whether it looks for tools instead of carrying them all.
+        tool_search: Option<At<ToolSearch>>,
+        /// Whether it keeps to what its model's interface has for good.
+        disable_experimental_betas: Option<At<bool>>,
+    }
+}
+
+/// A value, or the word that there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nullable<T>(pub Option<T>);
+
+impl<T: Shape> Shape for Nullable<T> {
+    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+        match node.kind {
+            Kind::Null => Some(Self(None)),
+            _ => T::decode(node, faults).map(|value| Self(Some(value))),
+        }
+    }
+
+    fn schema() -> Value {
+        json!({"oneOf": [T::schema(), {"type": "null"}]})
+    }
+}
+
+/// The name of a folder below `.projects`; it becomes a part of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectId(pub String);
+
+impl Scalar for ProjectId {
+    const EXPECTED: &'static str = "an identifier of letters, digits, `-` and `_`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        if text.is_empty() || text.len() > 64 || !text.bytes().all(plain) {
+            return Err(Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text))));
+        }
+        Ok(Self(text.to_owned()))
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^[A-Za-z0-9_-]{1,64}$")
+    }
+}

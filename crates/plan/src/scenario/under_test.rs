@@ -1,0 +1,235 @@
+//! From a scenario and its session to the agent that is tested: a manifest, flags and variables.
+//!
+//! The manifest goes through the same checks as one that a person wrote, so nothing is granted here that could not be
+//! written there.
+
+use super::mcp_config::{McpEntry, McpEnv};
+use super::scenario_file::Scenario;
+use super::session_file::{AgentVariables, Session, Thinking};
+use super::words::ToolSearch;
+use crate::compile::TEST_WORKSPACE;
+use crate::init::toml_text::{key, quote, quote_list, remark};
+use crate::manifest::{Layer, LayerText};
+use belljar_contract::{
+    AbsPath, BackendKind, EnvName, HomeMode, LibraryName, PathError, PermissionMode, TimeSpan,
+};
+use std::time::Duration;
+
+/// The name of the agent in the manifest.
+pub const AGENT_UNDER_TEST: &str = "under-test";
+
+/// How long the platform lets a model think, in tokens.
+const EXTENDED_THINKING: u32 = 31_999;
+
+/// What was laid out on disk for the agent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Staged {
+    /// What appears read-only: on the host, and its path below the workspace.
+    pub read_only: Vec<(AbsPath, String)>,
+    /// Folders of skills.
+    pub skills: Vec<(LibraryName, AbsPath)>,
+    /// Folders of plugins.
+    pub plugins: Vec<(LibraryName, AbsPath)>,
+    /// Servers that run beside the agent.
+    pub mcp: Vec<McpEntry>,
+    /// What builds the walls.
+    pub backend: Option<BackendKind>,
+    /// What of the agent's own directory persists; nothing unless this says so.
+    pub home: Option<HomeMode>,
+}
+
+/// Why what was staged cannot be written down.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StagedError {
+    /// A manifest is text.
+    #[error("`{path}` is not UTF-8, so no manifest can name it")]
+    NotText {
+        /// The path.
+        path: AbsPath,
+    },
+    /// It would appear somewhere else.
+    #[error("`{path}` does not lie below the workspace")]
+    Outside {
+        /// The path as it was given.
+        path: String,
+    },
+    /// Never for a path of ours; the types cannot say so.
+    #[error("cannot say where the workspace is")]
+    Workspace(#[source] PathError),
+}
+
+/// The manifest of the agent that a scenario tests.
+///
+/// # Errors
+/// When a path cannot be written down, or would appear outside the workspace.
+pub fn agent_under_test(
+    scenario: &Scenario,
+    session: &Session,
+    staged: &Staged,
+) -> Result<LayerText, StagedError> {
+    // Destructured in full: whatever is added is either written here or named as somebody else's.
+    let Session {
+        model,
+        effort,
+        thinking: _,
+        thinking_display: _,
+        max_turns: _,
+        permission_mode,
+        permission_parity: _,
+        folders: _,
+        projects: _,
+        uploads: _,
+        plugins: _,
+        skills: _,
+        mcp: _,
+        extra_allow,
+        approved_domains,
+        agent_env: _,
+    } = session;
+    let Staged { read_only, skills, plugins, mcp, backend, home } = staged;
+    let mut out = Lines::default();
+    out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
+    for (family, entries) in [("skills", skills), ("plugins", plugins)] {
+        for (name, folder) in entries {
+            out.line(format!("[library.{family}.{}]", key(name.as_str())));
+            out.line(format!("source = {}", path(folder)?));
+        }
+    }
+    mcp.iter().for_each(|server| self::server(&mut out, server));
+    out.line(format!("[agents.{AGENT_UNDER_TEST}]"));
+    let home = match home {
+        None | Some(HomeMode::Clean) => "clean",
+        Some(HomeMode::Project) => "project",
+        Some(HomeMode::Shared) => "shared",
+    };
+    out.line(format!("home = {}\nworkspace = \"direct\"", quote(home)));
+    if let Some(backend) = backend {
+        out.line(format!("backend = {}", quote(backend.name())));
+    }
+    if let Some(model) = model {
+        out.line(format!("model = {}", quote(model)));
+    }
+    out.line(format!("effort = {}", quote(effort.name())));
+    out.line(format!("skills = {}", quote_list(skills.iter().map(|(name, _)| name.as_str()))));
+    out.line(format!("plugins = {}", quote_list(plugins.iter().map(|(name, _)| name.as_str()))));
+    out.line(format!("mcp = {}", quote_list(mcp.iter().map(|server| server.name.as_str()))));
+    let fetched = approved_domains.iter().map(|domain| format!("WebFetch(domain:{domain})"));
+    out.line(format!(
+        "permissions = {{ skip_prompts = {}, allow = {} }}",
+        *permission_mode == PermissionMode::BypassPermissions,
+        quote_list(fetched)
+    ));
+    let mounts = read_only.iter().map(|(host, below)| mount(host, below)).collect::<Result<Vec<_>, _>>()?;
+    out.line(format!("mounts = [{}]", mounts.join(", ")));
+    let hosts = extra_allow.iter().map(ToString::to_string);
+    out.line(format!("egress = {{ allow = {} }}", quote_list(hosts)));
+    if let Some(timeout) = scenario.timeout {
+        out.line(format!("limits = {{ time = {} }}", quote(&whole_seconds(timeout))));
+    }
+    out.line(format!("[agents.{AGENT_UNDER_TEST}.env]"));
+    for (name, value) in agent_variables(session) {
+        out.line(format!("{name} = {{ value = {} }}", quote(&value)));
+    }
+    Ok(LayerText {
+        layer: Layer::Project,
+        name: format!("agent of {}", remark(&scenario.name)),
+        directory: AbsPath::new("/").map_err(StagedError::Workspace)?,
+        bytes: out.0.into_bytes(),
+    })
+}
+
+/// What the agent is told on its command line that a manifest cannot say.
+#[must_use]
+pub fn agent_arguments(session: &Session) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    match session.permission_mode {
+        PermissionMode::Default => flag("--permission-mode", "default".to_owned()),
+        PermissionMode::AcceptEdits => flag("--permission-mode", "acceptEdits".to_owned()),
+        PermissionMode::Plan => flag("--permission-mode", "plan".to_owned()),
+        PermissionMode::DontAsk => flag("--permission-mode", "dontAsk".to_owned()),
+        // The manifest says it, and the agent takes it only from there.
+        PermissionMode::BypassPermissions => {}
+    }
+    match session.thinking {
+        None => {}
+        Some(Thinking::Extended) => flag("--max-thinking-tokens", EXTENDED_THINKING.to_string()),
+        Some(Thinking::Tokens(tokens)) => flag("--max-thinking-tokens", tokens.to_string()),
+        Some(Thinking::Disabled) => flag("--thinking", "disabled".to_owned()),
+    }
+    if let Some(display) = session.thinking_display {
+        flag("--thinking-display", display.name().to_owned());
+    }
+    if let Some(turns) = session.max_turns {
+        flag("--max-turns", turns.to_string());
+    }
+    arguments
+}
+
+/// Variables of the agent that a session sets.
+#[must_use]
+pub fn agent_variables(session: &Session) -> Vec<(EnvName, String)> {
+    let AgentVariables { subagent_model, tool_search, disable_experimental_betas } = &session.agent_env;
+    let search = tool_search.map(|search| match search {
+        ToolSearch::Auto => "auto".to_owned(),
+        ToolSearch::Off => "false".to_owned(),
+    });
+    let betas = disable_experimental_betas.then(|| "1".to_owned());
+    let variables = [
+        ("CLAUDE_CODE_SUBAGENT_MODEL", subagent_model.clone()),
+        ("ENABLE_TOOL_SEARCH", search),
+        ("CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS", betas),
+    ];
+    // The names are ours and known to be names.
+    variables.into_iter().filter_map(|(name, value)| Some((EnvName::new(name).ok()?, value?))).collect()
+}
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.0.push_str(line.as_ref());
+        self.0.push('\n');
+    }
+}
+
+fn path(path: &AbsPath) -> Result<String, StagedError> {
+    let text = path.as_path().to_str().ok_or_else(|| StagedError::NotText { path: path.clone() })?;
+    Ok(quote(text))
+}
+
+fn mount(host: &AbsPath, below: &str) -> Result<String, StagedError> {
+    let workspace = AbsPath::new(TEST_WORKSPACE).map_err(StagedError::Workspace)?;
+    let outside = || StagedError::Outside { path: below.to_owned() };
+    // `..` could lead out and back in again; nobody who lays files out has a use for it.
+    if below.starts_with('/') || below.split('/').any(|part| part == "..") {
+        return Err(outside());
+    }
+    let target = workspace.join(below).map_err(|_nul| outside())?;
+    if target == workspace {
+        return Err(outside());
+    }
+    Ok(format!("{{ source = {}, target = {}, mode = \"ro\" }}", path(host)?, path(&target)?))
+}
+
+fn server(out: &mut Lines, server: &McpEntry) {
+    let McpEntry { name, command, args, env } = server;
+    out.line(format!("[library.mcp.{}]", key(name.as_str())));
+    out.line(format!("command = {}", quote(command)));
+    out.line(format!("args = {}", quote_list(args)));
+    let env: Vec<String> = env
+        .iter()
+        .map(|(name, value)| match value {
+            McpEnv::Literal(text) => format!("{name} = {{ value = {} }}", quote(text)),
+            McpEnv::Variable(from) => format!("{name} = {{ env = {} }}", quote(from.as_str())),
+        })
+        .collect();
+    out.line(format!("env = {{ {} }}", env.join(", ")));
+}
+
+/// The next whole second, which is what a limit counts in.
+fn whole_seconds(time: Duration) -> String {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    TimeSpan::parse(&format!("{seconds}s")).map_or_else(|_| format!("{seconds}s"), |span| span.to_string())
+}

@@ -1,0 +1,103 @@
+//! Scenario and session files, one folder each, and exactly what is said about them.
+//!
+//! `BELLJAR_BLESS=1` writes what is found; read the difference before it is committed.
+
+use belljar_contract::{Diagnostic, Label, SourceFile, position};
+use belljar_plan::{DocumentError, DocumentText, SIZE_LIMIT, parse_scenario, parse_session};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub fn text(name: &str, bytes: impl Into<Vec<u8>>) -> DocumentText {
+    DocumentText { name: name.to_owned(), bytes: bytes.into() }
+}
+
+/// A finding on a few lines: what, where, what is underlined there, and the way out.
+fn told(diagnostic: &Diagnostic, sources: &[SourceFile]) -> String {
+    let at = |label: &Label| {
+        let source = &sources[label.file];
+        let (line, column) = position(&source.text, label.span.start);
+        let underlined = source.text[label.span.clone()].replace('\n', "⏎");
+        format!("{}:{line}:{column} `{underlined}` {}", source.name, label.text).trim_end().to_owned()
+    };
+    let severity = if diagnostic.is_error() { "error" } else { "warning" };
+    let mut out = format!("{severity}[{}]: {}\n", diagnostic.code, diagnostic.message);
+    out.extend(diagnostic.label.iter().map(|label| format!("  --> {}\n", at(label))));
+    out.extend(diagnostic.related.iter().map(|label| format!("  and {}\n", at(label))));
+    out.extend(diagnostic.help.iter().map(|help| format!("  help: {help}\n")));
+    out
+}
+
+fn all(diagnostics: &[Diagnostic], sources: &[SourceFile]) -> String {
+    diagnostics.iter().map(|diagnostic| told(diagnostic, sources)).collect::<Vec<_>>().join("\n")
+}
+
+pub fn refusal(error: &DocumentError) -> String {
+    assert!(error.diagnostics.iter().any(Diagnostic::is_error));
+    all(&error.diagnostics, &error.sources)
+}
+
+/// The type and the warnings of a good file, or what is wrong with it.
+fn outcome(folder: &Path) -> String {
+    let read = |name: &str| fs::read(folder.join(name)).ok().map(|bytes| text(name, bytes));
+    let good = |shown: String, warnings: String| match warnings.is_empty() {
+        true => shown,
+        false => format!("{shown}\n\n{warnings}"),
+    };
+    if let Some(text) = read("scenario.yaml") {
+        return match parse_scenario(text) {
+            Ok(file) => {
+                good(format!("{:#?}\n", file.scenario), all(&file.warnings, &file.document.sources()))
+            }
+            Err(error) => refusal(&error),
+        };
+    }
+    match parse_session(read("session.yaml").unwrap()) {
+        Ok(file) => good(format!("{:#?}\n", file.session), all(&file.warnings, &file.document.sources())),
+        Err(error) => refusal(&error),
+    }
+}
+
+pub fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan/scenarios");
+    let mut folders: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    folders
+}
+
+#[test]
+fn every_file_is_told_as_expected() {
+    let mut faults = Vec::new();
+    for folder in folders() {
+        let file = folder.join("expected.txt");
+        let found = outcome(&folder);
+        if std::env::var_os("BELLJAR_BLESS").is_some() {
+            fs::write(&file, &found).unwrap();
+        } else if fs::read_to_string(&file).ok().as_deref() != Some(found.as_str()) {
+            faults.push(format!("== {}\n{found}", folder.display()));
+        }
+    }
+    assert!(folders().len() > 25, "the cases are gone");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_parsed() {
+    let error = parse_scenario(text("big.yaml", "prompt: ".to_owned() + &"x".repeat(20 << 20))).unwrap_err();
+    assert_eq!(error.diagnostics[0].code, "too-large");
+    assert!(error.sources[0].text.is_empty());
+    let many: String = (0..SIZE_LIMIT / 12).map(|n| format!("k{n:07}: 1\n")).collect();
+    let error = parse_scenario(text("many.yaml", many)).unwrap_err();
+    assert_eq!(error.diagnostics[0].code, "syntax");
+}
+
+#[test]
+fn a_name_is_taken_from_the_file() {
+    for (file, name) in [
+        ("a/b/smoke.yaml", "smoke"),
+        ("smoke.test.yml", "smoke.test"),
+        ("smoke", "smoke"),
+        (".yaml", ".yaml"),
+    ] {
+        assert_eq!(parse_scenario(text(file, "prompt: x\n")).unwrap().scenario.name, name);
+    }
+}

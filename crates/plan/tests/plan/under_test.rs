@@ -1,0 +1,172 @@
+//! From a scenario and a session to the agent that is tested, through the compiler like any other agent.
+
+use crate::scenarios::text;
+use crate::world::{World, abs};
+use belljar_contract::{Access, BackendKind, EnvName, HomeMode, LibraryName, Mount, MountSource, Purpose};
+use belljar_plan::{
+    AGENT_UNDER_TEST, McpEntry, McpEnv, Scenario, Session, Staged, StagedError, agent_arguments,
+    agent_under_test, agent_variables, parse, parse_scenario, parse_session,
+};
+
+fn scenario(yaml: &str) -> Scenario {
+    parse_scenario(text("smoke.yaml", yaml)).unwrap().scenario
+}
+
+fn session(yaml: &str) -> Session {
+    parse_session(text("session.yaml", yaml)).unwrap().session
+}
+
+fn name(text: &str) -> LibraryName {
+    LibraryName::new(text).unwrap()
+}
+
+fn staged() -> Staged {
+    let env = |name: &str, value| (EnvName::new(name).unwrap(), value);
+    Staged {
+        read_only: vec![(abs("/home/ann/datasets"), "mnt/uploads/data set".to_owned())],
+        skills: vec![(name("changelog"), abs("/srv/project/skills/changelog"))],
+        plugins: vec![(name("discord"), abs("/home/ann/plugins/discord"))],
+        mcp: vec![McpEntry {
+            name: name("files.v2"),
+            command: "files".to_owned(),
+            args: vec!["--root=a \"b\"\n".to_owned()],
+            env: vec![
+                env("MODE", McpEnv::Literal("?not a question".to_owned())),
+                env("KEY", McpEnv::Variable(EnvName::new("GITHUB_TOKEN").unwrap())),
+            ],
+        }],
+        backend: Some(BackendKind::Bwrap),
+        home: None,
+    }
+}
+
+const SESSION: &str = "model: some-model
+effort: high
+egress: {extra_allow: [api.example.org, '*.example.net:8443']}
+web_fetch: {approved_domains: [docs.example.org]}
+";
+
+#[test]
+fn the_manifest_of_the_agent() {
+    let scenario = scenario("prompt: hi\ntimeout_ms: 90500\n");
+    let layer = agent_under_test(&scenario, &session(SESSION), &staged()).unwrap();
+    assert_eq!(
+        String::from_utf8(layer.bytes).unwrap(),
+        r#"# The agent of the scenario "smoke".
+[library.skills.changelog]
+source = "/srv/project/skills/changelog"
+[library.plugins.discord]
+source = "/home/ann/plugins/discord"
+[library.mcp."files.v2"]
+command = "files"
+args = ["--root=a \"b\"\n"]
+env = { MODE = { value = "?not a question" }, KEY = { env = "GITHUB_TOKEN" } }
+[agents.under-test]
+home = "clean"
+workspace = "direct"
+backend = "bwrap"
+model = "some-model"
+effort = "high"
+skills = ["changelog"]
+plugins = ["discord"]
+mcp = ["files.v2"]
+permissions = { skip_prompts = false, allow = ["WebFetch(domain:docs.example.org)"] }
+mounts = [{ source = "/home/ann/datasets", target = "/workspace/mnt/uploads/data set", mode = "ro" }]
+egress = { allow = ["api.example.org", "*.example.net:8443"] }
+limits = { time = "1m31s" }
+"#
+    );
+}
+
+#[test]
+fn it_compiles_to_what_was_meant() {
+    let scenario = scenario("prompt: hi\ntimeout_ms: 1\n");
+    let mut layer = agent_under_test(&scenario, &session(SESSION), &staged()).unwrap();
+    // The tests' own agent stands in for the real one.
+    let written = String::from_utf8(layer.bytes).unwrap();
+    layer.bytes = written.replace("home = \"clean\"", "harness = \"scribe\"\nhome = \"clean\"").into_bytes();
+    let manifest = parse(vec![layer]).unwrap_or_else(|error| panic!("{:#?}", error.diagnostics));
+    let mut world = World::full();
+    world.purpose = Purpose::Test;
+    let (compiled, _, diagnostics) = world.compile(&manifest, AGENT_UNDER_TEST);
+    let plan = compiled.unwrap_or_else(|| panic!("{diagnostics:#?}")).plan;
+    assert_eq!(plan.home, HomeMode::Clean);
+    let shown = plan.mounts.iter().find(|mount| mount.target == abs("/workspace/mnt/uploads/data set"));
+    assert!(matches!(shown, Some(Mount { source: MountSource::Host(_), access: Access::ReadOnly, .. })));
+    assert_eq!(plan.egress.rules.len(), 2);
+    assert_eq!(plan.limits.time.unwrap().to_string(), "1s");
+    assert_eq!((plan.skills.len(), plan.plugins.len(), plan.mcp.len()), (1, 1, 1));
+}
+
+/// Nothing staged and nothing written grants nothing.
+#[test]
+fn an_empty_session_grants_nothing() {
+    let layer = agent_under_test(&scenario("prompt: hi\n"), &Session::default(), &Staged::default()).unwrap();
+    let written = String::from_utf8(layer.bytes).unwrap();
+    for line in ["skip_prompts = false, allow = []", "mounts = []", "egress = { allow = [] }"] {
+        assert!(written.contains(line), "{written}");
+    }
+    assert!(!written.contains("limits") && !written.contains("library") && !written.contains("backend"));
+}
+
+#[test]
+fn questions_are_skipped_only_where_it_is_said() {
+    for (mode, skipped) in
+        [("default", false), ("acceptEdits", false), ("plan", false), ("bypassPermissions", true)]
+    {
+        let session = session(&format!("permission_mode: {mode}\n"));
+        let layer = agent_under_test(&scenario("prompt: hi\n"), &session, &Staged::default()).unwrap();
+        let written = String::from_utf8(layer.bytes).unwrap();
+        assert!(written.contains(&format!("skip_prompts = {skipped}")), "{mode}: {written}");
+        let flags = agent_arguments(&session);
+        assert_eq!(flags.contains(&mode.to_owned()), !skipped, "{mode}: {flags:?}");
+    }
+}
+
+#[test]
+fn what_is_staged_stays_below_the_workspace() {
+    for below in ["", ".", "/etc", "..", "a/../../b", "a/../b", "a\0b"] {
+        let staged =
+            Staged { read_only: vec![(abs("/home/ann/datasets"), below.to_owned())], ..Staged::default() };
+        let error = agent_under_test(&scenario("prompt: hi\n"), &Session::default(), &staged).unwrap_err();
+        assert_eq!(error, StagedError::Outside { path: below.to_owned() });
+    }
+}
+
+/// A name in a scenario is text, whatever it looks like.
+#[test]
+fn no_text_becomes_a_key() {
+    let scenario = scenario("prompt: hi\nname: \"x\\\"]\\u2028[agents.evil]\"\n");
+    let layer = agent_under_test(&scenario, &Session::default(), &Staged::default()).unwrap();
+    let manifest = parse(vec![layer]).unwrap_or_else(|error| panic!("{:#?}", error.diagnostics));
+    let agents: Vec<&str> = manifest.agents.keys().map(|name| name.as_str()).collect();
+    assert_eq!(agents, [AGENT_UNDER_TEST]);
+}
+
+#[test]
+fn flags_and_variables() {
+    for (yaml, flags) in [
+        ("model: x\n", "--permission-mode default"),
+        ("extended_thinking: true\n", "--permission-mode default --max-thinking-tokens 31999"),
+        ("extended_thinking: false\n", "--permission-mode default --thinking disabled"),
+        (
+            "extended_thinking: true\npermission_mode: plan\nagent_max_turns: 7\ndebug: {max_thinking_tokens: 9, thinking_display: omitted}\n",
+            "--permission-mode plan --max-thinking-tokens 9 --thinking-display omitted --max-turns 7",
+        ),
+    ] {
+        assert_eq!(agent_arguments(&session(yaml)).join(" "), flags);
+    }
+    let variables = |yaml: &str| -> Vec<String> {
+        agent_variables(&session(yaml)).iter().map(|(name, value)| format!("{name}={value}")).collect()
+    };
+    assert_eq!(variables("model: x\n"), [""; 0]);
+    assert_eq!(
+        variables("agent_env: {subagent_model: m, tool_search: off, disable_experimental_betas: true}\n"),
+        [
+            "CLAUDE_CODE_SUBAGENT_MODEL=m",
+            "ENABLE_TOOL_SEARCH=false",
+            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1"
+        ]
+    );
+    assert_eq!(variables("agent_env: {tool_search: auto}\n"), ["ENABLE_TOOL_SEARCH=auto"]);
+}

@@ -1,0 +1,93 @@
+//! What was made of a run, for people.
+
+use crate::Style;
+use crate::live::plain;
+use belljar_contract::{CheckResult, Conclusion, Judgement, Metrics, Outcome, SignalWeight};
+
+/// How much of the evidence is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Of what did not pass.
+    Failures,
+    /// Of everything.
+    Everything,
+}
+
+/// The checks and signals, each with what it was decided on.
+#[must_use]
+pub fn render_judgement(judgement: &Judgement, shown: Shown, style: Style) -> String {
+    let mut out = String::new();
+    for check in &judgement.checks {
+        out.push_str(&check_lines(check, shown, style));
+    }
+    for signal in &judgement.signals {
+        let line = format!("{}: {}", signal.code, plain(&signal.message));
+        out.push_str(&match signal.weight {
+            SignalWeight::Fail => format!("  {}\n", style.removed(&format!("x {line}"))),
+            SignalWeight::Unknown => format!("  {}\n", style.warn(&format!("? {line}"))),
+            SignalWeight::Warn => format!("  {}\n", style.warn(&format!("! {line}"))),
+        });
+    }
+    out
+}
+
+fn check_lines(check: &CheckResult, shown: Shown, style: Style) -> String {
+    let (mark, line) = match check.outcome {
+        Outcome::Pass => ("ok", style.added(&format!("ok {}", plain(&check.check)))),
+        Outcome::Fail => ("x", style.removed(&format!("x  {}", plain(&check.check)))),
+        Outcome::Unknown => ("?", style.warn(&format!("?  {}", plain(&check.check)))),
+    };
+    let mut out = format!("  {line}\n");
+    if mark != "ok" || shown == Shown::Everything {
+        out.push_str(&format!(
+            "     {}\n",
+            style.dim(&format!("{}: {}", check.place, plain(&check.message)))
+        ));
+        for note in check.evidence.iter().take(8) {
+            let seq = note.seq.map(|seq| format!("event {seq}: ")).unwrap_or_default();
+            out.push_str(&format!("     {}\n", style.dim(&format!("{seq}{}", plain(&note.text)))));
+        }
+        if check.evidence.len() > 8 {
+            out.push_str(&format!("     {}\n", style.dim(&format!("… {} more", check.evidence.len() - 8))));
+        }
+    }
+    out
+}
+
+/// One word for a conclusion.
+#[must_use]
+pub const fn conclusion_word(conclusion: Conclusion) -> &'static str {
+    match conclusion {
+        Conclusion::Passed => "passed",
+        Conclusion::Failed => "FAILED",
+        Conclusion::Unverified => "UNVERIFIED",
+        Conclusion::AgentFailed => "AGENT FAILED",
+        Conclusion::BudgetReached => "BUDGET REACHED",
+    }
+}
+
+/// The last line about a run: verdict, time, tokens, money.
+#[must_use]
+pub fn footer(conclusion: Conclusion, duration_ms: Option<u64>, metrics: &Metrics, style: Style) -> String {
+    let word = conclusion_word(conclusion);
+    let word = if conclusion == Conclusion::Passed { style.added(word) } else { style.removed(word) };
+    let mut parts = vec![style.bold(&word)];
+    parts.extend(duration_ms.map(seconds));
+    if let (Some(read), Some(written)) = (metrics.input_tokens, metrics.output_tokens) {
+        parts.push(format!("{read} tokens read, {written} written"));
+    }
+    parts.extend(metrics.cost_micros_usd.map(dollars));
+    parts.join("  ")
+}
+
+/// As in `1.2 s`.
+#[must_use]
+pub fn seconds(milliseconds: u64) -> String {
+    format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
+}
+
+/// As in `$0.0123`.
+#[must_use]
+pub fn dollars(micros: u64) -> String {
+    format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)
+}

@@ -1,0 +1,229 @@
+//! A conversation as it goes on, a few lines for each thing that is seen.
+
+use crate::Style;
+use belljar_contract::{Event, LimitKind, Observation, ProtocolFlaw, SkillWay, Speaker};
+use serde_json::{Map, Value};
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Nothing but what went wrong.
+    Quiet,
+    /// What is said, what is done, in folded lines.
+    Normal,
+    /// Thoughts and whole results as well.
+    Verbose,
+}
+
+/// Lines of a result that are shown when it is folded.
+const FOLDED: usize = 3;
+/// Characters of such a line.
+const WIDTH: usize = 160;
+
+/// What a person wants to read about an event; often nothing.
+#[must_use]
+pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> {
+    match event {
+        Event::Seen { what } => seen(what, detail, style),
+        Event::Notice { text } => Some(format!("{}\n", style.warn(&plain(text)))),
+        Event::LimitReached { limit } => Some(format!("{}\n", style.warn(limit_text(*limit)))),
+        Event::ConversationEnded { end } => {
+            let failure = end.failure.as_ref()?;
+            Some(format!("{}\n", style.removed(&plain(&failure.to_string()))))
+        }
+        Event::RunStarted { .. }
+        | Event::Sealed { .. }
+        | Event::CommandStarted { .. }
+        | Event::LimitSet { .. }
+        | Event::SignalForwarded { .. }
+        | Event::HostExecutedCreated { .. }
+        | Event::WorkspaceChanged { .. }
+        | Event::FilesListed { .. }
+        | Event::CommandEnded { .. }
+        | Event::CleanupFailed { .. }
+        | Event::RunEnded { .. } => None,
+    }
+}
+
+const fn limit_text(limit: LimitKind) -> &'static str {
+    match limit {
+        LimitKind::Memory => "the limit of memory was reached",
+        LimitKind::Pids => "the limit of processes was reached",
+        LimitKind::Cpu => "the limit of processors was reached",
+        LimitKind::Time => "the limit of time was reached",
+        LimitKind::Cost => "the limit of money was reached",
+    }
+}
+
+fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
+    let normal = detail >= Detail::Normal;
+    let verbose = detail == Detail::Verbose;
+    let shown = match what {
+        Observation::Unanswered { notes, paste, .. } => unanswered(notes, paste.as_deref(), style),
+        Observation::Flawed(flaw) => format!("{}\n", style.warn(&flaw_text(flaw))),
+        Observation::Retried { attempt, status, error } => {
+            let attempt = attempt.map(|number| format!(" {number}")).unwrap_or_default();
+            let why = error.clone().or_else(|| status.map(|status| format!("status {status}")));
+            let text = format!("the model is asked again{attempt}: {}", why.unwrap_or_default());
+            format!("{}\n", style.warn(&plain(&text)))
+        }
+        _ if !normal => return None,
+        Observation::Said { by, text } => format!("{}{}\n", indent(by), block(text, indent(by))),
+        Observation::Thought { by, text } if verbose => {
+            format!("{}{}\n", indent(by), style.dim(&block(text, indent(by))))
+        }
+        Observation::ToolCalled { by, tool, input, .. } => {
+            format!("{}{} {}\n", indent(by), style.bold(&format!("> {}", plain(tool))), gist(input))
+        }
+        Observation::ToolReturned { by, text, is_error, .. } => {
+            returned(indent(by), text, *is_error, verbose, style)
+        }
+        Observation::SubAgentStarted { agent, description, .. } => {
+            let name = agent.as_deref().unwrap_or("a sub-agent");
+            let about = description.as_deref().unwrap_or_default();
+            format!("  {} {}\n", style.bold(&format!("+ {}", plain(name))), plain(about))
+        }
+        Observation::SubAgentEnded { status, .. } => {
+            format!(
+                "  {}\n",
+                style.dim(&format!("- sub-agent {}", plain(status.as_deref().unwrap_or("ended"))))
+            )
+        }
+        Observation::SkillActivated { skill, way, .. } => {
+            format!("{}\n", style.added(&format!("* skill {} ({})", plain(skill), way_text(*way))))
+        }
+        Observation::Asked { questions, .. } if !questions.is_empty() => questions
+            .iter()
+            .map(|asked| {
+                let labels: Vec<String> = asked.options.iter().map(|option| plain(&option.label)).collect();
+                format!("{} {}\n", style.bold(&format!("? {}", plain(&asked.question))), labels.join(" / "))
+            })
+            .collect(),
+        Observation::Answered { chosen, by, reason, .. } if !chosen.is_empty() => {
+            let text = format!("  = {}", chosen.iter().map(|one| plain(one)).collect::<Vec<_>>().join("; "));
+            format!("{text} {}\n", style.dim(&format!("({by}: {})", plain(reason))))
+        }
+        Observation::Answered { answer, by, reason, .. } if answer.starts_with("deny") => {
+            let text = format!("  = {answer}");
+            format!("{} {}\n", style.warn(&text), style.dim(&format!("({by}: {})", plain(reason))))
+        }
+        Observation::HookRan { event, name, outcome, .. } if verbose => {
+            let how = outcome.as_deref().unwrap_or("ran");
+            format!("{}\n", style.dim(&format!("hook {} {}: {}", plain(event), plain(name), plain(how))))
+        }
+        Observation::CallRefused { tool, reason, .. } => {
+            let tool = tool.as_deref().unwrap_or("a tool");
+            let why = reason.as_deref().unwrap_or("by the agent's own rules");
+            format!("{}\n", style.warn(&format!("  {} was refused: {}", plain(tool), plain(why))))
+        }
+        Observation::Compacted => format!("{}\n", style.dim("the conversation was made shorter")),
+        Observation::Ready { .. }
+        | Observation::ConversationBegan { .. }
+        | Observation::MessageSent { .. }
+        | Observation::MessageTaken { .. }
+        | Observation::StateChanged { .. }
+        | Observation::Thought { .. }
+        | Observation::SkillLoaded { .. }
+        | Observation::Asked { .. }
+        | Observation::Answered { .. }
+        | Observation::HookRan { .. }
+        | Observation::Withdrawn { .. }
+        | Observation::RequestSettled { .. }
+        | Observation::TurnEnded(_)
+        | Observation::AfterResult { .. }
+        | Observation::UnknownFrame { .. } => return None,
+    };
+    Some(shown)
+}
+
+fn unanswered(notes: &[String], paste: Option<&str>, style: Style) -> String {
+    let mut out =
+        format!("{}\n", style.removed("a question was left without an answer, and the run ends for it"));
+    for note in notes {
+        out.push_str(&format!("  {}\n", plain(note)));
+    }
+    if let Some(paste) = paste {
+        out.push_str("  these lines in the scenario's `answers` would answer it:\n");
+        for line in paste.lines() {
+            out.push_str(&format!("    {}\n", plain(line)));
+        }
+    }
+    out
+}
+
+fn returned(indent: &str, text: &str, is_error: bool, verbose: bool, style: Style) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = if verbose { lines.len() } else { FOLDED.min(lines.len()) };
+    let mut out = String::new();
+    for line in &lines[..shown] {
+        let line = plain(line);
+        let line: String = if verbose { line } else { line.chars().take(WIDTH).collect() };
+        let line = if is_error { style.removed(&line) } else { style.dim(&line) };
+        out.push_str(&format!("{indent}  {line}\n"));
+    }
+    if lines.len() > shown {
+        out.push_str(&format!("{indent}  {}\n", style.dim(&format!("… {} more lines", lines.len() - shown))));
+    }
+    out
+}
+
+fn flaw_text(flaw: &ProtocolFlaw) -> String {
+    match flaw {
+        ProtocolFlaw::UnreadLine { why } => {
+            format!("the agent wrote a line that is no frame: {}", plain(why))
+        }
+        ProtocolFlaw::MalformedFrame { frame, why } => {
+            format!("a frame `{}` is not as it should be: {}", plain(frame), plain(why))
+        }
+        ProtocolFlaw::UnknownQuestion { subtype, why, .. } => {
+            format!("the agent asked something unknown, `{}`: {}", plain(subtype), plain(why))
+        }
+        ProtocolFlaw::RepeatedQuestion { request } => format!("the agent asked {request} twice"),
+        ProtocolFlaw::TooManyQuestions => "the agent asks without end".to_owned(),
+        ProtocolFlaw::StrayResponse { request } => format!("an answer to nothing came, {request}"),
+        ProtocolFlaw::StrayWithdrawal { request } => format!("{request} was withdrawn and never asked"),
+        ProtocolFlaw::StrayResult { call } => format!("the result of an unknown call came, {call}"),
+        ProtocolFlaw::NotKept { bytes } => format!("{bytes} bytes were too many for the record"),
+        ProtocolFlaw::FrameAfterExit => "a frame came after the agent's end".to_owned(),
+    }
+}
+
+/// What a call is about, in a line: the member that says most.
+#[must_use]
+pub fn gist(input: &Map<String, Value>) -> String {
+    let telling =
+        ["command", "file_path", "path", "pattern", "url", "query", "skill", "description", "prompt"];
+    let value = telling.iter().find_map(|key| input.get(*key)).and_then(Value::as_str);
+    let text = match value {
+        Some(text) => text.to_owned(),
+        None if input.is_empty() => String::new(),
+        None => Value::Object(input.clone()).to_string(),
+    };
+    plain(text.lines().next().unwrap_or_default()).chars().take(WIDTH).collect()
+}
+
+const fn way_text(way: SkillWay) -> &'static str {
+    match way {
+        SkillWay::Tool => "by its tool",
+        SkillWay::Read => "its text was read",
+        SkillWay::ShellRead => "a command named its text",
+        SkillWay::Script => "a command used its files",
+        SkillWay::Message => "by the message",
+    }
+}
+
+const fn indent(by: &Speaker) -> &'static str {
+    match by {
+        Speaker::Main => "",
+        Speaker::SubAgent { .. } => "    ",
+    }
+}
+
+fn block(text: &str, indent: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join(&format!("\n{indent}"))
+}
+
+/// What an agent writes cannot paint over the screen.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect()
+}

@@ -1,0 +1,350 @@
+//! What a run did, in order: tools with their outcome and time, questions from ask to delivery, sub-agents, files, the way
+//! out and what was used.
+
+use crate::live::plain;
+use crate::{Style, dollars, gist, human_size, render_table, seconds};
+use belljar_contract::{
+    CallId, Delivery, EgressDecision, EgressRow, EgressVerdict, Evidence, FilesSeen, Metrics, Observation,
+    Speaker, Whole,
+};
+use serde::Serialize;
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trace {
+    /// Whether the record is whole; why not.
+    pub incomplete: Option<String>,
+    /// Calls of tools.
+    pub tools: Vec<ToolTrace>,
+    /// Questions to the user.
+    pub questions: Vec<QuestionTrace>,
+    /// Sub-agents.
+    pub sub_agents: Vec<SubAgentTrace>,
+    /// Skills that were put to use.
+    pub skills: Vec<String>,
+    /// Files that were made, changed and removed; none where nobody looked.
+    pub files: Option<FileChanges>,
+    /// Decisions about the way out; none where nothing was watching.
+    pub egress: Option<Vec<EgressTrace>>,
+    /// What was used.
+    pub usage: Metrics,
+    /// How long it took.
+    pub duration_ms: Option<u64>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToolTrace {
+    /// The tool.
+    pub tool: String,
+    /// The sub-agent's call under which it was called.
+    pub under: Option<CallId>,
+    /// What it was about.
+    pub about: String,
+    /// How it went.
+    pub status: ToolStatus,
+    /// When it was called.
+    pub at_ms: u64,
+    /// How long it took.
+    pub duration_ms: Option<u64>,
+}
+
+/// How a call went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolStatus {
+    /// It came back.
+    Ok,
+    /// It came back with an error.
+    Error,
+    /// It never came back.
+    Open,
+}
+
+/// A question to the user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QuestionTrace {
+    /// What was asked.
+    pub question: String,
+    /// What could be chosen.
+    pub options: Vec<String>,
+    /// What was answered.
+    pub answer: Option<String>,
+    /// Who decided.
+    pub by: Option<String>,
+    /// Whether the answer reached the model.
+    pub delivered: bool,
+}
+
+/// A sub-agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SubAgentTrace {
+    /// Its id.
+    pub task: String,
+    /// Its kind.
+    pub agent: Option<String>,
+    /// A line about it.
+    pub description: Option<String>,
+    /// How it ended.
+    pub status: Option<String>,
+    /// How many tools it called.
+    pub tools: usize,
+}
+
+/// What became of the files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FileChanges {
+    /// Made, with their length.
+    pub created: Vec<(String, u64)>,
+    /// Changed, with their length.
+    pub changed: Vec<(String, u64)>,
+    /// Removed.
+    pub removed: Vec<String>,
+}
+
+/// A decision about the way out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EgressTrace {
+    /// Where to.
+    pub destination: String,
+    /// Whether it was allowed.
+    pub allowed: bool,
+    /// By which rule.
+    pub rule: Option<String>,
+}
+
+impl Trace {
+    /// What the evidence says.
+    #[must_use]
+    pub fn of(evidence: &Evidence) -> Self {
+        Self {
+            incomplete: match &evidence.conversation {
+                Whole::Yes => None,
+                Whole::No { why } => Some(why.clone()),
+            },
+            tools: tools(evidence),
+            questions: questions(evidence),
+            sub_agents: sub_agents(evidence),
+            skills: skills(evidence),
+            files: evidence.files.as_ref().map(changes),
+            egress: evidence.egress.as_ref().map(|log| {
+                let decided = log.rows.iter().filter_map(|row| match row {
+                    EgressRow::Decided { decision, .. } => Some(egress(decision)),
+                    EgressRow::Opened { .. } | EgressRow::Finished { .. } | EgressRow::Closed { .. } => None,
+                });
+                decided.collect()
+            }),
+            usage: evidence.metrics.clone(),
+            duration_ms: evidence.duration_ms,
+        }
+    }
+}
+
+fn egress(decision: &EgressDecision) -> EgressTrace {
+    EgressTrace {
+        destination: decision.destination.clone(),
+        allowed: decision.verdict == EgressVerdict::Allowed,
+        rule: decision.rule.clone(),
+    }
+}
+
+fn tools(evidence: &Evidence) -> Vec<ToolTrace> {
+    let mut out = Vec::new();
+    for seen in &evidence.seen {
+        let Observation::ToolCalled { by, call, tool, input } = &seen.what else { continue };
+        let back = evidence.seen.iter().find_map(|back| match &back.what {
+            Observation::ToolReturned { call: of, is_error, .. } if of == call => {
+                Some((back.offset_ms, *is_error))
+            }
+            _ => None,
+        });
+        out.push(ToolTrace {
+            tool: tool.clone(),
+            under: match by {
+                Speaker::Main => None,
+                Speaker::SubAgent { call } => Some(call.clone()),
+            },
+            about: gist(input),
+            status: match back {
+                Some((_, false)) => ToolStatus::Ok,
+                Some((_, true)) => ToolStatus::Error,
+                None => ToolStatus::Open,
+            },
+            at_ms: seen.offset_ms,
+            duration_ms: back.map(|(at, _)| at.saturating_sub(seen.offset_ms)),
+        });
+    }
+    out
+}
+
+fn questions(evidence: &Evidence) -> Vec<QuestionTrace> {
+    let mut out = Vec::new();
+    for gate in evidence.gates() {
+        for (at, asked) in gate.questions.iter().enumerate() {
+            out.push(QuestionTrace {
+                question: asked.question.clone(),
+                options: asked.options.iter().map(|option| option.label.clone()).collect(),
+                answer: gate.answers.and_then(|answers| answers.get(at).cloned()),
+                by: gate.by.map(str::to_owned),
+                delivered: gate.delivery == Delivery::Delivered,
+            });
+        }
+    }
+    out
+}
+
+fn sub_agents(evidence: &Evidence) -> Vec<SubAgentTrace> {
+    let mut out: Vec<SubAgentTrace> = Vec::new();
+    for seen in &evidence.seen {
+        match &seen.what {
+            Observation::SubAgentStarted { task, call, agent, description } => {
+                let own = |seen: &&belljar_contract::Seen| match &seen.what {
+                    Observation::ToolCalled { by: Speaker::SubAgent { call: under }, .. } => {
+                        Some(under) == call.as_ref()
+                    }
+                    _ => false,
+                };
+                out.push(SubAgentTrace {
+                    task: task.clone(),
+                    agent: agent.clone(),
+                    description: description.clone(),
+                    status: None,
+                    tools: evidence.seen.iter().filter(own).count(),
+                });
+            }
+            Observation::SubAgentEnded { task, status, .. } => {
+                if let Some(known) = out.iter_mut().find(|known| known.task == *task) {
+                    known.status.clone_from(status);
+                }
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+fn skills(evidence: &Evidence) -> Vec<String> {
+    let mut out = Vec::new();
+    for seen in &evidence.seen {
+        if let Observation::SkillActivated { skill, .. } = &seen.what
+            && !out.contains(skill)
+        {
+            out.push(skill.clone());
+        }
+    }
+    out
+}
+
+/// What differs between before and after.
+#[must_use]
+pub fn changes(files: &FilesSeen) -> FileChanges {
+    let mut out = FileChanges::default();
+    for (path, file) in &files.after {
+        match files.before.get(path) {
+            None => out.created.push((path.clone(), file.bytes)),
+            Some(before) if before.digest != file.digest || before.kind != file.kind => {
+                out.changed.push((path.clone(), file.bytes));
+            }
+            Some(_) => {}
+        }
+    }
+    out.removed = files.before.keys().filter(|path| !files.after.contains_key(*path)).cloned().collect();
+    out
+}
+
+/// The page.
+#[must_use]
+pub fn render_trace(trace: &Trace, style: Style) -> String {
+    let mut out = String::new();
+    if let Some(why) = &trace.incomplete {
+        out.push_str(&format!("{}\n\n", style.warn(&format!("The record is not whole: {}", plain(why)))));
+    }
+    section(&mut out, "Tools", &["tool", "status", "at", "took", "about"], &tool_rows(trace), style);
+    let rows = trace.questions.iter().map(|asked| {
+        let delivered = if asked.delivered { "delivered" } else { "not delivered" };
+        vec![
+            asked.question.clone(),
+            asked.answer.clone().unwrap_or_else(|| "no answer".to_owned()),
+            asked.by.clone().unwrap_or_default(),
+            delivered.to_owned(),
+        ]
+    });
+    section(&mut out, "Questions", &["asked", "answered", "by", ""], &rows.collect::<Vec<_>>(), style);
+    let rows = trace.sub_agents.iter().map(|agent| {
+        vec![
+            agent.agent.clone().unwrap_or_default(),
+            agent.status.clone().unwrap_or_else(|| "not seen to end".to_owned()),
+            agent.tools.to_string(),
+            agent.description.clone().unwrap_or_default(),
+        ]
+    });
+    section(&mut out, "Sub-agents", &["kind", "status", "tools", "about"], &rows.collect::<Vec<_>>(), style);
+    let rows = trace.skills.iter().map(|skill| vec![skill.clone()]);
+    section(&mut out, "Skills", &["name"], &rows.collect::<Vec<_>>(), style);
+    match &trace.files {
+        None => out.push_str("Files: nobody looked\n\n"),
+        Some(files) => section(&mut out, "Files", &["", "bytes", "path"], &file_rows(files), style),
+    }
+    match &trace.egress {
+        None => out.push_str("Egress: nothing was watching\n\n"),
+        Some(rows) => {
+            let rows = rows.iter().map(|row| {
+                let verdict = if row.allowed { "allowed" } else { "denied" };
+                vec![verdict.to_owned(), row.destination.clone(), row.rule.clone().unwrap_or_default()]
+            });
+            section(&mut out, "Egress", &["", "destination", "rule"], &rows.collect::<Vec<_>>(), style);
+        }
+    }
+    out.push_str(&format!("{}  {}\n", style.bold("Used"), used(trace)));
+    out
+}
+
+fn section(out: &mut String, title: &str, headings: &[&str], rows: &[Vec<String>], style: Style) {
+    if rows.is_empty() {
+        out.push_str(&format!("{title}: none\n\n"));
+        return;
+    }
+    out.push_str(&format!("{}\n{}\n", style.bold(title), render_table(headings, rows, style)));
+}
+
+fn tool_rows(trace: &Trace) -> Vec<Vec<String>> {
+    let row = |tool: &ToolTrace| {
+        let under = if tool.under.is_some() { "  " } else { "" };
+        let status = match tool.status {
+            ToolStatus::Ok => "ok",
+            ToolStatus::Error => "error",
+            ToolStatus::Open => "open",
+        };
+        vec![
+            format!("{under}{}", tool.tool),
+            status.to_owned(),
+            seconds(tool.at_ms),
+            tool.duration_ms.map(|ms| format!("{ms} ms")).unwrap_or_default(),
+            tool.about.clone(),
+        ]
+    };
+    trace.tools.iter().map(row).collect()
+}
+
+fn file_rows(files: &FileChanges) -> Vec<Vec<String>> {
+    let sized = |word: &str, list: &[(String, u64)]| {
+        let row = |(path, bytes): &(String, u64)| vec![word.to_owned(), human_size(*bytes), path.clone()];
+        list.iter().map(row).collect::<Vec<_>>()
+    };
+    let mut rows = sized("created", &files.created);
+    rows.extend(sized("changed", &files.changed));
+    rows.extend(files.removed.iter().map(|path| vec!["removed".to_owned(), String::new(), path.clone()]));
+    rows
+}
+
+fn used(trace: &Trace) -> String {
+    let Metrics { input_tokens, output_tokens, cost_micros_usd, cpu_ms, peak_memory_bytes } = &trace.usage;
+    let mut parts: Vec<String> = trace.duration_ms.map(seconds).into_iter().collect();
+    if let (Some(read), Some(written)) = (input_tokens, output_tokens) {
+        parts.push(format!("{read} tokens read, {written} written"));
+    }
+    parts.extend(cost_micros_usd.map(dollars));
+    parts.extend(cpu_ms.map(|ms| format!("{} of processor", seconds(ms))));
+    parts.extend(peak_memory_bytes.map(|bytes| format!("{} at most", human_size(bytes))));
+    parts.join(", ")
+}

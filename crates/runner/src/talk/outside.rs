@@ -1,0 +1,160 @@
+//! Those who take time: someone who answers, someone who speaks. Each has a thread; what they say comes through one
+//! mailbox, which can be waited for together with everything else.
+
+use super::Then;
+use belljar_contract::RequestId;
+use belljar_session::{Answer, Question};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+/// A question that waits for someone outside.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// Its id.
+    pub request: RequestId,
+    /// The question.
+    pub question: Question,
+    /// The run.
+    pub run: String,
+    /// The end of what was said so far.
+    pub transcript: String,
+}
+
+/// Someone who answers and may take time for it. One question at a time.
+pub trait Outside: Send {
+    /// The answer, or why there is none; without one the run ends.
+    ///
+    /// # Errors
+    /// In a line for people.
+    fn decide(&mut self, pending: &Pending) -> Result<Answer, String>;
+}
+
+/// Messages of a person, one each time the agent is idle. The function waits for the next; none is the end.
+pub struct Spoken(pub Box<dyn FnMut() -> Option<String> + Send>);
+
+/// What came in.
+pub(super) enum Heard {
+    Answer { request: RequestId, answer: Result<Answer, String> },
+    Message(String),
+    End,
+}
+
+/// Where everything that takes time arrives.
+pub(super) struct Mailbox {
+    heard: Receiver<Heard>,
+    /// Readable as often as something was sent.
+    bell: OwnedFd,
+    questions: Option<Sender<Pending>>,
+    turns: Option<Sender<()>>,
+    waits_for_words: bool,
+    withdrawn: Vec<RequestId>,
+}
+
+/// The ringing end of a mailbox.
+#[derive(Clone)]
+struct Postbox {
+    heard: Sender<Heard>,
+    bell: std::sync::Arc<OwnedFd>,
+}
+
+impl Postbox {
+    /// Whether anyone still listens.
+    fn put(&self, heard: Heard) -> bool {
+        let sent = self.heard.send(heard).is_ok();
+        sent && rustix::io::write(&*self.bell, &[0]).is_ok()
+    }
+}
+
+impl Mailbox {
+    pub fn new(outside: Option<Box<dyn Outside>>, then: Then) -> std::io::Result<Self> {
+        let (sender, heard) = channel();
+        let (bell, ring) = super::pipe(super::streams::Ours::Read)?;
+        let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
+        let questions = outside.map(|outside| answering(outside, post.clone())).transpose()?;
+        let turns = match then {
+            Then::End => None,
+            Then::Listen(spoken) => Some(listening(spoken, post)?),
+        };
+        Ok(Self { heard, bell, questions, turns, waits_for_words: false, withdrawn: Vec::new() })
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Whether someone goes on speaking when the messages are used up.
+    pub fn listens(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// Whether it is their turn.
+    pub fn is_ready(&self) -> bool {
+        self.waits_for_words
+    }
+
+    /// It is their turn.
+    pub fn ready(&mut self) {
+        if let (Some(turns), false) = (&self.turns, self.waits_for_words) {
+            self.waits_for_words = turns.send(()).is_ok();
+        }
+    }
+
+    /// Passes a question on.
+    ///
+    /// # Errors
+    /// When there is nobody, with a word about it where it is a surprise.
+    pub fn ask(&mut self, pending: Pending) -> Result<(), Option<String>> {
+        let Some(questions) = &self.questions else { return Err(None) };
+        questions.send(pending).map_err(|_gone| Some("the one who answers is gone".to_owned()))
+    }
+
+    /// The answer to this is no longer wanted.
+    pub fn withdraw(&mut self, request: &RequestId) {
+        self.withdrawn.push(request.clone());
+    }
+
+    pub fn next(&mut self) -> Option<Heard> {
+        loop {
+            let heard = self.heard.try_recv().ok()?;
+            let mut rung = [0];
+            // One ring for each; a bell that has none left has told already.
+            rustix::io::read(&self.bell, &mut rung).ok();
+            match heard {
+                Heard::Answer { request, .. } if self.withdrawn.contains(&request) => {}
+                Heard::Message(text) => {
+                    self.waits_for_words = false;
+                    return Some(Heard::Message(text));
+                }
+                other => return Some(other),
+            }
+        }
+    }
+}
+
+fn answering(mut outside: Box<dyn Outside>, post: Postbox) -> std::io::Result<Sender<Pending>> {
+    let (sender, questions) = channel::<Pending>();
+    thread::Builder::new().name("decider".to_owned()).spawn(move || {
+        for pending in questions {
+            let answer = outside.decide(&pending);
+            if !post.put(Heard::Answer { request: pending.request, answer }) {
+                return;
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+fn listening(mut spoken: Spoken, post: Postbox) -> std::io::Result<Sender<()>> {
+    let (sender, turns) = channel::<()>();
+    thread::Builder::new().name("listener".to_owned()).spawn(move || {
+        for () in turns {
+            let heard = (spoken.0)().map_or(Heard::End, Heard::Message);
+            let ends = matches!(heard, Heard::End);
+            if !post.put(heard) || ends {
+                return;
+            }
+        }
+    })?;
+    Ok(sender)
+}

@@ -1,0 +1,111 @@
+//! From a run's folder to what a verdict is made from. A run that has just ended goes the same way as an old one.
+
+use belljar_contract::{
+    AbsPath, Completeness, Digest, Event, Evidence, FileSeen, FilesSeen, Lane, Metrics, Run, Seen, Whole,
+    read_egress_log,
+};
+use belljar_record::{ReadError, RunReader};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The listing of a workspace has at most this many bytes.
+const LISTING: u64 = 128 << 20;
+/// The egress log of a run.
+const EGRESS: u64 = 256 << 20;
+
+/// Reads a run's folder.
+///
+/// # Errors
+/// When it is no run, or cannot be read. What is merely missing is told by the evidence.
+pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadError> {
+    let run = RunReader::new(folder.clone()).read()?;
+    let mut seen = Vec::new();
+    let (mut end, mut listing, mut stopped_by, mut unknown) = (None, None, None, 0_u64);
+    for record in &run.events {
+        match record.event.known() {
+            Some(Event::Seen { what }) => {
+                seen.push(Seen { seq: record.seq, offset_ms: record.offset_ms, what: (**what).clone() });
+            }
+            Some(Event::ConversationEnded { end: found }) => end = Some((**found).clone()),
+            Some(Event::FilesListed { listing: digest }) => listing = Some(*digest),
+            Some(Event::LimitReached { limit }) => stopped_by = Some(*limit),
+            Some(_) => {}
+            None => unknown += 1,
+        }
+    }
+    let conversation = match (&run.completeness, &end) {
+        (Completeness::Complete, _) if unknown > 0 => {
+            Whole::No { why: format!("{unknown} events are of a newer belljar") }
+        }
+        (Completeness::Complete, Some(end)) if end.unread > 0 => {
+            Whole::No { why: format!("{} lines of the agent could not be read or kept", end.unread) }
+        }
+        (Completeness::Complete, Some(_)) => Whole::Yes,
+        (Completeness::Complete, None) => Whole::No { why: "the conversation has no end".to_owned() },
+        (Completeness::Incomplete { why }, _) => Whole::No { why: why.describe().to_owned() },
+        (Completeness::Tampered { line }, _) => {
+            Whole::No { why: format!("line {line} of the log is not what was written") }
+        }
+    };
+    let egress = text(&folder.child("egress.jsonl"), EGRESS).map(|text| read_egress_log(&text, None));
+    let files = listing.and_then(|digest| files(folder, digest));
+    let (metrics, duration_ms) = match &run.result {
+        Some(result) => (result.metrics.clone(), Some(result.duration_ms)),
+        None => (Metrics::default(), None),
+    };
+    let evidence = Evidence {
+        seen,
+        conversation,
+        end,
+        egress,
+        files,
+        metrics,
+        duration_ms,
+        stopped_by,
+        claims: Vec::new(),
+        lane,
+    };
+    Ok((run, evidence))
+}
+
+/// The listing, if it is the one that the log speaks of, with the contents that were kept.
+fn files(folder: &AbsPath, digest: Digest) -> Option<FilesSeen> {
+    let text = text(&folder.child("files.json"), LISTING)?;
+    if Digest::of(text.as_bytes()) != digest {
+        return None;
+    }
+    let mut files: FilesSeen = serde_json::from_str(&text).ok()?;
+    let kept = folder.child("artifacts/files");
+    for (path, file) in &mut files.after {
+        file.body = body(kept.as_path(), path, file);
+    }
+    Some(files)
+}
+
+/// What was kept of a file. The path is one that was found below a folder, but the listing is read from a disk.
+fn body(kept: &Path, path: &str, file: &FileSeen) -> Option<Vec<u8>> {
+    if path.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+        return None;
+    }
+    let path = kept.join(path);
+    let plain = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    let mut bytes = Vec::new();
+    File::open(path)
+        .ok()
+        .filter(|_| plain)?
+        .take(file.bytes.saturating_mul(2) + 4096)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    Some(bytes)
+}
+
+fn text(path: &AbsPath, limit: u64) -> Option<String> {
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    if file.metadata().ok()?.len() > limit {
+        return None;
+    }
+    file.take(limit).read_to_string(&mut text).ok()?;
+    Some(text)
+}

@@ -1,0 +1,132 @@
+//! The files of a workspace, before the agent began and after it ended.
+
+use belljar_contract::{AbsPath, Digest, FileKind, FileSeen, FilesSeen};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// More entries than a workspace of a test has; a tree beyond that is not known whole.
+const MOST: usize = 200_000;
+/// A longer file is known by its length only.
+const LONGEST: u64 = 1 << 30;
+/// What is kept of a file, so that its content can be judged.
+const KEPT: u64 = 10 << 20;
+/// What is kept of all of them.
+const KEPT_IN_ALL: u64 = 256 << 20;
+
+/// A workspace whose files are compared at the end.
+#[derive(Debug, Clone)]
+pub struct FilesWatch {
+    root: AbsPath,
+    visible: Vec<String>,
+    read_only: Vec<String>,
+    before: Tree,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Tree {
+    files: BTreeMap<String, FileSeen>,
+    unread: Vec<String>,
+}
+
+impl FilesWatch {
+    /// Looks at the workspace as it is now.
+    #[must_use]
+    pub fn begin(root: AbsPath, visible: Vec<String>, read_only: Vec<String>) -> Self {
+        let before = tree(root.as_path(), &mut |_, _| Keep::No);
+        Self { root, visible, read_only, before }
+    }
+
+    /// Looks at it again. What is new or changed is kept, content and all, as far as it goes.
+    pub(crate) fn end(self) -> FilesSeen {
+        let Self { root, visible, read_only, before } = self;
+        let mut left = KEPT_IN_ALL;
+        let after = tree(root.as_path(), &mut |_, bytes| {
+            if bytes > KEPT || bytes > left {
+                return Keep::No;
+            }
+            left -= bytes;
+            Keep::Yes
+        });
+        let mut unread = before.unread;
+        unread.extend(after.unread);
+        FilesSeen { before: before.files, after: after.files, visible, read_only, unread }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Yes,
+    No,
+}
+
+fn tree(root: &Path, keep: &mut dyn FnMut(&str, u64) -> Keep) -> Tree {
+    let mut out = Tree::default();
+    walk(root, "", keep, &mut out);
+    out
+}
+
+fn walk(directory: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep, out: &mut Tree) {
+    let shown = if below.is_empty() { "." } else { below };
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(cause) => return out.unread.push(format!("{shown}: {cause}")),
+    };
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_by_key(|entry| entry.as_ref().map(fs::DirEntry::file_name).unwrap_or_default());
+    for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(cause) => return out.unread.push(format!("{shown}: {cause}")),
+        };
+        let Ok(name) = entry.file_name().into_string() else {
+            out.unread.push(format!("{shown}: a name that is not UTF-8"));
+            continue;
+        };
+        let path = if below.is_empty() { name } else { format!("{below}/{name}") };
+        if out.files.len() >= MOST {
+            return out.unread.push(format!("{path}: there are more than {MOST} files"));
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => walk(&entry.path(), &path, keep, out),
+            Ok(_) => match seen(&entry.path(), &path, keep) {
+                Ok(file) => {
+                    out.files.insert(path, file);
+                }
+                Err(cause) => out.unread.push(format!("{path}: {cause}")),
+            },
+            Err(cause) => out.unread.push(format!("{path}: {cause}")),
+        }
+    }
+}
+
+fn seen(path: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep) -> io::Result<FileSeen> {
+    let found = path.symlink_metadata()?;
+    if found.is_symlink() {
+        let target = path.read_link()?.to_string_lossy().into_owned();
+        let digest = Some(Digest::of(target.as_bytes()));
+        return Ok(FileSeen { kind: FileKind::Link { target }, bytes: 0, digest, body: None });
+    }
+    if !found.is_file() {
+        return Ok(FileSeen { kind: FileKind::Special, bytes: 0, digest: None, body: None });
+    }
+    let bytes = found.len();
+    if bytes > LONGEST {
+        return Ok(FileSeen { kind: FileKind::File, bytes, digest: None, body: None });
+    }
+    let file = rustix::fs::open(
+        path,
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK,
+        rustix::fs::Mode::empty(),
+    )?;
+    let mut file = File::from(file).take(LONGEST);
+    if keep(below, bytes) == Keep::Yes {
+        let mut body = Vec::new();
+        file.read_to_end(&mut body)?;
+        let digest = Some(Digest::of(&body));
+        return Ok(FileSeen { kind: FileKind::File, bytes, digest, body: Some(body) });
+    }
+    let digest = Some(Digest::of_reader(&mut file)?);
+    Ok(FileSeen { kind: FileKind::File, bytes, digest, body: None })
+}

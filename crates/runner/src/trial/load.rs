@@ -1,0 +1,270 @@
+//! From a scenario's file to a trial that can be staged: everything that can be wrong with the files is told here, before
+//! anything happens.
+
+use crate::planning::{PlanningError, Surroundings};
+use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, Sources};
+use belljar_plan::{
+    Document, DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
+    SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
+    parse_session,
+};
+use belljar_session::decider::{Rule, parse_policy, parse_rules};
+use belljar_verdict::{Checks, parse_checks};
+use std::fs::{self, File};
+use std::io::Read;
+
+/// A longer file is no scenario.
+const LONGEST: u64 = 4 << 20;
+
+/// Why there is no trial.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be read.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// The file.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The files are not what they should be.
+    #[error("the files cannot be used")]
+    Invalid {
+        /// The texts.
+        sources: Sources,
+        /// What is wrong.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// Something that the files name is not what it should be.
+    #[error("{what} `{path}` {why}")]
+    Named {
+        /// What it was to be.
+        what: &'static str,
+        /// Where.
+        path: AbsPath,
+        /// What is wrong.
+        why: String,
+    },
+    /// What does not fit together.
+    #[error("{0}")]
+    Unfit(String),
+    /// A path that no file system has.
+    #[error("a path cannot be used")]
+    Path(#[from] belljar_contract::PathError),
+    /// belljar itself.
+    #[error(transparent)]
+    Planning(#[from] Box<PlanningError>),
+}
+
+impl From<DocumentError> for LoadError {
+    fn from(DocumentError { sources, diagnostics }: DocumentError) -> Self {
+        Self::Invalid { sources, diagnostics }
+    }
+}
+
+/// A trial: what is said to the agent, what it gets, who answers it and what must hold.
+#[derive(Debug)]
+pub struct Trial {
+    /// What is done.
+    pub scenario: Scenario,
+    /// What the agent gets.
+    pub session: Session,
+    /// What must hold.
+    pub checks: Checks,
+    /// Who answers, first of all.
+    pub rules: Vec<Rule>,
+    /// The file, where there is one.
+    pub file: Option<AbsPath>,
+    /// What is worth knowing about the files.
+    pub warnings: Vec<(Sources, Diagnostic)>,
+    /// Paths of the session, found.
+    pub found: Found,
+}
+
+/// What the session names, as absolute paths.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    /// Folders to work with, and whether they may be changed.
+    pub folders: Vec<(AbsPath, super::stage::FolderAccess)>,
+    /// Files that the user gave.
+    pub uploads: Vec<AbsPath>,
+    /// Skills by their names.
+    pub skills: Vec<(LibraryName, AbsPath)>,
+    /// Plugins by their names.
+    pub plugins: Vec<(LibraryName, AbsPath)>,
+    /// MCP servers.
+    pub servers: Vec<McpEntry>,
+}
+
+/// Reads a scenario and its session.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
+    let ScenarioFile { scenario, document, warnings } = parse_scenario(read(surroundings, path)?)?;
+    let folder = path.parent().unwrap_or_else(|| path.clone());
+    let mut told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
+    let mut diagnostics = Vec::new();
+    let mut faults = |under: &str, found: Vec<DataFault>| {
+        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&fault.under(under))));
+    };
+    let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
+    let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane)
+        .map_err(|found| faults("assert", found));
+    let (Ok(rules), Ok(checks)) = (rules, checks) else {
+        return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
+    };
+    let (session, beside) = match &scenario.session {
+        SessionReference::Inline => (Session::default(), folder),
+        SessionReference::File(written) => {
+            let path = written.resolve(&surroundings.home, &folder)?;
+            let SessionFile { session, document, warnings } = parse_session(read(surroundings, &path)?)?;
+            told.extend(warnings.into_iter().map(|one| (document.sources(), one)));
+            (session, path.parent().unwrap_or(path))
+        }
+    };
+    let found = find(surroundings, &session, &beside)?;
+    Ok(Trial { scenario, session, checks, rules, file: Some(path.clone()), warnings: told, found })
+}
+
+/// Reads an answer policy.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load_policy(surroundings: &Surroundings, path: &AbsPath) -> Result<Vec<Rule>, LoadError> {
+    let (value, document): (_, Document) = parse_document(read(surroundings, path)?)?;
+    parse_policy(&value).map_err(|faults| LoadError::Invalid {
+        sources: document.sources(),
+        diagnostics: faults.iter().map(|fault| document.diagnostic(fault)).collect(),
+    })
+}
+
+pub(super) fn read(surroundings: &Surroundings, path: &AbsPath) -> Result<DocumentText, LoadError> {
+    let failed = |cause| LoadError::Read { path: path.clone(), cause };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(std::io::Error::other("it is not a file")));
+    }
+    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(DocumentText { name: surroundings.shown(path), bytes })
+}
+
+/// Looks up what a session names.
+///
+/// # Errors
+/// When something is not there, or not what it should be.
+pub fn find(surroundings: &Surroundings, session: &Session, beside: &AbsPath) -> Result<Found, LoadError> {
+    let resolve = |path: &PathText| path.resolve(&surroundings.home, beside);
+    let mut found = Found::default();
+    for folder in &session.folders {
+        found.folders.push((resolve(&folder.from)?, super::stage::FolderAccess::of(folder.mode)));
+    }
+    for upload in &session.uploads {
+        found.uploads.push(resolve(upload)?);
+    }
+    for path in &session.skills {
+        skills(&resolve(path)?, &mut found.skills)?;
+    }
+    for path in session.plugins.local_plugins.iter().chain(&session.plugins.remote_plugins) {
+        let path = resolve(path)?;
+        let name = plugin_name(surroundings, &path)?;
+        push_once("the plugin", &mut found.plugins, name, path)?;
+    }
+    let mut markets = Vec::new();
+    for path in &session.plugins.local_marketplaces {
+        let path = resolve(path)?;
+        let text = read(surroundings, &path.child(".claude-plugin/marketplace.json"))?;
+        markets.push((parse_marketplace(text)?, path));
+    }
+    for wanted in &session.plugins.enabled {
+        let market = markets.iter().find(|(market, _)| market.name == wanted.marketplace);
+        let Some((market, folder)) = market else {
+            let known: Vec<&str> = markets.iter().map(|(market, _)| market.name.as_str()).collect();
+            return Err(LoadError::Unfit(format!(
+                "`{}@{}` is enabled, and no marketplace is called `{}`; there are {known:?}",
+                wanted.plugin, wanted.marketplace, wanted.marketplace
+            )));
+        };
+        let Some(plugin) = market.plugins.iter().find(|plugin| plugin.name == wanted.plugin) else {
+            return Err(LoadError::Named {
+                what: "the marketplace",
+                path: folder.clone(),
+                why: format!("has no plugin `{}`", wanted.plugin),
+            });
+        };
+        let path = match &plugin.source {
+            PluginSource::Folder(below) => folder.join(below)?,
+            PluginSource::Elsewhere => {
+                return Err(LoadError::Unfit(format!(
+                    "`{wanted}` would have to be fetched; name its folder instead"
+                )));
+            }
+        };
+        push_once("the plugin", &mut found.plugins, plugin.name.clone(), path)?;
+    }
+    if let Some(path) = &session.mcp.config {
+        found.servers = parse_mcp_config(read(surroundings, &resolve(path)?)?, &session.mcp.enabled)?;
+    }
+    Ok(found)
+}
+
+/// A folder that is a skill, or one that holds skills.
+///
+/// # Errors
+/// When it is neither.
+pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(), LoadError> {
+    let wrong = |why: &str| LoadError::Named { what: "the skill", path: path.clone(), why: why.to_owned() };
+    if path.child("SKILL.md").as_path().is_file() {
+        let name = path.file_name().and_then(|name| LibraryName::new(name.to_str()?).ok());
+        let name = name.ok_or_else(|| wrong("has a folder's name that no skill can have"))?;
+        return push_once("the skill", out, name, path.clone());
+    }
+    let Ok(entries) = fs::read_dir(path) else { return Err(wrong("does not exist")) };
+    let mut below: Vec<AbsPath> = entries
+        .flatten()
+        .filter_map(|entry| AbsPath::new(entry.path()).ok())
+        .filter(|path| path.child("SKILL.md").as_path().is_file())
+        .collect();
+    below.sort();
+    if below.is_empty() {
+        return Err(wrong("has no SKILL.md, and neither has a folder in it"));
+    }
+    below.iter().try_for_each(|path| skills(path, out))
+}
+
+/// The name that a plugin gives itself, or that of its folder.
+///
+/// # Errors
+/// When neither is a name.
+pub fn plugin_name(surroundings: &Surroundings, path: &AbsPath) -> Result<LibraryName, LoadError> {
+    let wrong = |why: &str| LoadError::Named { what: "the plugin", path: path.clone(), why: why.to_owned() };
+    if !path.as_path().is_dir() {
+        return Err(wrong("is not a folder"));
+    }
+    let manifest = path.child(".claude-plugin/plugin.json");
+    let named = match manifest.as_path().is_file() {
+        false => None,
+        true => {
+            let (value, _document) = parse_document(read(surroundings, &manifest)?)?;
+            value.get("name").and_then(|name| name.as_str()).map(str::to_owned)
+        }
+    };
+    let folder = || path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = named.or_else(folder).and_then(|name| LibraryName::new(name).ok());
+    name.ok_or_else(|| wrong("has no name that a plugin can have"))
+}
+
+fn push_once(
+    what: &'static str,
+    list: &mut Vec<(LibraryName, AbsPath)>,
+    name: LibraryName,
+    path: AbsPath,
+) -> Result<(), LoadError> {
+    if list.iter().any(|(known, _)| *known == name) {
+        return Err(LoadError::Named { what, path, why: "has the name of another one".to_owned() });
+    }
+    list.push((name, path));
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! One question, put to the deciders without an agent.
+
+use belljar_contract::{AskedOption, AskedQuestion, PermissionRequest};
+use belljar_session::decider::{Chain, First, Parity, Rule, Scripted, Unanswered};
+use belljar_session::{AnswerValue, By, Chosen, Question};
+use serde_json::{Map, Value};
+
+/// A question that nobody really asked.
+#[derive(Debug, Clone)]
+pub struct Rehearsal(Question);
+
+/// How it would be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rehearsed {
+    /// What.
+    pub what: String,
+    /// By whom.
+    pub by: &'static str,
+    /// Why.
+    pub reason: String,
+}
+
+impl Rehearsal {
+    /// A question to the user.
+    #[must_use]
+    pub fn question(text: &str, header: &str, labels: &[String], multi_select: bool) -> Self {
+        let option = |label: &String| AskedOption { label: label.clone(), description: String::new() };
+        let asked = AskedQuestion {
+            question: text.to_owned(),
+            header: header.to_owned(),
+            options: labels.iter().map(option).collect(),
+            multi_select,
+        };
+        let request = request("AskUserQuestion", Map::new());
+        Self(Question::Choice { request, questions: vec![asked] })
+    }
+
+    /// A tool that wants to run.
+    #[must_use]
+    pub fn tool(name: &str, input: Map<String, Value>) -> Self {
+        Self(Question::Permission(request(name, input)))
+    }
+}
+
+fn request(tool: &str, input: Map<String, Value>) -> PermissionRequest {
+    PermissionRequest {
+        tool: tool.to_owned(),
+        input,
+        call: None,
+        agent: None,
+        description: None,
+        suggestions: Vec::new(),
+        blocked_path: None,
+        reason: None,
+    }
+}
+
+/// Puts the question to the rules, and to whoever comes after them.
+///
+/// # Errors
+/// When nobody answers; with what would help.
+pub fn rehearse(
+    Rehearsal(question): Rehearsal,
+    rules: Vec<Rule>,
+    strict: bool,
+    first: bool,
+) -> Result<Rehearsed, Unanswered> {
+    let scripted = Scripted::default().with(rules, By::Scenario);
+    let mut chain = Chain::default().then(scripted);
+    chain = chain.then(if strict { Parity::Strict } else { Parity::Cowork });
+    if first {
+        chain = chain.then(First);
+    }
+    let answer = chain.decide(&question)?;
+    let what = match &answer.value {
+        AnswerValue::Choices(chosen) => chosen
+            .iter()
+            .map(|one| match one {
+                Chosen::Labels(labels) => labels.join(", "),
+                Chosen::Text(text) => text.clone(),
+            })
+            .collect::<Vec<_>>()
+            .join("; "),
+        other => other.about().to_owned(),
+    };
+    Ok(Rehearsed { what, by: answer.by.name(), reason: answer.reason })
+}

@@ -1,0 +1,314 @@
+//! The stage of a trial: a workspace with copies of what the agent works on, and copies of what is tested, made afresh
+//! each time. The originals are never mounted: whatever the agent does, it does to copies.
+
+use crate::locks::{self, Lock};
+use crate::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
+use belljar_contract::{AbsPath, LibraryName, RunId};
+use belljar_plan::FolderMode;
+use belljar_sandbox::{CopyError, copy_tree};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where results are expected.
+pub const OUTPUTS: &str = "outputs";
+/// Where files lie that the user gave.
+pub const UPLOADS: &str = "uploads";
+/// More files than a skill or a plugin has.
+const MOST: usize = 20_000;
+
+/// Why a stage could not be made. Nothing is left of it.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// There is no place for it.
+    #[error("there is no place for the trial")]
+    Place(#[from] RuntimeError),
+    /// Something that the files name is not there, or is not what it should be.
+    #[error("{what} `{path}` {why}")]
+    Source {
+        /// What it was to be.
+        what: &'static str,
+        /// Where it was looked for.
+        path: AbsPath,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// It cannot be copied.
+    #[error("cannot copy `{path}`")]
+    Copy {
+        /// From where.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: CopyError,
+    },
+    /// It cannot be copied or made.
+    #[error("cannot stage `{path}`")]
+    Make {
+        /// What.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// Another trial is on it.
+    #[error("another run goes on with the conversation in `{path}`")]
+    Taken {
+        /// The stage.
+        path: AbsPath,
+    },
+    /// A name that is none.
+    #[error("`{name}` cannot be the name of {what}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Where a stage lies.
+#[derive(Debug)]
+enum Place {
+    /// Gone when dropped, however the trial ends.
+    Passing(RunDirectory),
+    /// Of a conversation that can be gone on with; the workspace stays, the library is staged afresh.
+    Lasting { path: AbsPath, _lock: Lock },
+}
+
+/// A stage.
+#[derive(Debug)]
+pub struct Stage {
+    place: Place,
+    workspace: AbsPath,
+    was_there: bool,
+    taken: BTreeSet<String>,
+    /// Folders below the workspace whose files the user would see.
+    pub visible: Vec<String>,
+    /// Folders below the workspace that the agent may not change.
+    pub read_only: Vec<String>,
+}
+
+impl Stage {
+    /// An empty stage.
+    ///
+    /// # Errors
+    /// When there is no place for it.
+    pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
+        let directory = RuntimeDirectory::open(&state.child("staging"))?.make_run(id)?;
+        let workspace = directory.path().child("workspace");
+        Self::with(Place::Passing(directory), workspace, false)
+    }
+
+    /// The stage of a conversation that can be gone on with.
+    ///
+    /// # Errors
+    /// When there is no place for it, or a trial is on it.
+    pub fn lasting(state: &AbsPath, name: &str) -> Result<Self, StageError> {
+        let path = state.child("conversations").child(name);
+        let made = |cause| StageError::Make { path: path.clone(), cause };
+        make_private(&path).map_err(made)?;
+        let Some(lock) = locks::try_exclusive(&path.child("lock")).map_err(made)? else {
+            return Err(StageError::Taken { path });
+        };
+        let workspace = path.child("workspace");
+        let was_there = workspace.as_path().is_dir();
+        for family in ["skills", "plugins"] {
+            let old = path.child(family);
+            if old.as_path().symlink_metadata().is_ok() {
+                belljar_record::remove_tree(old.as_path()).map_err(made)?;
+            }
+        }
+        Self::with(Place::Lasting { path, _lock: lock }, workspace, was_there)
+    }
+
+    fn with(place: Place, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
+        let outputs = workspace.child(OUTPUTS);
+        fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
+        let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
+        let visible = vec![OUTPUTS.to_owned()];
+        Ok(Self { place, workspace, was_there, taken, visible, read_only: Vec::new() })
+    }
+
+    /// Whether an earlier part of the conversation took place on it.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.was_there
+    }
+
+    fn path(&self) -> &AbsPath {
+        match &self.place {
+            Place::Passing(directory) => directory.path(),
+            Place::Lasting { path, .. } => path,
+        }
+    }
+
+    /// Keeps the workspace as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn keep_workspace(&self, to: &AbsPath) -> Result<(), StageError> {
+        self.copy_folder("the workspace", &self.workspace, to)
+    }
+
+    /// The workspace, on the host.
+    #[must_use]
+    pub fn workspace(&self) -> &AbsPath {
+        &self.workspace
+    }
+
+    /// A folder that the agent works with; `access` says whether it may change the copy.
+    ///
+    /// # Errors
+    /// When it is no folder, or cannot be copied.
+    pub fn folder(&mut self, from: &AbsPath, access: FolderAccess) -> Result<String, StageError> {
+        let base = base_name("a folder", from)?;
+        let mut name = base.clone();
+        let mut number = 2;
+        while !self.taken.insert(name.clone()) {
+            name = format!("{base}-{number}");
+            number += 1;
+        }
+        let to = self.workspace.child(&name);
+        // What an earlier part of the conversation made of it stays.
+        if !(self.was_there && to.as_path().is_dir()) {
+            self.copy_folder("the folder", from, &to)?;
+        }
+        match access {
+            FolderAccess::ReadWrite => {}
+            FolderAccess::ReadOnly => self.read_only.push(name.clone()),
+        }
+        self.visible.push(name.clone());
+        Ok(name)
+    }
+
+    /// A file or folder that the user gave.
+    ///
+    /// # Errors
+    /// When it is not there, or cannot be copied.
+    pub fn upload(&mut self, from: &AbsPath) -> Result<(), StageError> {
+        let uploads = self.workspace.child(UPLOADS);
+        if !self.read_only.iter().any(|name| name == UPLOADS) {
+            fs::create_dir_all(&uploads)
+                .map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
+            self.read_only.push(UPLOADS.to_owned());
+        }
+        let to = uploads.child(&base_name("an upload", from)?);
+        let wrong = |why| StageError::Source { what: "the upload", path: from.clone(), why };
+        if to.as_path().symlink_metadata().is_ok() {
+            if self.was_there {
+                return Ok(());
+            }
+            return Err(wrong("has the name of another one"));
+        }
+        match fs::metadata(from) {
+            Err(_absent) => Err(wrong("does not exist")),
+            Ok(found) if found.is_dir() => self.copy_folder("the upload", from, &to),
+            Ok(found) if found.is_file() => {
+                let copied = fs::copy(from, &to).map(|_bytes| ());
+                copied.map_err(|cause| StageError::Make { path: to.clone(), cause })
+            }
+            Ok(_) => Err(wrong("is neither a file nor a folder")),
+        }
+    }
+
+    /// A skill or a plugin, staged under its name. Of a folder in a repository only what git would share is taken: what
+    /// others do not have must not make a test pass.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn library(&self, family: &str, name: &LibraryName, from: &AbsPath) -> Result<AbsPath, StageError> {
+        let place = self.path().child(family);
+        fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
+        let to = place.child(name.as_str());
+        match shared_files(from) {
+            None => self.copy_folder("the folder", from, &to)?,
+            Some(files) => {
+                for file in files {
+                    copy_one(from, &file, &to)
+                        .map_err(|cause| StageError::Make { path: from.clone(), cause })?;
+                }
+            }
+        }
+        Ok(to)
+    }
+
+    fn copy_folder(&self, what: &'static str, from: &AbsPath, to: &AbsPath) -> Result<(), StageError> {
+        let wrong = |why| StageError::Source { what, path: from.clone(), why };
+        match fs::metadata(from) {
+            Err(_absent) => return Err(wrong("does not exist")),
+            Ok(found) if !found.is_dir() => return Err(wrong("is not a folder")),
+            Ok(_) => {}
+        }
+        // What it leads to is meant, not the link.
+        let real = fs::canonicalize(from).map_err(|cause| StageError::Make { path: from.clone(), cause })?;
+        let copied = copy_tree(&real, to.as_path());
+        copied.map(|_tree| ()).map_err(|cause| StageError::Copy { path: from.clone(), cause })
+    }
+}
+
+/// What the agent may do in a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FolderAccess {
+    /// Look.
+    ReadOnly,
+    /// Change the copy.
+    ReadWrite,
+}
+
+impl FolderAccess {
+    /// What a session's word means. Deleting needs no word of its own: what is deleted is a copy.
+    #[must_use]
+    pub const fn of(mode: FolderMode) -> Self {
+        match mode {
+            FolderMode::Read => Self::ReadOnly,
+            FolderMode::ReadWrite | FolderMode::ReadWriteDelete => Self::ReadWrite,
+        }
+    }
+}
+
+fn base_name(what: &'static str, path: &AbsPath) -> Result<String, StageError> {
+    let name = path.file_name().and_then(OsStr::to_str).filter(|name| !name.starts_with('.'));
+    name.map(str::to_owned).ok_or_else(|| StageError::Name { what, name: path.to_string() })
+}
+
+/// The files of a folder that git would share, below it; nothing where there is no git or no repository. The
+/// repository's configuration runs no program of its own here.
+fn shared_files(folder: &AbsPath) -> Option<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"])
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(folder)
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let files: Vec<PathBuf> = names.take(MOST).map(|name| PathBuf::from(OsStr::from_bytes(name))).collect();
+    // A folder that its repository ignores as a whole was still named by the user.
+    (!files.is_empty()).then_some(files)
+}
+
+fn copy_one(from: &AbsPath, file: &Path, to: &AbsPath) -> io::Result<()> {
+    let (source, target) = (from.as_path().join(file), to.as_path().join(file));
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match source.symlink_metadata() {
+        // Removed, and git does not know yet.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if found.is_symlink() => std::os::unix::fs::symlink(source.read_link()?, target),
+        Ok(found) if found.is_file() => fs::copy(source, target).map(|_bytes| ()),
+        // A repository in a repository.
+        Ok(_) => Ok(()),
+    }
+}

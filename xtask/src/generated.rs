@@ -20,10 +20,12 @@ struct Generated {
 }
 
 /// Every generated file. A new one is one line here and its function below.
-const FILES: [Generated; 3] = [
+const FILES: [Generated; 5] = [
+    Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
     Generated { path: "schema/belljar.schema.json", content: schema },
+    Generated { path: "schema/checks.schema.json", content: checks_schema },
 ];
 
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
@@ -92,6 +94,14 @@ fn exit_codes() -> Result<String, TaskError> {
 
 fn schema() -> Result<String, TaskError> {
     Ok(format!("{:#}\n", belljar_runner::json_schema()))
+}
+
+fn checks() -> Result<String, TaskError> {
+    Ok(belljar_runner::checks_reference())
+}
+
+fn checks_schema() -> Result<String, TaskError> {
+    Ok(format!("{:#}\n", belljar_runner::checks_schema()))
 }
 
 fn manifest() -> Result<String, TaskError> {

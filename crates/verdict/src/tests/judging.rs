@@ -5,7 +5,7 @@ use super::made::*;
 use crate::parse_checks;
 use belljar_contract::{
     Conclusion, ConversationEnd, ConversationFailure, Deadline, EgressLogFault, EgressLogState, Evidence,
-    Exit, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome,
+    GuestEnd, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -19,11 +19,11 @@ fn codes(assert: Value, evidence: &Evidence) -> Vec<String> {
 
 #[test]
 fn without_checks_the_ending_decides() {
-    let after_success = ConversationFailure::ExitAfterSuccess { exit: Exit::Code(7) };
+    let after_success = ConversationFailure::ExitAfterSuccess { exit: GuestEnd::Code(7) };
     for (evidence, wanted) in [
         (nothing(), Conclusion::Passed),
         (failure(after_success), Conclusion::AgentFailed),
-        (failure(ConversationFailure::Crashed { exit: Exit::Signal(11) }), Conclusion::AgentFailed),
+        (failure(ConversationFailure::Crashed { exit: GuestEnd::Signal(11) }), Conclusion::AgentFailed),
         (failure(ConversationFailure::Unanswered { count: 1 }), Conclusion::AgentFailed),
         (failure(ConversationFailure::Deadline { deadline: Deadline::Turn }), Conclusion::AgentFailed),
         (failure(ConversationFailure::Deadline { deadline: Deadline::Run }), Conclusion::BudgetReached),
@@ -63,7 +63,7 @@ fn a_failure_is_told_from_a_failed_check() {
 #[test]
 fn an_expected_error_is_no_failure_unless_the_world_failed() {
     let expected = || json!([{"result": "error"}]);
-    let after_success = ConversationFailure::ExitAfterSuccess { exit: Exit::Code(7) };
+    let after_success = ConversationFailure::ExitAfterSuccess { exit: GuestEnd::Code(7) };
     for (evidence, wanted) in [
         (failed_turn("error_during_execution", "oops", None), Conclusion::Passed),
         (failed_turn("error_max_turns", "enough", None), Conclusion::Passed),

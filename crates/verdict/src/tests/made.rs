@@ -3,8 +3,8 @@
 use belljar_contract::{
     AskedOption, AskedQuestion, CallId, ConversationEnd, ConversationFailure, Digest, EgressDecision,
     EgressEnd, EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay,
-    Evidence, Exit, FileKind, FileSeen, FilesSeen, Lane, Metrics, Observation, RequestId, Seen, ServerSeen,
-    SessionId, SkillWay, Speaker, TurnOutcome, Whole,
+    Evidence, FileKind, FileSeen, FilesSeen, GuestEnd, Lane, Metrics, Observation, RequestId, Seen,
+    ServerSeen, SessionId, SkillWay, Speaker, TurnOutcome, Whole,
 };
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub(super) fn cut(evidence: Evidence) -> Evidence {
 pub(super) fn success() -> ConversationEnd {
     ConversationEnd {
         failure: None,
-        exit: Exit::Code(0),
+        exit: GuestEnd::Code(0),
         results: 1,
         failed_results: 0,
         last: None,

@@ -153,7 +153,7 @@ pub(crate) fn content<'a>(run: &Run<'a>, path: &PathName) -> Result<(&'a [u8], S
         },
         Place::Nothing => Err(gone(run, format!("{path} is not there"))),
         Place::Folder(_) => Err(Finding::fail(format!("{path} is a folder")).shown("among the files after")),
-        other => Err(astray(path, &other)),
+        place @ (Place::Special(_) | Place::Astray { .. }) => Err(astray(path, &place)),
     }
 }
 

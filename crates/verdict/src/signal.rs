@@ -222,9 +222,9 @@ fn answers(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
         };
         // The strict way with unnamed tools denies, and that is nothing to hold against a run.
         if by == "parity" && !answer.starts_with("deny") {
-            let tool = run.evidence.seen.iter().find_map(|seen| match &seen.what {
-                Observation::Asked { request: of, tool, .. } if of == request => tool.as_deref(),
-                _ => None,
+            let tool = run.evidence.seen.iter().find_map(|seen| {
+                let Observation::Asked { request: of, tool, .. } = &seen.what else { return None };
+                tool.as_deref().filter(|_| of == request)
             });
             allowed.push(tool.unwrap_or("a tool"));
         }
@@ -296,9 +296,9 @@ fn curiosities(run: &Run<'_>, out: &mut Signals) {
         .evidence
         .seen
         .iter()
-        .filter_map(|seen| match &seen.what {
-            Observation::UnknownFrame { frame } => Some(frame.as_str()),
-            _ => None,
+        .filter_map(|seen| {
+            let Observation::UnknownFrame { frame } = &seen.what else { return None };
+            Some(frame.as_str())
         })
         .collect();
     if !unknown.is_empty() {

@@ -142,7 +142,10 @@ fn an_item_holds_when_all_of_it_does() {
     assert_eq!(good.evidence.iter().filter_map(|note| note.seq).collect::<Vec<_>>(), [10, 11]);
     let unknown_first = json!({"skill_available": "x", "tool_called": "Read", "tool_not_called": "Bash"});
     let bad = judge(unknown_first);
-    assert_eq!((bad.outcome, bad.message.as_str()), (Outcome::Fail, "no tool `Read` was called"));
+    assert_eq!(
+        (bad.outcome, bad.message.as_str()),
+        (Outcome::Fail, "the agent itself called no tool `Read`")
+    );
     assert_eq!(judge(json!({"tool_called": "Bash", "skill_available": "x"})).outcome, Outcome::Unknown);
 }
 
@@ -221,6 +224,9 @@ fn calls_of_a_skill_and_of_a_fork_are_the_agents_own() {
         (json!({"subagent_tool_used": "Bash"}), Outcome::Fail),
         (json!({"subagent_tool_used": "Read"}), Outcome::Fail),
         (json!({"subagent_tool_used": "Write"}), Outcome::Pass),
+        (json!({"tool_called": "Bash"}), Outcome::Pass),
+        (json!({"tool_called": "Write"}), Outcome::Fail),
+        (json!({"tool_not_called": "Write"}), Outcome::Fail),
         (json!({"tool_calls_max": 5}), Outcome::Pass),
         (json!({"tool_calls_max": 4}), Outcome::Fail),
     ] {

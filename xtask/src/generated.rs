@@ -20,7 +20,8 @@ struct Generated {
 }
 
 /// Every generated file. A new one is one line here and its function below.
-const FILES: [Generated; 6] = [
+const FILES: [Generated; 7] = [
+    Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
     Generated { path: "schema/answer-policy.schema.json", content: answer_policy_schema },
@@ -102,11 +103,15 @@ fn answer_policy_schema() -> Result<String, TaskError> {
 }
 
 fn scenario_schema() -> Result<String, TaskError> {
-    Ok(format!("{:#}\n", belljar_runner::scenario_schema(&json!({"type": "object"}))))
+    Ok(format!("{:#}\n", belljar_runner::scenario_schema(&belljar_runner::checks_schema())))
 }
 
 fn session_schema() -> Result<String, TaskError> {
     Ok(format!("{:#}\n", belljar_runner::session_schema()))
+}
+
+fn checks() -> Result<String, TaskError> {
+    Ok(belljar_runner::checks_reference())
 }
 
 fn manifest() -> Result<String, TaskError> {

@@ -20,7 +20,7 @@ fn questions_wait_in_a_folder_for_their_answers() {
     stage.write("project/script.json", played);
     std::fs::create_dir(stage.path("project/questions")).unwrap();
     let words = ["skill", "skills/notes", "go", "--script", "script.json", "--decider-dir", "questions"];
-    let mut run = stage.command(&words).env("PATH", agent_path()).stderr(Stdio::piped()).spawn().unwrap();
+    let run = stage.command(&words).env("PATH", agent_path()).stderr(Stdio::piped()).spawn().unwrap();
     let mut follow =
         stage.command(&["gates", "questions", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();

@@ -32,12 +32,12 @@ fn a_person_talks_answers_and_stops_a_turn() {
             {"question": "Which format?", "header": "Format", "multiSelect": false, "options": [
                 {"label": "PDF", "description": "p"}, {"label": "HTML", "description": "h"}]}]}}}),
         json!({"text": "So be it."}),
-        json!({"tool_use": {"name": "Bash", "input": {"command": "sleep 600", "description": "x"}}}),
+        json!({"tool_use": {"name": "Bash", "input": {"command": "touch outputs/x; sleep 600", "description": "x"}}}),
         json!({"text": "Back again."}),
     ]);
     stage.write("project/script.json", played);
     let line = format!(
-        "{} chat skills/notes --script script.json; echo status-$?; exec sleep 60",
+        "trap : INT; {} chat skills/notes --script script.json; echo status-$?; exec sleep 60",
         env!("CARGO_BIN_EXE_belljar")
     );
     let screen = Screen::open(&stage, &agent_path(), &line);
@@ -51,7 +51,7 @@ fn a_person_talks_answers_and_stops_a_turn() {
     screen.keys(&["sleep", "Enter"]);
     screen.wait_for("May `Bash` run");
     screen.keys(&["y", "Enter"]);
-    screen.wait_for("> Bash sleep 600");
+    screen.wait_for("> Bash touch");
     screen.keys(&["C-c"]);
     screen.keys(&["again", "Enter"]);
     screen.wait_for("Back again.");

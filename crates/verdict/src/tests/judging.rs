@@ -258,6 +258,14 @@ fn hosts_fit_by_whole_labels() {
         (judgement.conclusion, judgement.checks[0].place.as_str()),
         (Conclusion::Passed, "expect_denied[0]")
     );
+    // Nothing listens but the model's door: the attempt ends unseen.
+    for (listeners, outcome) in
+        [(vec!["model", "ssh"], Outcome::Unknown), (vec!["model", "resolver"], Outcome::Fail)]
+    {
+        let mut closed = went(&[]);
+        closed.egress.as_mut().unwrap().rows = vec![opened(&listeners)];
+        assert_eq!(denied.judge(&closed).checks[0].outcome, outcome, "{listeners:?}");
+    }
     let edited = logged(
         went(&[("evil.example:443", Connect, false)]),
         EgressLogState::Edited { line: 1, fault: EgressLogFault::Head },

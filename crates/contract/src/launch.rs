@@ -131,7 +131,7 @@ impl Plan {
         let agent = matches!(errand, Errand::Agent(_));
         when(agent && cost_usd.is_some(), Need::Cost);
         when(agent && self.egress.model, Need::Model);
-        when(self.egress.opens(), Need::Egress);
+        when(self.has_proxy(), Need::Egress);
         when(!self.credentials.is_empty(), Need::Credentials);
         when(!self.ssh.is_empty(), Need::Ssh);
         needs

@@ -31,7 +31,10 @@ mod workspace;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_egress::proxy::Mode as EgressMode;
-pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
+pub use belljar_plan::{
+    Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,
+    scenario_schema, session_schema, why,
+};
 pub use belljar_record as record;
 pub use belljar_report as report;
 pub use belljar_sandbox::BackendError;

@@ -19,6 +19,7 @@ const fn about(code: &'static str, weight: SignalWeight, doc: &'static str) -> A
 
 pub(crate) const BUDGET: &str = "budget_reached";
 pub(crate) const AGENT: &str = "result_error";
+pub(crate) const UNANSWERED: &str = "unanswered";
 pub(crate) const TRANSPORT: &str = "transport_error";
 pub(crate) const USAGE: &str = "usage_limit";
 
@@ -33,6 +34,11 @@ pub(crate) const SIGNALS: &[About] = &[
         AGENT,
         SignalWeight::Fail,
         "The conversation is no success, and no `result: error` asks for that. Ends with its own status.",
+    ),
+    about(
+        UNANSWERED,
+        SignalWeight::Fail,
+        "A question was left without an answer, and the run was ended for it.",
     ),
     about(
         TRANSPORT,
@@ -161,6 +167,15 @@ impl Signals {
 fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     if let Some(limit) = run.evidence.stopped_by {
         out.add(BUDGET, format!("a limit ended the run: {limit:?}").to_lowercase());
+    }
+    let open = run.evidence.seen.iter().find_map(|seen| match &seen.what {
+        Observation::Unanswered { notes, .. } => Some(notes.join("; ")),
+        _ => None,
+    });
+    if let Some(notes) = open {
+        // The agent was ended in the middle of it: how it ended says nothing about the agent.
+        out.add(UNANSWERED, format!("a question was left without an answer {}", excerpt(&notes)).trim_end());
+        return;
     }
     let Some(end) = &run.evidence.end else { return };
     let Some(failure) = &end.failure else { return };

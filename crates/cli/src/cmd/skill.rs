@@ -16,7 +16,9 @@ use std::path::PathBuf;
 /// The folder is staged afresh and the prompt is sent to the real agent in a sandbox of its own. What it asks is
 /// answered by `--answer`, a policy, a program, or by you where there is a terminal.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar skill --dry-run . \"Write the release notes\"\n")]
+#[command(
+    after_help = "Examples:\n  $ belljar skill skills/changelog \"Write the release notes\" --dry-run\n  $ belljar skill skills/changelog \"Write the release notes\" --script hello.json\n"
+)]
 pub struct Args {
     #[command(flatten)]
     pub subject: SubjectOptions,

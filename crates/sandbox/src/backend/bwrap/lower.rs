@@ -296,7 +296,7 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
     let listeners = [
         model.then(|| unix(MODEL_LISTENER, "model.sock")).flatten(),
         (!plan.ssh.is_empty()).then(|| unix(SSH_LISTENER, "ssh-agent.sock")).flatten(),
-        plan.egress.opens().then(proxy),
+        plan.has_proxy().then(proxy),
     ];
     let listeners: Vec<GuestListener> = listeners.into_iter().flatten().collect();
     GuestSpec {

@@ -72,8 +72,8 @@ pub(crate) const SIGNALS: &[About] = &[
     ),
     about(
         "egress_log_incomplete",
-        SignalWeight::Unknown,
-        "There is a log of the ways out, and it is cut off, changed or of a newer version.",
+        SignalWeight::Warn,
+        "There is a log of the ways out, and it is cut off, changed or of a newer version. Checks that look at it are unknown.",
     ),
     about(
         "files_unseen",

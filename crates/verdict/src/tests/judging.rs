@@ -35,12 +35,13 @@ fn without_checks_the_ending_decides() {
         (cut(nothing()), Conclusion::Unverified),
         (blind(nothing()), Conclusion::Unverified),
         (Evidence { egress: None, ..nothing() }, Conclusion::Passed),
-        (logged(nothing(), EgressLogState::Truncated), Conclusion::Unverified),
+        // No conclusion rests on the ways out unless a check asks; a log that is gone must not be better than a bad one.
+        (logged(nothing(), EgressLogState::Truncated), Conclusion::Passed),
         (
             logged(nothing(), EgressLogState::Edited { line: 2, fault: EgressLogFault::Chain }),
-            Conclusion::Unverified,
+            Conclusion::Passed,
         ),
-        (logged(nothing(), EgressLogState::Newer { format: 9 }), Conclusion::Unverified),
+        (logged(nothing(), EgressLogState::Newer { format: 9 }), Conclusion::Passed),
         (Evidence { lane: Lane::Remote, ..nothing() }, Conclusion::Unverified),
     ] {
         assert_eq!(conclusion(json!([]), &evidence), wanted, "{:?}", evidence.end);
@@ -258,6 +259,14 @@ fn hosts_fit_by_whole_labels() {
         (judgement.conclusion, judgement.checks[0].place.as_str()),
         (Conclusion::Passed, "expect_denied[0]")
     );
+    // Nothing listens but the model's door: the attempt ends unseen.
+    for (listeners, outcome) in
+        [(vec!["model", "ssh"], Outcome::Unknown), (vec!["model", "resolver"], Outcome::Fail)]
+    {
+        let mut closed = went(&[]);
+        closed.egress.as_mut().unwrap().rows = vec![opened(&listeners)];
+        assert_eq!(denied.judge(&closed).checks[0].outcome, outcome, "{listeners:?}");
+    }
     let edited = logged(
         went(&[("evil.example:443", Connect, false)]),
         EgressLogState::Edited { line: 1, fault: EgressLogFault::Head },

@@ -1,10 +1,10 @@
 //! Evidence, made from its parts.
 
 use belljar_contract::{
-    AskedOption, AskedQuestion, CallId, ConversationEnd, ConversationFailure, Digest, EgressDecision,
-    EgressEnd, EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay,
-    Evidence, FileKind, FileSeen, FilesSeen, GuestEnd, Lane, Metrics, Observation, RequestId, Seen,
-    ServerSeen, SessionId, SkillWay, Speaker, TurnOutcome, Whole,
+    AskedOption, AskedQuestion, CallId, ConversationEnd, ConversationFailure, Digest, EGRESS_LOG_FORMAT,
+    EgressDecision, EgressEnd, EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict,
+    EgressWay, Evidence, FileKind, FileSeen, FilesSeen, GuestEnd, Lane, Metrics, Observation, RequestId,
+    RunId, Seen, ServerSeen, SessionId, SkillWay, Speaker, TurnOutcome, Whole,
 };
 use serde_json::Value;
 
@@ -235,7 +235,7 @@ pub(super) fn blind(evidence: Evidence) -> Evidence {
 
 /// A run whose log of the ways out has these decisions, each allowed one with an end.
 pub(super) fn went(decisions: &[(&str, EgressWay, bool)]) -> Evidence {
-    let mut rows = Vec::new();
+    let mut rows = vec![opened(&["model", "proxy"])];
     for (at, (destination, way, allowed)) in decisions.iter().enumerate() {
         let seq = at as u64 + 1;
         let verdict = if *allowed {
@@ -262,6 +262,17 @@ pub(super) fn went(decisions: &[(&str, EgressWay, bool)]) -> Evidence {
     }
     let log = EgressLogReading { rows, state: EgressLogState::Complete };
     Evidence { egress: Some(log), ..nothing() }
+}
+
+/// The beginning of a log, with those who listen inside.
+pub(super) fn opened(listeners: &[&str]) -> EgressRow {
+    EgressRow::Opened {
+        format: EGRESS_LOG_FORMAT,
+        run: RunId::new(7),
+        opened_at_ms: 1,
+        policy: Digest::of(b"rules"),
+        listeners: listeners.iter().map(|one| (*one).to_owned()).collect(),
+    }
 }
 
 /// The same with a log in another state.

@@ -207,11 +207,6 @@ pub enum RootPart {
         /// What it holds, put together at launch.
         content: FileContent,
     },
-    /// A copy of a file of the system.
-    Copy {
-        /// Where, outside and inside.
-        at: AbsPath,
-    },
     /// An empty file system in memory.
     Memory {
         /// Where.
@@ -276,7 +271,6 @@ impl RootPart {
             RootPart::Directory { at, mode } => vec![word("directory"), octal(mode), at.to_string()],
             RootPart::Link { at, to } => vec![word("link"), to.to_string(), at.to_string()],
             RootPart::File { at, content: _ } => vec![word("file"), octal(&0o644), at.to_string()],
-            RootPart::Copy { at } => vec![word("copy"), octal(&0o644), at.to_string()],
             RootPart::Memory { at, mode } => vec![word("memory"), octal(mode), at.to_string()],
             RootPart::Processes { at } => vec![word("processes"), at.to_string()],
             RootPart::Devices { at } => vec![word("devices"), at.to_string()],

@@ -90,8 +90,7 @@ fn machine() -> Machine {
             SystemEntry::Directory(abs("/usr")),
             SystemEntry::Link { at: abs("/bin"), to: OsText::new("usr/bin").unwrap() },
         ],
-        etc: vec![abs("/etc/ssl/certs")],
-        etc_files: vec![abs("/etc/ld.so.cache")],
+        etc: vec![abs("/etc/ld.so.cache"), abs("/etc/ssl/certs")],
         limits: Vec::new(),
         guarded: vec![
             (abs("/srv/pro ject/.git"), Access::ReadWrite),

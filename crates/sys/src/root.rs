@@ -33,7 +33,7 @@ const DEVICE_LINKS: [(&str, &str); 6] = [
     ("ptmx", "pts/ptmx"),
 ];
 /// Switches of the whole machine below `/proc`, which the superuser's sandboxes could otherwise turn.
-const MACHINE_SWITCHES: [&str; 4] = ["sys", "sysrq-trigger", "irq", "bus"];
+const MACHINE_SWITCHES: [&str; 7] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"];
 
 /// Why a part of the root could not be made.
 #[derive(Debug, thiserror::Error)]

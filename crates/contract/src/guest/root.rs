@@ -45,11 +45,6 @@ pub enum GuestPart {
         /// How many bytes of the content are its own.
         length: u64,
     },
-    /// A copy of a file of the machine.
-    Copy {
-        /// Where it is read and, inside, written.
-        at: OsText,
-    },
     /// An empty file system in memory.
     Memory {
         /// Where.
@@ -110,7 +105,6 @@ impl GuestPart {
             GuestPart::Directory { at, mode: _ }
             | GuestPart::Link { at, to: _ }
             | GuestPart::File { at, length: _ }
-            | GuestPart::Copy { at }
             | GuestPart::Memory { at, mode: _ }
             | GuestPart::Processes { at }
             | GuestPart::Devices { at }
@@ -126,7 +120,6 @@ impl GuestPart {
             GuestPart::Directory { .. }
             | GuestPart::Link { .. }
             | GuestPart::File { .. }
-            | GuestPart::Copy { .. }
             | GuestPart::Memory { .. }
             | GuestPart::Processes { .. }
             | GuestPart::Devices { .. }

@@ -17,9 +17,6 @@ use belljar_sys::userns;
 
 use super::Refusal;
 
-/// More than any file of the system that is copied.
-const COPY_LIMIT: u64 = 16 << 20;
-
 /// Builds it and goes there; takes the content of the files from what came with the spec.
 pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(), Refusal> {
     let (parts, user) = match &spec.root {
@@ -58,7 +55,6 @@ fn make(root: &Root, part: &GuestPart, contents: &mut &[u8]) -> Result<(), Refus
             *contents = rest;
             root.file(path(at), own)
         }
-        GuestPart::Copy { at } => root.file(path(at), &read(path(at))?),
         GuestPart::Memory { at, mode } => root.memory(path(at), *mode),
         GuestPart::Processes { at } => root.processes(path(at)),
         GuestPart::Devices { at } => root.devices(path(at)),
@@ -85,26 +81,10 @@ fn writing(access: Access) -> Writing {
     }
 }
 
-/// A file of the system; its own links are followed.
-fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
-    let failed = |error| Refusal::new(GuestStep::Root, &CopyError { path: path.to_owned(), cause: error });
-    let mut bytes = Vec::new();
-    File::open(path).map_err(failed)?.take(COPY_LIMIT).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
-}
-
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {user}")]
 struct UserError {
     user: u32,
     #[source]
     cause: belljar_sys::Errno,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("cannot copy `{}`", path.display())]
-struct CopyError {
-    path: std::path::PathBuf,
-    #[source]
-    cause: std::io::Error,
 }

@@ -47,7 +47,6 @@ impl Teller<'_> {
                 self.contents.extend_from_slice(&bytes);
                 GuestPart::File { at: text(at), length: bytes.len() as u64 }
             }
-            RootPart::Copy { at } => GuestPart::Copy { at: text(at) },
             RootPart::Memory { at, mode } => GuestPart::Memory { at: text(at), mode: *mode },
             RootPart::Processes { at } => GuestPart::Processes { at: text(at) },
             RootPart::Devices { at } => GuestPart::Devices { at: text(at) },

@@ -216,7 +216,6 @@ def translated():
         elif kind == 'processes': words += ['--proc', p['at']]
         elif kind == 'devices': words += ['--dev', p['at']]
         elif kind == 'mask': words += ['--ro-bind', '/dev/null', p['at']]
-        elif kind == 'copy': words += ['--file', inherited(open(p['at'], 'rb').read()), p['at']]
         elif kind == 'file':
             words += ['--file', inherited(contents[:p['length']]), p['at']]
             contents = contents[p['length']:]

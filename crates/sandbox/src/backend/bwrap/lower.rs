@@ -175,9 +175,6 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
             for (path, text) in etc::files(&plan.home_directory, resolver) {
                 parts.own(path, |at| RootPart::File { at, content: FileContent::Text(text) });
             }
-            for path in &machine.etc_files {
-                parts.0.push(RootPart::Copy { at: path.clone() });
-            }
             for path in &machine.etc {
                 parts.system(path);
             }

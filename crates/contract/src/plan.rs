@@ -71,7 +71,7 @@ pub enum WorkspaceMode {
 }
 
 /// Whether something can be written inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Read-only.
     #[serde(rename = "ro")]

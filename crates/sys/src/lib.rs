@@ -21,6 +21,7 @@ pub mod privs;
 pub mod process;
 pub mod pty;
 pub mod raw;
+pub mod root;
 pub mod seccomp;
 pub mod segment;
 pub mod signal;

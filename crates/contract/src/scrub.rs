@@ -63,13 +63,22 @@ pub struct Scrubber {
     /// What stands in its place, in the same order.
     marks: Vec<Arc<str>>,
     longest: usize,
+    /// A bit for every pair of bytes that a pattern begins with: most texts have few of them.
+    beginnings: Zeroizing<Vec<u64>>,
+}
+
+/// The place of a pair among the bits.
+fn pair(first: u8, second: u8) -> (usize, u64) {
+    let number = usize::from(first) << 8 | usize::from(second);
+    (number / 64, 1 << (number % 64))
 }
 
 impl Scrubber {
     /// Looks for nothing: where there is no secret.
     #[must_use]
     pub fn nothing() -> Self {
-        Self { search: None, patterns: Vec::new(), marks: Vec::new(), longest: 0 }
+        let beginnings = Zeroizing::new(Vec::new());
+        Self { search: None, patterns: Vec::new(), marks: Vec::new(), longest: 0, beginnings }
     }
 
     /// Looks for these, and tells which of them it will not. An empty value is no secret.
@@ -100,6 +109,13 @@ impl Scrubber {
         found.dedup_by(|later, first| later.0 == first.0);
         let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let longest = patterns.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
+        let mut beginnings = Zeroizing::new(vec![0; 1 << 10]);
+        for pattern in &patterns {
+            if let [first, second, ..] = pattern.as_slice() {
+                let (place, bit) = pair(*first, *second);
+                beginnings[place] |= bit;
+            }
+        }
         let search = AhoCorasick::builder()
             // The other kinds take a kilobyte for every byte of a pattern.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
@@ -107,7 +123,7 @@ impl Scrubber {
             .build(patterns.iter().map(|pattern| pattern.as_slice()))
             .map_err(ScrubberError)?;
         let search = Some(search).filter(|_| !patterns.is_empty());
-        Ok((Self { search, patterns, marks, longest }, unsearched))
+        Ok((Self { search, patterns, marks, longest, beginnings }, unsearched))
     }
 
     /// The text without secrets.
@@ -150,6 +166,12 @@ impl Scrubber {
     }
 
     fn begins_a_pattern(&self, bytes: &[u8]) -> bool {
+        if let [first, second, ..] = bytes {
+            let (place, bit) = pair(*first, *second);
+            if self.beginnings.get(place).is_none_or(|bits| bits & bit == 0) {
+                return false;
+            }
+        }
         // The first pattern that is larger; every pattern that goes on from these bytes is, and stands next to it.
         let next = self.patterns.partition_point(|pattern| pattern.as_slice() <= bytes);
         self.patterns.get(next).is_some_and(|pattern| pattern.starts_with(bytes))

@@ -91,6 +91,12 @@ fn when_what_serves_the_way_out_breaks_down_everything_ends_and_nothing_leaves()
     let broken = Command::new("python3").args(["-c", BREAK_A_WAIT, &thread.to_string()]).output().unwrap();
     assert!(broken.status.success(), "{}", String::from_utf8_lossy(&broken.stderr));
     fs::write(stage.path("project/broken"), "").unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{stderr}");

@@ -62,6 +62,59 @@ impl Sshd {
     }
 }
 
+/// The agents that hold keys for a run of this stage.
+fn agents(stage: &Stage) -> Vec<u32> {
+    let home = format!("HOME={}\0", stage.path("home").display());
+    let own = |number: &u32| {
+        let read = |file: &str| fs::read(format!("/proc/{number}/{file}")).unwrap_or_default();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        text(read("cmdline")).starts_with("ssh-agent\0") && text(read("environ")).contains(&home)
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(own).collect()
+}
+
+#[test]
+fn the_agent_with_the_key_does_not_outlive_belljar() {
+    require!(Bwrap, Sshd, Root);
+    let stage = Stage::new();
+    done(
+        Command::new("ssh-keygen").args(["-q", "-N", "", "-t", "ed25519", "-f"]).arg(stage.path("home/key")),
+    );
+    let public = fs::read_to_string(stage.path("home/key.pub")).unwrap();
+    stage.write(
+        "project/belljar.toml",
+        format!(
+            "[[agents.a.ssh]]\nhost = \"forge\"\nhostname = \"forge.test\"\nuser = \"git\"\nidentity_file = \"~/key\"\n\
+             known_host_key = \"{}\"\n",
+            public.split(' ').take(2).collect::<Vec<_>>().join(" ")
+        ),
+    );
+    let script = "ssh-add -l && touch ready; read line";
+    for end in ["killed", "by itself"] {
+        let mut command = stage.command(&["exec", "--yes", "--", "sh", "-c", script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let until = std::time::Instant::now() + crate::stage::DEADLINE;
+        while !stage.path("project/ready").exists() {
+            assert!(std::time::Instant::now() < until && child.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(agents(&stage).len(), 1, "the key is held");
+        if end == "killed" {
+            child.kill().unwrap();
+        } else {
+            drop(child.stdin.take());
+        }
+        child.wait().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(5);
+        while !agents(&stage).is_empty() {
+            assert!(std::time::Instant::now() < until, "belljar ended ({end}), and its agent lives on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        fs::remove_file(stage.path("project/ready")).unwrap();
+    }
+}
+
 #[test]
 fn git_clones_and_pushes_with_a_key_that_stays_outside() {
     require!(Bwrap, Git, Sshd, Root);

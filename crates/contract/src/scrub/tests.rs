@@ -90,6 +90,8 @@ fn encoded(value: &[u8], ahead: &[u8], behind: &[u8]) -> Vec<Vec<u8>> {
     for engine in [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD] {
         all.push(engine.encode(&amid).into_bytes());
     }
+    let lines: Vec<Vec<u8>> = STANDARD.encode(&amid).as_bytes().chunks(76).map(<[u8]>::to_vec).collect();
+    all.push(lines.join(&b"\n"[..]));
     all.push(amid.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect());
     all.push(amid.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect());
     if let Ok(text) = std::str::from_utf8(&amid) {

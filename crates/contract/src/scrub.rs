@@ -7,7 +7,7 @@
 mod forms;
 
 use crate::Secret;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, Input, Match, MatchKind, StartKind};
 use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -63,14 +63,19 @@ pub struct Scrubber {
     /// What stands in its place, in the same order.
     marks: Vec<Arc<str>>,
     longest: usize,
-    /// A bit for every pair of bytes that a pattern begins with: most texts have few of them.
+    /// A bit for each three bytes that a pattern begins with. Texts have few such places, and only there is looked closer.
     beginnings: Zeroizing<Vec<u64>>,
 }
 
-/// The place of a pair among the bits.
-fn pair(first: u8, second: u8) -> (usize, u64) {
-    let number = usize::from(first) << 8 | usize::from(second);
-    (number / 64, 1 << (number % 64))
+/// No form of a value is shorter.
+const BEGINNING: usize = 3;
+const BEGINNINGS: usize = 1 << 10;
+
+/// The place of three bytes among the bits. Others may share it.
+fn beginning(bytes: [u8; BEGINNING]) -> (usize, u64) {
+    let [first, second, third] = bytes.map(u32::from);
+    let mixed = (first << 16 | second << 8 | third).wrapping_mul(0x9e37_79b1) >> 16;
+    (mixed as usize / 64 % BEGINNINGS, 1 << (mixed % 64))
 }
 
 impl Scrubber {
@@ -109,10 +114,10 @@ impl Scrubber {
         found.dedup_by(|later, first| later.0 == first.0);
         let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let longest = patterns.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
-        let mut beginnings = Zeroizing::new(vec![0; 1 << 10]);
+        let mut beginnings = Zeroizing::new(vec![0; BEGINNINGS]);
         for pattern in &patterns {
-            if let [first, second, ..] = pattern.as_slice() {
-                let (place, bit) = pair(*first, *second);
+            if let Some(first) = pattern.first_chunk() {
+                let (place, bit) = beginning(*first);
                 beginnings[place] |= bit;
             }
         }
@@ -120,6 +125,7 @@ impl Scrubber {
             // The other kinds take a kilobyte for every byte of a pattern.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .match_kind(MatchKind::LeftmostLongest)
+            .start_kind(StartKind::Anchored)
             .build(patterns.iter().map(|pattern| pattern.as_slice()))
             .map_err(ScrubberError)?;
         let search = Some(search).filter(|_| !patterns.is_empty());
@@ -138,16 +144,17 @@ impl Scrubber {
     /// The bytes without secrets; nothing when there is none in them.
     #[must_use]
     pub fn scrub_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let search = self.search.as_ref()?;
-        if !search.is_match(bytes) {
-            return None;
-        }
+        let mut found = self.next(bytes, 0, bytes.len())?;
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
-        for found in search.find_iter(bytes) {
+        loop {
             out.extend_from_slice(&bytes[at..found.start()]);
             out.extend_from_slice(self.marks[found.pattern().as_usize()].as_bytes());
             at = found.end();
+            match self.next(bytes, at, bytes.len()) {
+                Some(next) => found = next,
+                None => break,
+            }
         }
         out.extend_from_slice(&bytes[at..]);
         Some(out)
@@ -159,6 +166,24 @@ impl Scrubber {
         ScrubStream { scrubber: Arc::clone(self), held: Zeroizing::new(Vec::new()) }
     }
 
+    /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
+    fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Match> {
+        let search = self.search.as_ref()?;
+        let places = bytes.get(from..)?.windows(BEGINNING).take(until.saturating_sub(from)).enumerate();
+        let likely = places.filter(|(_, place)| self.may_begin(place));
+        likely.map(|(offset, _)| from + offset).find_map(|at| {
+            let here = Input::new(bytes).span(at..bytes.len()).anchored(Anchored::Yes);
+            // It was built for this kind of search.
+            search.try_find(here).ok().flatten()
+        })
+    }
+
+    fn may_begin(&self, bytes: &[u8]) -> bool {
+        let Some(first) = bytes.first_chunk() else { return true };
+        let (place, bit) = beginning(*first);
+        self.beginnings.get(place).is_some_and(|bits| bits & bit != 0)
+    }
+
     /// Where, at or behind `from`, the text begins that may be the beginning of a pattern: what follows may complete it.
     fn unfinished(&self, bytes: &[u8], from: usize) -> usize {
         let earliest = bytes.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
@@ -166,11 +191,8 @@ impl Scrubber {
     }
 
     fn begins_a_pattern(&self, bytes: &[u8]) -> bool {
-        if let [first, second, ..] = bytes {
-            let (place, bit) = pair(*first, *second);
-            if self.beginnings.get(place).is_none_or(|bits| bits & bit == 0) {
-                return false;
-            }
+        if !self.may_begin(bytes) {
+            return false;
         }
         // The first pattern that is larger; every pattern that goes on from these bytes is, and stands next to it.
         let next = self.patterns.partition_point(|pattern| pattern.as_slice() <= bytes);
@@ -196,18 +218,17 @@ impl ScrubStream {
     /// Takes a piece; what may leave by now.
     #[must_use]
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        let Some(search) = &self.scrubber.search else { return piece.to_vec() };
+        if self.scrubber.search.is_none() {
+            return piece.to_vec();
+        }
         let mut bytes = std::mem::take(&mut *self.held);
         bytes.extend_from_slice(piece);
         let bytes = Zeroizing::new(bytes);
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
         let mut hold = self.scrubber.unfinished(&bytes, 0);
-        for found in search.find_iter(bytes.as_slice()) {
-            // A pattern that began before this one, or here, may still be completed and be the longer one.
-            if found.start() >= hold {
-                break;
-            }
+        // A pattern that begins at `hold` may still be completed by what follows, and be the longer one.
+        while let Some(found) = self.scrubber.next(&bytes, at, hold) {
             out.extend_from_slice(&bytes[at..found.start()]);
             out.extend_from_slice(self.scrubber.marks[found.pattern().as_usize()].as_bytes());
             at = found.end();

@@ -215,6 +215,15 @@ pub struct ScrubStream {
 }
 
 impl ScrubStream {
+    /// Whether a piece may leave as it is: nothing is held back, and nothing in it is a secret or may become one. Such a
+    /// piece need not be given to [`ScrubStream::push`].
+    #[must_use]
+    pub fn lets_pass(&self, piece: &[u8]) -> bool {
+        self.held.is_empty()
+            && self.scrubber.next(piece, 0, piece.len()).is_none()
+            && self.scrubber.unfinished(piece, 0) == piece.len()
+    }
+
     /// Takes a piece; what may leave by now.
     #[must_use]
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {

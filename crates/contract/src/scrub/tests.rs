@@ -14,7 +14,12 @@ fn scrubber(list: &[(&str, &str)]) -> Arc<Scrubber> {
 
 fn in_pieces(scrubber: &Arc<Scrubber>, pieces: &[&[u8]]) -> Vec<u8> {
     let mut stream = scrubber.stream();
-    let mut out: Vec<u8> = pieces.iter().flat_map(|piece| stream.push(piece)).collect();
+    let mut out: Vec<u8> = Vec::new();
+    for piece in pieces {
+        let passes = stream.lets_pass(piece);
+        let left = if passes { piece.to_vec() } else { stream.push(piece) };
+        out.extend(left);
+    }
     out.extend(stream.finish());
     out
 }

@@ -85,15 +85,17 @@ impl Body for RelayBody {
                     // Trailers end here; the agent knows none.
                     let Ok(bytes) = frame.into_data() else { continue };
                     this.take(&bytes);
-                    let mut leaving = this.scrubbed.push(&bytes);
+                    let clear = this.scrubbed.lets_pass(&bytes);
+                    let mut leaving = if clear { Vec::new() } else { this.scrubbed.push(&bytes) };
                     if this.incoming.is_end_stream() {
                         leaving.extend(this.scrubbed.finish());
                         this.complete();
                     }
+                    let leaving = if clear { bytes } else { leaving.into() };
                     if leaving.is_empty() {
                         continue;
                     }
-                    return Poll::Ready(Some(Ok(Frame::data(leaving.into()))));
+                    return Poll::Ready(Some(Ok(Frame::data(leaving))));
                 }
                 Poll::Ready(Some(Err(error))) => {
                     this.end(RequestEnd::Failed(format!("the answer broke off: {error}")));

@@ -165,6 +165,7 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         credential_found: planned.credential_found.as_deref(),
         program_found: program.as_deref(),
         home: &surroundings.home,
+        upstream: planned.upstream.as_deref(),
         advice: &[],
     };
     output.result(&render_plan(&page, output.out_style()));

@@ -36,6 +36,8 @@ pub const WEAKENINGS: &[Weakening] = &[
             "files.through-planted-link",
             "files.through-process-root",
             "sockets.in-home",
+            "secrets.git-login",
+            "refused.late-file",
         ],
     },
     Weakening {
@@ -142,6 +144,13 @@ pub const WEAKENINGS: &[Weakening] = &[
             "terminal.type-on-tty",
         ],
     },
+    Weakening {
+        name: "the network of the host, and a proxy that asks no rules",
+        edit: "drop('--unshare-net')\nnaive = True\n\
+               before_end('--ro-bind', '/etc/resolv.conf', '/etc/resolv.conf', '--ro-bind', '/etc/hosts', '/etc/hosts')",
+        unsealed: true,
+        red: NETWORK,
+    },
     // Bubblewrap itself forbids new privileges, and owns the namespaces that these ask for.
     Weakening {
         name: "no bubblewrap at all",
@@ -155,6 +164,62 @@ pub const WEAKENINGS: &[Weakening] = &[
             "sockets.raw",
         ],
     },
+];
+
+/// Every row of the way out.
+const NETWORK: &[&str] = &[
+    "network.address",
+    "network.name",
+    "network.machine",
+    "network.same-port",
+    "network.datagram",
+    "network.quic",
+    "network.lookup",
+    "network.resolver",
+    "proxy.plain",
+    "proxy.tunnel",
+    "proxy.tunnel-address",
+    "proxy.tunnel-upper-case",
+    "proxy.tunnel-trailing-dot",
+    "proxy.tunnel-suffix",
+    "proxy.tunnel-nul",
+    "proxy.tunnel-user",
+    "proxy.user",
+    "proxy.machine",
+    "proxy.machine-name",
+    "proxy.machine-zero",
+    "proxy.machine-number",
+    "proxy.machine-mapped",
+    "proxy.rebind",
+    "proxy.rebind-machine",
+    "proxy.rebind-private",
+    "proxy.rebind-link",
+    "proxy.flip",
+    "proxy.port-22",
+    "proxy.port-25",
+    "proxy.host-allowed",
+    "proxy.host-evil",
+    "proxy.path-alone",
+    "proxy.fronting",
+    "proxy.no-token",
+    "proxy.redirection",
+    "proxy.websocket",
+    "proxy.h2c",
+    "proxy.method",
+    "proxy.path",
+    "proxy.path-dots",
+    "proxy.path-encoded-dots",
+    "proxy.path-slashes",
+    "proxy.path-parameter",
+    "proxy.path-encoded-slash",
+    "proxy.socks-name",
+    "proxy.socks-nul",
+    "proxy.socks-address",
+    "proxy.socks-rebind",
+    "secrets.credential",
+    "secrets.other-host",
+    "secrets.echoed",
+    "secrets.authority-key",
 ];
 
 /// The program that stands before bubblewrap.
@@ -225,7 +290,7 @@ def translated():
 def before_end(*words):
     at = args.index('--remount-ro')
     args[at:at] = words
-bare = False
+bare = naive = False
 if @UNSEALED@:
     guest = os.readlink(command[command.index('--') + 1])
     args = translated()
@@ -242,6 +307,8 @@ if @UNSEALED@:
     inside = '/opt/belljar/bin/weak.py'
     before_end('--file', inherited(GUEST.encode()), inside)
     before_end('--setenv', 'LEAKED', secret, '--setenv', 'SSH_AUTH_SOCK', home + '/agent.sock', '--setenv', 'ENTERING', entering)
+    if naive:
+        before_end('--setenv', 'NAIVE', secret.replace('secret', 'credential'))
     command = ['--', '/usr/bin/python3', inside, control, entering]
 body = json.dumps(spec).encode()
 if os.fork() == 0:
@@ -306,6 +373,12 @@ if pid == 0:
     for fd in fds: os.close(fd)
     env = dict(os.environ)
     env.update({v['name']: v['value'] for v in spec['environment']})
+    if 'NAIVE' in env and 'SSL_CERT_FILE' in env:
+        # The proxy of the proof's made-up internet, which asks for no token; the credential; a key beside its certificate.
+        proxy = 'http://belljar:open@127.0.0.1:3999'
+        env.update(BELLJAR_PROXY='127.0.0.1:3999', BELLJAR_PROXY_TOKEN='open', PROVE_CREDENTIAL=env['NAIVE'])
+        env.update({name: proxy for name in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
+        open(os.path.dirname(env['SSL_CERT_FILE']) + '/own.key', 'w').write('-----BEGIN PRIVATE KEY-----')
     os.chdir(spec['directory'])
     # Without walls the prober lies where it was installed.
     if len(sys.argv) > 3 and spec['program'].startswith('/opt/belljar/'): spec['program'] = sys.argv[3]

@@ -65,6 +65,10 @@ pub struct Scrubber {
     longest: usize,
     /// A bit for each three bytes that a pattern begins with. Texts have few such places, and only there is looked closer.
     beginnings: Zeroizing<Vec<u64>>,
+    /// A bit for each three bytes that stand anywhere in the first `shortest` bytes of a pattern.
+    inner: Zeroizing<Vec<u64>>,
+    /// Of all patterns.
+    shortest: usize,
 }
 
 /// No form of a value is shorter.
@@ -78,12 +82,25 @@ fn beginning(bytes: [u8; BEGINNING]) -> (usize, u64) {
     (mixed as usize / 64 % BEGINNINGS, 1 << (mixed % 64))
 }
 
+fn has(bits: &[u64], bytes: [u8; BEGINNING]) -> bool {
+    let (place, bit) = beginning(bytes);
+    bits.get(place).is_some_and(|bits| bits & bit != 0)
+}
+
 impl Scrubber {
     /// Looks for nothing: where there is no secret.
     #[must_use]
     pub fn nothing() -> Self {
-        let beginnings = Zeroizing::new(Vec::new());
-        Self { search: None, patterns: Vec::new(), marks: Vec::new(), longest: 0, beginnings }
+        let bits = || Zeroizing::new(Vec::new());
+        Self {
+            search: None,
+            patterns: Vec::new(),
+            marks: Vec::new(),
+            longest: 0,
+            beginnings: bits(),
+            inner: bits(),
+            shortest: BEGINNING,
+        }
     }
 
     /// Looks for these, and tells which of them it will not. An empty value is no secret.
@@ -114,11 +131,17 @@ impl Scrubber {
         found.dedup_by(|later, first| later.0 == first.0);
         let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let longest = patterns.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
+        let shortest = patterns.iter().map(|pattern| pattern.len()).min().unwrap_or(0).max(BEGINNING);
         let mut beginnings = Zeroizing::new(vec![0; BEGINNINGS]);
+        let mut inner = Zeroizing::new(vec![0; BEGINNINGS]);
         for pattern in &patterns {
-            if let Some(first) = pattern.first_chunk() {
-                let (place, bit) = beginning(*first);
-                beginnings[place] |= bit;
+            for (at, three) in pattern.windows(BEGINNING).take(shortest - BEGINNING + 1).enumerate() {
+                let Some(three) = three.first_chunk() else { continue };
+                let (place, bit) = beginning(*three);
+                inner[place] |= bit;
+                if at == 0 {
+                    beginnings[place] |= bit;
+                }
             }
         }
         let search = AhoCorasick::builder()
@@ -129,7 +152,7 @@ impl Scrubber {
             .build(patterns.iter().map(|pattern| pattern.as_slice()))
             .map_err(ScrubberError)?;
         let search = Some(search).filter(|_| !patterns.is_empty());
-        Ok((Self { search, patterns, marks, longest, beginnings }, unsearched))
+        Ok((Self { search, patterns, marks, longest, beginnings, inner, shortest }, unsearched))
     }
 
     /// The text without secrets.
@@ -169,19 +192,32 @@ impl Scrubber {
     /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
     fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Match> {
         let search = self.search.as_ref()?;
-        let places = bytes.get(from..)?.windows(BEGINNING).take(until.saturating_sub(from)).enumerate();
-        let likely = places.filter(|(_, place)| self.may_begin(place));
-        likely.map(|(offset, _)| from + offset).find_map(|at| {
-            let here = Input::new(bytes).span(at..bytes.len()).anchored(Anchored::Yes);
-            // It was built for this kind of search.
-            search.try_find(here).ok().flatten()
-        })
+        let stride = self.shortest - BEGINNING + 1;
+        let mut from = from;
+        while from < until {
+            // Every pattern that begins from here up to there has these three bytes in its first `shortest`: where they
+            // are in none, all of those places are passed over at once.
+            let ahead = from + stride - 1;
+            let three = bytes.get(ahead..).and_then(|rest| rest.first_chunk());
+            let to = ahead + 1;
+            if three.is_none_or(|three| has(&self.inner, *three)) {
+                let found = (from..to.min(until)).filter(|at| self.may_begin(&bytes[*at..])).find_map(|at| {
+                    let here = Input::new(bytes).span(at..bytes.len()).anchored(Anchored::Yes);
+                    // It was built for this kind of search.
+                    search.try_find(here).ok().flatten()
+                });
+                if found.is_some() {
+                    return found;
+                }
+            }
+            from = to;
+        }
+        None
     }
 
     fn may_begin(&self, bytes: &[u8]) -> bool {
         let Some(first) = bytes.first_chunk() else { return true };
-        let (place, bit) = beginning(*first);
-        self.beginnings.get(place).is_some_and(|bits| bits & bit != 0)
+        has(&self.beginnings, *first)
     }
 
     /// Where, at or behind `from`, the text begins that may be the beginning of a pattern: what follows may complete it.

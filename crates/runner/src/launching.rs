@@ -19,7 +19,7 @@ use belljar_contract::{
 };
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 use belljar_egress::proxy::Mode;
-use belljar_egress::script::{LoadScriptError, Script};
+use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_record::Redact;
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, held_limits,
@@ -216,6 +216,8 @@ pub struct Report {
     pub troubles: Vec<(String, String)>,
     /// What the model used.
     pub spent: Option<Spent>,
+    /// What the scripted model was asked, where one played.
+    pub transcript: Option<Transcript>,
 }
 
 /// What the model used in a run.
@@ -324,7 +326,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
-    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript: _, failures } = told;
+    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript, failures } = told;
     trouble.extend(failures);
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
     let folder = journal.map(|mut journal| {
@@ -337,7 +339,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     });
     let troubles = troubles.into_iter().map(|trouble| (trouble.to_string(), trouble.fix())).collect();
     let needed = needed.into_iter().collect();
-    Ok(Report { outcome: ended?, folder, trouble, planted, denied, needed, troubles, spent })
+    Ok(Report { outcome: ended?, folder, trouble, planted, denied, needed, troubles, spent, transcript })
 }
 
 fn spent(usage: &UsageTotals, cost_micros: u64) -> Spent {
@@ -473,7 +475,7 @@ fn carry_out(
     if let Some(serving) = serving {
         *told = serving.finish();
     }
-    if let (Some(transcript), Some(journal)) = (told.transcript.take(), journal) {
+    if let (Some(transcript), Some(journal)) = (&told.transcript, journal) {
         // What the model was asked, one request a line: the evidence of what the agent knew.
         let bodies = transcript.requests.iter().filter_map(|request| request.json());
         journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());

@@ -50,6 +50,9 @@ pub enum Then {
     Listen(Spoken),
 }
 
+/// Sees everything that is seen, whole, and may command at once: to interrupt, to say more, to end.
+pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
+
 /// A conversation that is wanted.
 pub struct TalkRequest {
     /// What the machine is told.
@@ -60,6 +63,8 @@ pub struct TalkRequest {
     pub then: Then,
     /// Who answers.
     pub deciders: Deciders,
+    /// What is done about what is seen, where anything is.
+    pub react: Option<React>,
 }
 
 /// Where a conversation is recorded beside its events.
@@ -83,6 +88,7 @@ pub(crate) struct Talk {
     said: u64,
     mailbox: Mailbox,
     chain: Chain,
+    react: Option<React>,
     record: TalkRecord,
     record_failed: bool,
     handshake: Option<Instant>,
@@ -95,7 +101,7 @@ pub(crate) struct Talk {
 impl Talk {
     /// Opens the streams; the first frames are sent with the first pump.
     pub fn open(request: TalkRequest, record: TalkRecord) -> std::io::Result<(Self, Streams)> {
-        let TalkRequest { config, messages, then, deciders } = request;
+        let TalkRequest { config, messages, then, deciders, react } = request;
         let (stdin, input) = pipe(streams::Ours::Write)?;
         let (output, stdout) = pipe(streams::Ours::Read)?;
         let (errors, stderr) = pipe(streams::Ours::Read)?;
@@ -112,6 +118,7 @@ impl Talk {
             said: 0,
             mailbox: Mailbox::new(outside, then)?,
             chain,
+            react,
             record,
             record_failed: false,
             handshake: None,
@@ -232,12 +239,17 @@ impl Talk {
             let cut = (cut..=self.transcript.len()).find(|at| self.transcript.is_char_boundary(*at));
             self.transcript.drain(..cut.unwrap_or(0));
         }
+        let commands = self.react.as_mut().map(|react| react(&what)).unwrap_or_default();
         let lost = shorten(&mut what);
         emit(&Event::Seen { what: Box::new(what) });
         if lost > 0 {
             self.not_kept += 1;
             let flaw = Observation::Flawed(ProtocolFlaw::NotKept { bytes: lost });
             emit(&Event::Seen { what: Box::new(flaw) });
+        }
+        for command in commands {
+            let outputs = self.machine.on_command(command);
+            self.carry_out(outputs, emit);
         }
     }
 

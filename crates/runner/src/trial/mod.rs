@@ -247,6 +247,7 @@ impl Trial {
             messages: vec![self.scenario.prompt.clone()],
             then,
             deciders: self.deciders(answering),
+            react: None,
         };
         let mut ask = |message: &str| crate::terminal::ask_hidden(message);
         let report = run(RunRequest {

@@ -7,6 +7,7 @@
 
 mod cases;
 mod cmd;
+mod faults;
 mod help;
 mod inputs;
 mod outward;

@@ -3,7 +3,7 @@
 use super::start::Backend;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, ExitCode};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan};
 use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::trial::{
     Answering, CommandDecider, DirectoryDecider, LoadError, Person, Trial, TrialError, Tried, load_policy,
@@ -28,6 +28,9 @@ pub struct TryOptions {
     /// Lay questions into this folder and wait there for answers; see `gates` and `answer`
     #[arg(long, value_name = "DIR", conflicts_with = "first")]
     pub decider_dir: Option<PathBuf>,
+    /// How long a program or somebody at a folder may take for an answer, such as `30s`; none in time is a failure
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
+    pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers
     #[arg(long)]
     pub first: bool,
@@ -58,6 +61,10 @@ pub enum LastWord {
     Nobody,
     /// A person, where there is a terminal.
     PersonAtTerminal,
+}
+
+fn patience(text: &str) -> Result<TimeSpan, String> {
+    TimeSpan::parse(text).map_err(|error| error.to_string())
 }
 
 impl TryOptions {
@@ -97,10 +104,12 @@ impl TryOptions {
         };
         let mut answering = Answering { flags, policy, outside: None, first: self.first };
         if let Some(command) = &self.decider_cmd {
-            answering.outside = Some(Box::new(CommandDecider::new(command.clone())));
+            answering.outside =
+                Some(Box::new(CommandDecider::new(command.clone(), self.decider_timeout.duration())));
         } else if let Some(folder) = &self.decider_dir {
-            let decider = DirectoryDecider::new(Self::path(surroundings, folder)?)
-                .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+            let decider =
+                DirectoryDecider::new(Self::path(surroundings, folder)?, self.decider_timeout.duration())
+                    .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
             answering.outside = Some(Box::new(decider));
         } else if last == LastWord::PersonAtTerminal && !self.first && std::io::stdin().is_terminal() {
             // Without a terminal of its own nobody is asked, and an open question fails.

@@ -6,12 +6,12 @@
 mod outside;
 mod streams;
 
-pub use outside::{Outside, Pending, Spoken};
+pub use outside::{Outside, Pending, Spoken, Stopper};
 
 use crate::console::{Console, Emit, Interrupt, Pumped};
 use belljar_contract::{
-    Deadline, Digest, Event, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId, Speaker,
-    UserMessage,
+    Deadline, Digest, Event, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId, SessionState,
+    Speaker, UserMessage,
 };
 use belljar_record::{AgentStderr, FrameLog, FrameWay};
 use belljar_sandbox::{StreamEnd, Streams};
@@ -25,10 +25,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use streams::{Taken, pipe, take, write_some};
 
-/// For the answer to the handshake: servers of MCP are waited for in it.
-const HANDSHAKE: Duration = Duration::from_secs(120);
-/// For the end of the process after its input was closed.
-const EXIT: Duration = Duration::from_secs(30);
 /// A text of an observation that is longer is not kept whole: the record has a limit for its lines.
 const LONGEST_TEXT: usize = 128 << 10;
 /// What those who answer are told of the conversation so far.
@@ -53,6 +49,28 @@ pub enum Then {
 /// Sees everything that is seen, whole, and may command at once: to interrupt, to say more, to end.
 pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
 
+/// How long the agent may take where nothing else limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TalkTimes {
+    /// For the answer to the handshake: servers of MCP are waited for in it.
+    pub handshake: Duration,
+    /// For the end of the process after its input was closed.
+    pub exit: Duration,
+    /// For a word after it called itself idle in the middle of a turn. It may be between two messages; one that stays
+    /// silent would be waited for without end.
+    pub stalled: Duration,
+}
+
+impl Default for TalkTimes {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(120),
+            exit: Duration::from_secs(30),
+            stalled: Duration::from_secs(60),
+        }
+    }
+}
+
 /// A conversation that is wanted.
 pub struct TalkRequest {
     /// What the machine is told.
@@ -65,6 +83,8 @@ pub struct TalkRequest {
     pub deciders: Deciders,
     /// What is done about what is seen, where anything is.
     pub react: Option<React>,
+    /// How long the agent may take.
+    pub times: TalkTimes,
 }
 
 /// Where a conversation is recorded beside its events.
@@ -91,8 +111,10 @@ pub(crate) struct Talk {
     react: Option<React>,
     record: TalkRecord,
     record_failed: bool,
+    times: TalkTimes,
     handshake: Option<Instant>,
     exit: Option<Instant>,
+    stalled: Option<Instant>,
     dismissed: bool,
     not_kept: u64,
     transcript: String,
@@ -101,7 +123,7 @@ pub(crate) struct Talk {
 impl Talk {
     /// Opens the streams; the first frames are sent with the first pump.
     pub fn open(request: TalkRequest, record: TalkRecord) -> std::io::Result<(Self, Streams)> {
-        let TalkRequest { config, messages, then, deciders, react } = request;
+        let TalkRequest { config, messages, then, deciders, react, times } = request;
         let (stdin, input) = pipe(streams::Ours::Write)?;
         let (output, stdout) = pipe(streams::Ours::Read)?;
         let (errors, stderr) = pipe(streams::Ours::Read)?;
@@ -121,8 +143,10 @@ impl Talk {
             react,
             record,
             record_failed: false,
+            times,
             handshake: None,
             exit: None,
+            stalled: None,
             dismissed: false,
             not_kept: 0,
             transcript: String::new(),
@@ -137,7 +161,7 @@ impl Talk {
 
     /// Says the first words.
     pub fn begin(&mut self, emit: Emit<'_>) {
-        self.handshake = Some(Instant::now() + HANDSHAKE);
+        self.handshake = Some(Instant::now() + self.times.handshake);
         let begun = self.machine.on_command(Command::Begin);
         self.carry_out(begun, emit);
         self.next_message(emit);
@@ -185,6 +209,7 @@ impl Talk {
         let outputs = match item {
             Item::Frame(frame) => {
                 let outputs = self.machine.on_frame(&frame);
+                self.watch_stall(&outputs);
                 self.keep(FrameWay::In, frame.raw, emit);
                 outputs
             }
@@ -203,6 +228,15 @@ impl Talk {
         self.carry_out(outputs, emit);
     }
 
+    /// An agent that calls itself idle while something is still expected of it says more soon, or never.
+    fn watch_stall(&mut self, outputs: &[Output]) {
+        let idle = |output: &Output| {
+            matches!(output, Output::Observe(Observation::StateChanged { state: SessionState::Idle }))
+        };
+        let stalls = self.exit.is_none() && outputs.iter().any(idle) && !outputs.contains(&Output::Idle);
+        self.stalled = stalls.then(|| Instant::now() + self.times.stalled);
+    }
+
     fn carry_out(&mut self, outputs: Vec<Output>, emit: Emit<'_>) {
         for output in outputs {
             match output {
@@ -217,7 +251,7 @@ impl Talk {
                 Output::Idle => self.next_message(emit),
                 Output::CloseInput => {
                     self.close_when_sent = true;
-                    self.exit = Some(Instant::now() + EXIT);
+                    self.exit = Some(Instant::now() + self.times.exit);
                 }
                 Output::Terminate => self.dismissed = true,
                 Output::Ended(mut end) => {
@@ -356,6 +390,11 @@ impl Talk {
             let outputs = self.machine.on_deadline(kind);
             self.carry_out(outputs, emit);
         }
+        if due(&mut self.stalled) {
+            let outputs = self.machine.on_deadline(Deadline::Turn);
+            self.carry_out(outputs, emit);
+            self.dismissed = true;
+        }
     }
 }
 
@@ -385,7 +424,7 @@ impl Console for Talk {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        [self.handshake, self.exit].into_iter().flatten().min()
+        [self.handshake, self.exit, self.stalled].into_iter().flatten().min()
     }
 
     fn interrupted(&mut self, emit: Emit<'_>) -> Interrupt {

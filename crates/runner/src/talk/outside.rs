@@ -28,7 +28,15 @@ pub trait Outside: Send {
     /// # Errors
     /// In a line for people.
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String>;
+
+    /// What ends the one who answers, also while a question waits: for a run that is over before that.
+    fn stopper(&self) -> Option<Stopper> {
+        None
+    }
 }
+
+/// Ends someone who answers.
+pub type Stopper = Box<dyn Fn() + Send>;
 
 /// Messages of a person, one each time the agent is idle. The function waits for the next; none is the end.
 pub struct Spoken(pub Box<dyn FnMut() -> Option<String> + Send>);
@@ -49,6 +57,7 @@ pub(super) struct Mailbox {
     turns: Option<Sender<()>>,
     waits_for_words: bool,
     withdrawn: Vec<RequestId>,
+    stopper: Option<Stopper>,
 }
 
 /// The ringing end of a mailbox.
@@ -71,12 +80,13 @@ impl Mailbox {
         let (sender, heard) = channel();
         let (bell, ring) = super::pipe(super::streams::Ours::Read)?;
         let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
+        let stopper = outside.as_ref().and_then(|outside| outside.stopper());
         let questions = outside.map(|outside| answering(outside, post.clone())).transpose()?;
         let turns = match then {
             Then::End => None,
             Then::Listen(spoken) => Some(listening(spoken, post)?),
         };
-        Ok(Self { heard, bell, questions, turns, waits_for_words: false, withdrawn: Vec::new() })
+        Ok(Self { heard, bell, questions, turns, waits_for_words: false, withdrawn: Vec::new(), stopper })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -128,6 +138,14 @@ impl Mailbox {
                 }
                 other => return Some(other),
             }
+        }
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if let Some(stopper) = &self.stopper {
+            stopper();
         }
     }
 }

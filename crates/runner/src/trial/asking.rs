@@ -7,8 +7,3 @@ mod person;
 pub use command::CommandDecider;
 pub use directory::{DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates, OpenGate, leave_answer};
 pub use person::Person;
-
-use std::time::Duration;
-
-/// Longer than anybody thinks about one question.
-const PATIENCE: Duration = Duration::from_secs(600);

@@ -8,7 +8,7 @@ mod evidence;
 mod files;
 mod load;
 mod rehearsal;
-mod stage;
+pub(crate) mod stage;
 mod subject;
 mod suite;
 
@@ -27,7 +27,7 @@ pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_wit
 use crate::launching::{Attendant, Model, Outcome, Report, RunError, RunRequest, run};
 use crate::names::fresh_run_id;
 use crate::planning::{Planned, Planner, PlanningError, Surroundings};
-use crate::talk::{Deciders, Outside, TalkRequest, Then};
+use crate::talk::{Deciders, Outside, TalkRequest, TalkTimes, Then};
 use belljar_contract::{
     AbsPath, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan, Run,
     RunName,
@@ -248,6 +248,7 @@ impl Trial {
             then,
             deciders: self.deciders(answering),
             react: None,
+            times: TalkTimes::default(),
         };
         let mut ask = |message: &str| crate::terminal::ask_hidden(message);
         let report = run(RunRequest {

@@ -10,10 +10,11 @@ mod stage;
 use std::fs;
 
 use belljar_contract::{
-    AfterDeny, ConversationFailure, GuestEnd, HookPermission, HookReply, HookSubscription, Observation,
-    PermissionMode, SkillWay, Speaker,
+    AfterDeny, ConversationFailure, Deadline, GuestEnd, HookPermission, HookReply, HookSubscription,
+    Observation, PermissionMode, SkillWay, Speaker,
 };
 use belljar_egress::script::{Reply, Script, Sender, Turn, When};
+use belljar_runner::TalkTimes;
 use belljar_session::{
     AnswerValue, CannedAnswer, CannedTool, Chosen, Command, Hook, HookAnswering, MachineConfig, Question,
     Server, ServerAnswering, SkillPlace,
@@ -582,4 +583,39 @@ fn a_conversation_is_gone_on_with(stage: &Stage) {
     seen.assert_success();
     let asked = seen.transcript.requests.iter().find_map(|request| request.json()).unwrap().to_string();
     assert!(asked.contains("my name is Quill") && asked.contains("who am I?"), "{asked}");
+}
+
+/// A program in the agent's place that takes a message up, and calls itself idle without having answered it.
+const STALLS: &str = r#"#!/usr/bin/python3
+import json, sys, time
+def out(frame):
+    print(json.dumps(frame), flush=True)
+asked = json.loads(sys.stdin.readline())
+out({"type": "control_response", "response": {"subtype": "success", "request_id": asked["request_id"], "response": {}}})
+message = json.loads(sys.stdin.readline())
+out({**message, "isReplay": True, "session_id": "s", "parent_tool_use_id": None})
+out({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": "s", "uuid": "u"})
+sys.stdin.read()
+"#;
+
+#[test]
+fn an_agent_that_stalls_is_not_waited_for_without_end() {
+    belljar_testkit::require!(Bwrap, Guest, Python);
+    let folder = tempfile::tempdir().unwrap();
+    let agent = folder.path().join("claude");
+    fs::write(&agent, STALLS).unwrap();
+    fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let play = Play {
+        name: "stalls",
+        script: Script::new(),
+        config: MachineConfig::default(),
+        flags: &[],
+        messages: &["go"],
+        decide: nobody(),
+        react: quiet(),
+    };
+    let times = TalkTimes { stalled: std::time::Duration::from_millis(200), ..TalkTimes::default() };
+    let seen = sealed::play_within(&Stage::new(agent, Place::Sealed), play, times);
+    let expected = ConversationFailure::Deadline { deadline: Deadline::Turn };
+    assert_eq!(seen.ending.failure, Some(expected), "{:#?}{}", seen.observations, seen.stderr);
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use belljar_contract::{AbsPath, Digest, Errand, Event, OsText, Purpose};
 use belljar_runner::{
     Attendant, Deciders, EgressMode, GuestImage, GuestProgram, Model, Outside, Pending, Planner, RunRequest,
-    Surroundings, TalkRequest, Then, run,
+    Surroundings, TalkRequest, TalkTimes, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -26,6 +26,10 @@ egress = { allow = [] }
 "#;
 
 pub fn play(stage: &Stage, play: Play<'_>) -> Seen {
+    play_within(stage, play, TalkTimes::default())
+}
+
+pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
     let Play { name: _, script, config, flags, messages, decide, react } = play;
     let surroundings = surroundings(stage);
     let planner = Planner::new(surroundings.clone()).unwrap();
@@ -40,6 +44,7 @@ pub fn play(stage: &Stage, play: Play<'_>) -> Seen {
         then: Then::End,
         deciders: Deciders { chain: Chain::default().then(told), outside: Some(Box::new(Silent)) },
         react: Some(react),
+        times,
     };
     let (mut observations, mut ending) = (Vec::new(), None);
     let report = run(RunRequest {

@@ -63,7 +63,7 @@ def whole():
 const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
 
 /// A stage whose agent does this.
-fn with_agent(does: &str) -> Stage {
+pub fn with_agent(does: &str) -> Stage {
     let stage = Stage::new();
     write_agent(&stage, does);
     stage.write("project/a.yaml", SCENARIO);
@@ -72,12 +72,12 @@ fn with_agent(does: &str) -> Stage {
     stage
 }
 
-fn write_agent(stage: &Stage, does: &str) {
+pub fn write_agent(stage: &Stage, does: &str) {
     stage.write("bin/claude", format!("{AGENT}\n{does}\n"));
     fs::set_permissions(stage.path("bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn command(stage: &Stage, words: &[&str]) -> Command {
+pub fn command(stage: &Stage, words: &[&str]) -> Command {
     let mut command = stage.command(words);
     command.env("PATH", format!("{}:/usr/bin:/bin", stage.path("bin").display()));
     command
@@ -166,7 +166,7 @@ fn an_agent_that_breaks_its_protocol_is_no_success() {
         ("7 after a success", format!("{turn}; result(); idle(); heard(); os._exit(7)"), &[5]),
         ("killed after a success", format!("{turn}; result(); idle(); os.kill(os.getpid(), 9)"), &[5]),
         ("0 without a result", format!("{turn}; idle(); os._exit(0)"), &[5]),
-        ("input closed early", format!("greet(); os.close(0); text('All done.'); os._exit(0)"), &[5]),
+        ("input closed early", "greet(); os.close(0); text('All done.'); os._exit(0)".to_owned(), &[5]),
     ] {
         write_agent(&stage, &does);
         let (found, envelope) = tried(&stage);

@@ -8,7 +8,7 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
-use crate::talk::{Talk, TalkRecord, TalkRequest};
+use crate::talk::{ModelCalls, Talk, TalkRecord, TalkRequest};
 use crate::terminal::{Terminal, TerminalError};
 use crate::trial::FilesWatch;
 use crate::values::{Found, for_the_guest, values};
@@ -195,6 +195,17 @@ pub enum Attendant {
     User,
     /// belljar itself, in the agent's protocol.
     Talk(Box<TalkRequest>),
+}
+
+impl Attendant {
+    /// Takes out what the one who answers wants to ask the model itself.
+    fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
+        let calls = match &mut self {
+            Self::User => None,
+            Self::Talk(talk) => talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls()),
+        };
+        (self, calls)
+    }
 }
 
 /// A run that is over.
@@ -411,6 +422,7 @@ fn carry_out(
         Some(_) | None => None,
     };
     let signals = take_signals()?;
+    let (attendant, calls) = attendant.with_model_calls();
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
     let mut emit = |event: &Event| {
         watch(event);
@@ -433,7 +445,7 @@ fn carry_out(
     // Serves until the end of this function; the sandbox ends before it. Its log is begun before the command is.
     let serving = match outward.zip(record) {
         Some((outward, (run, (log, redact)))) => {
-            let request = ServingRequest { plan, running: &mut running, model, run, log, redact };
+            let request = ServingRequest { plan, running: &mut running, model, calls, run, log, redact };
             Some(Serving::start(outward, request)?)
         }
         None => None,

@@ -6,7 +6,8 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan};
 use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::trial::{
-    Answering, CommandDecider, DirectoryDecider, LoadError, Person, Trial, TrialError, Tried, load_policy,
+    Answering, CommandDecider, DECIDER_MODEL, DirectoryDecider, LoadError, ModelWish, Person, Trial,
+    TrialError, Tried, load_policy,
 };
 use belljar_runner::{Model, Surroundings, answer_rule, launch_hints};
 use serde_json::{Value, json};
@@ -28,7 +29,16 @@ pub struct TryOptions {
     /// Lay questions into this folder and wait there for answers; see `gates` and `answer`
     #[arg(long, value_name = "DIR", conflicts_with = "first")]
     pub decider_dir: Option<PathBuf>,
-    /// How long a program or somebody at a folder may take for an answer, such as `30s`; none in time is a failure
+    /// Let a model answer questions, with your credential and within the run's budget; tools are not its to allow
+    #[arg(long, conflicts_with_all = ["decider_cmd", "decider_dir", "first"])]
+    pub decider_llm: bool,
+    /// What you are after, for the model that answers
+    #[arg(long, value_name = "TEXT", requires = "decider_llm")]
+    pub intent: Option<String>,
+    /// The model that answers
+    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL)]
+    pub decider_model: String,
+    /// How long a decider may take for an answer, such as `30s`; none in time is a failure
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
     pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers
@@ -102,7 +112,12 @@ impl TryOptions {
             None => Vec::new(),
             Some(file) => load_policy(surroundings, &Self::path(surroundings, file)?)?,
         };
-        let mut answering = Answering { flags, policy, outside: None, first: self.first };
+        let model = self.decider_llm.then(|| ModelWish {
+            intent: self.intent.clone(),
+            model: self.decider_model.clone(),
+            patience: self.decider_timeout.duration(),
+        });
+        let mut answering = Answering { flags, policy, outside: None, model, first: self.first };
         if let Some(command) = &self.decider_cmd {
             answering.outside =
                 Some(Box::new(CommandDecider::new(command.clone(), self.decider_timeout.duration())));
@@ -111,7 +126,11 @@ impl TryOptions {
                 DirectoryDecider::new(Self::path(surroundings, folder)?, self.decider_timeout.duration())
                     .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
             answering.outside = Some(Box::new(decider));
-        } else if last == LastWord::PersonAtTerminal && !self.first && std::io::stdin().is_terminal() {
+        } else if last == LastWord::PersonAtTerminal
+            && !self.first
+            && !self.decider_llm
+            && std::io::stdin().is_terminal()
+        {
             // Without a terminal of its own nobody is asked, and an open question fails.
             answering.outside = Person::new().ok().map(|person| Box::new(person) as _);
         }

@@ -3,9 +3,12 @@
 //! Nothing here waits. Whoever takes time to answer does so in a thread of its own, so that the run's deadlines, signals
 //! and the agent's withdrawals are heard meanwhile.
 
+mod line;
 mod outside;
 mod streams;
 
+pub(crate) use line::ModelCall;
+pub use line::{ModelCalls, ModelLine};
 pub use outside::{Outside, Pending, Spoken, Stopper};
 
 use crate::console::{Console, Emit, Interrupt, Pumped};

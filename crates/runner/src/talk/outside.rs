@@ -1,7 +1,7 @@
 //! Those who take time: someone who answers, someone who speaks. Each has a thread; what they say comes through one
 //! mailbox, which can be waited for together with everything else.
 
-use super::Then;
+use super::{ModelCalls, Then};
 use belljar_contract::RequestId;
 use belljar_session::{Answer, Question};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +28,11 @@ pub trait Outside: Send {
     /// # Errors
     /// In a line for people.
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String>;
+
+    /// Questions of its own to the run's model, where it has any. Taken once, before the first question.
+    fn model_calls(&mut self) -> Option<ModelCalls> {
+        None
+    }
 
     /// What ends the one who answers, also while a question waits: for a run that is over before that.
     fn stopper(&self) -> Option<Stopper> {

@@ -13,8 +13,8 @@ mod subject;
 mod suite;
 
 pub use asking::{
-    CommandDecider, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates, OpenGate, Person,
-    leave_answer,
+    CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
+    ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
 pub use evidence::evidence;
 pub use files::FilesWatch;
@@ -150,6 +150,8 @@ pub struct Answering {
     pub policy: Vec<Rule>,
     /// The one who takes time.
     pub outside: Option<Box<dyn Outside>>,
+    /// A model that answers questions where nobody else does.
+    pub model: Option<ModelWish>,
     /// What becomes of a question that nobody answers, unless the scenario says.
     pub first: bool,
 }
@@ -289,7 +291,7 @@ impl Trial {
     }
 
     fn deciders(&self, answering: Answering) -> Deciders {
-        let Answering { flags, policy, outside, first } = answering;
+        let Answering { flags, policy, outside, model, first } = answering;
         let scripted = Scripted::default()
             .with(flags, By::CommandLine)
             .with(self.rules.clone(), By::Scenario)
@@ -302,14 +304,20 @@ impl Trial {
                 PermissionParity::Strict => Parity::Strict,
             });
         }
-        let first = match self.scenario.on_unanswered {
-            Some(OnUnanswered::First) => true,
-            Some(OnUnanswered::Fail | OnUnanswered::Prompt | OnUnanswered::Llm) => false,
-            None => first,
+        // Whom the command line names comes before what the scenario says.
+        let (first, model) = match (self.scenario.on_unanswered, model) {
+            (_, Some(wish)) => (false, Some(wish)),
+            (Some(OnUnanswered::First), None) => (true, None),
+            (Some(OnUnanswered::Llm), None) => (false, Some(ModelWish::default())),
+            // `prompt` is refused where there is nobody to ask.
+            (Some(OnUnanswered::Fail | OnUnanswered::Prompt), None) => (false, None),
+            (None, None) => (first, None),
         };
         if first && outside.is_none() {
             chain = chain.then(First);
         }
+        let outside =
+            outside.or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn Outside>));
         Deciders { chain, outside }
     }
 }

@@ -242,11 +242,18 @@ fn a_decider_that_fails_leaves_the_question_open() {
 #[test]
 fn a_decider_ends_with_the_run() {
     require!(Bwrap, Python);
-    let stage = with_agent("greet(); take(); ask(); os._exit(0)");
-    let decider = format!("exec tail -f {}", stage.path("project/a.yaml").display());
+    let stage = with_agent("greet(); take(); ask(); heard(); signal.pause()");
+    let here = stage.path("project/here");
+    let decider = format!("touch {0}; exec python3 -c 'import signal; signal.pause()' {0}", here.display());
     let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-cmd", &decider];
-    let found = stage.finish(&mut command(&stage, &words));
-    assert_ne!(found.status.code(), Some(0), "{}", found.stderr);
+    let mut run = command(&stage, &words).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !here.exists() {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    }
+    kill(&run, "-TERM");
+    assert_ne!(run.wait().unwrap().code(), Some(0));
     await_nothing_left(&stage);
 }
 

@@ -7,6 +7,8 @@
 
 mod cases;
 mod cmd;
+mod deciders;
+mod faults;
 mod help;
 mod inputs;
 mod outward;

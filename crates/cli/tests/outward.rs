@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 /// A server on the loopback that hands every request to `answer`; it ends with the test's process.
-fn serve(answer: impl Fn(&str, &[u8]) -> String + Send + 'static) -> u16 {
+pub fn serve(answer: impl Fn(&str, &[u8]) -> String + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -45,7 +45,7 @@ fn one(mut stream: impl Read + Write, answer: &impl Fn(&str, &[u8]) -> String) -
     stream.flush()
 }
 
-fn plain(body: &str, kind: &str) -> String {
+pub fn plain(body: &str, kind: &str) -> String {
     let length = body.len();
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"

@@ -8,7 +8,7 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
-use crate::talk::{Talk, TalkRecord, TalkRequest};
+use crate::talk::{ModelCalls, Talk, TalkRecord, TalkRequest};
 use crate::terminal::{Terminal, TerminalError};
 use crate::trial::FilesWatch;
 use crate::values::{Found, for_the_guest, values};
@@ -19,7 +19,7 @@ use belljar_contract::{
 };
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 use belljar_egress::proxy::Mode;
-use belljar_egress::script::{LoadScriptError, Script};
+use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_record::Redact;
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, held_limits,
@@ -197,6 +197,17 @@ pub enum Attendant {
     Talk(Box<TalkRequest>),
 }
 
+impl Attendant {
+    /// Takes out what the one who answers wants to ask the model itself.
+    fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
+        let calls = match &mut self {
+            Self::User => None,
+            Self::Talk(talk) => talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls()),
+        };
+        (self, calls)
+    }
+}
+
 /// A run that is over.
 #[derive(Debug)]
 pub struct Report {
@@ -216,6 +227,8 @@ pub struct Report {
     pub troubles: Vec<(String, String)>,
     /// What the model used.
     pub spent: Option<Spent>,
+    /// What the scripted model was asked, where one played.
+    pub transcript: Option<Transcript>,
 }
 
 /// What the model used in a run.
@@ -324,7 +337,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
-    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript: _, failures } = told;
+    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript, failures } = told;
     trouble.extend(failures);
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
     let folder = journal.map(|mut journal| {
@@ -337,7 +350,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     });
     let troubles = troubles.into_iter().map(|trouble| (trouble.to_string(), trouble.fix())).collect();
     let needed = needed.into_iter().collect();
-    Ok(Report { outcome: ended?, folder, trouble, planted, denied, needed, troubles, spent })
+    Ok(Report { outcome: ended?, folder, trouble, planted, denied, needed, troubles, spent, transcript })
 }
 
 fn spent(usage: &UsageTotals, cost_micros: u64) -> Spent {
@@ -409,6 +422,7 @@ fn carry_out(
         Some(_) | None => None,
     };
     let signals = take_signals()?;
+    let (attendant, calls) = attendant.with_model_calls();
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
     let mut emit = |event: &Event| {
         watch(event);
@@ -431,7 +445,7 @@ fn carry_out(
     // Serves until the end of this function; the sandbox ends before it. Its log is begun before the command is.
     let serving = match outward.zip(record) {
         Some((outward, (run, (log, redact)))) => {
-            let request = ServingRequest { plan, running: &mut running, model, run, log, redact };
+            let request = ServingRequest { plan, running: &mut running, model, calls, run, log, redact };
             Some(Serving::start(outward, request)?)
         }
         None => None,
@@ -473,7 +487,7 @@ fn carry_out(
     if let Some(serving) = serving {
         *told = serving.finish();
     }
-    if let (Some(transcript), Some(journal)) = (told.transcript.take(), journal) {
+    if let (Some(transcript), Some(journal)) = (&told.transcript, journal) {
         // What the model was asked, one request a line: the evidence of what the agent knew.
         let bodies = transcript.requests.iter().filter_map(|request| request.json());
         journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());

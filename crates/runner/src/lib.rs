@@ -57,6 +57,8 @@ pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;
 pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
-pub use talk::{Deciders, Outside, Pending, Spoken, TalkRequest, Then};
+pub use talk::{
+    Deciders, ModelCalls, ModelLine, Outside, Pending, React, Spoken, Stopper, TalkRequest, TalkTimes, Then,
+};
 pub use terminal::ask_hidden;
 pub use workspace::{Planted, WorkspaceError};

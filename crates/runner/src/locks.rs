@@ -16,6 +16,13 @@ const HOLDER_MAX: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
+impl Lock {
+    /// Makes the time of the file that of this use.
+    pub(crate) fn touch(&self) -> io::Result<()> {
+        self.0.set_modified(std::time::SystemTime::now())
+    }
+}
+
 /// Waits until nobody has the file for themselves. The file is made when absent, its directory is not.
 pub(crate) fn wait_shared(path: &AbsPath) -> io::Result<Lock> {
     loop {

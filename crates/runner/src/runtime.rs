@@ -6,6 +6,9 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 
+/// The name of a run's directory that is not locked yet begins so.
+pub(crate) const MAKING_PREFIX: &str = ".making-";
+
 /// belljar's runtime directory, which nobody but the user can enter.
 #[derive(Debug, Clone)]
 pub struct RuntimeDirectory {
@@ -111,7 +114,7 @@ impl RuntimeDirectory {
         let path = self.path.child(id.as_str());
         let make = || -> io::Result<RunDirectory> {
             // Under another name until it is locked, so that a sweep cannot take it for an orphan.
-            let making = make_staging(&self.path, ".making-")?;
+            let making = make_staging(&self.path, MAKING_PREFIX)?;
             let lock =
                 locks::wait_exclusive(&AbsPath::new(making.path().join("lock")).map_err(io::Error::other)?)?;
             fs::rename(making.path(), &path)?;

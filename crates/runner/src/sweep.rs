@@ -5,9 +5,11 @@
 
 use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
+use crate::locks;
 use crate::planning::Surroundings;
 use crate::prove::SCENE_PREFIX;
-use crate::runtime::{RuntimeDirectory, RuntimeError};
+use crate::runtime::{MAKING_PREFIX, RuntimeDirectory, RuntimeError};
+use crate::trial::stage;
 use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
 use belljar_sandbox::LEAF_PREFIX;
@@ -30,7 +32,7 @@ pub struct SweepRequest<'a> {
     pub surroundings: &'a Surroundings,
     /// Whether to remove.
     pub mode: SweepMode,
-    /// Folders of runs that were last written to before this long. Without it, no run is touched.
+    /// Folders of runs, and conversations, that were last used before this long. Without it, none is touched.
     pub runs_older_than: Option<TimeSpan>,
     /// The time.
     pub now: SystemTime,
@@ -61,6 +63,10 @@ pub enum SweptKind {
     Run,
     /// The runtime directory of a run that is gone.
     Runtime,
+    /// The stage of a trial that is gone.
+    Stage,
+    /// A conversation that could be gone on with.
+    Conversation,
     /// Something that was half made or half removed.
     Leftover,
 }
@@ -112,7 +118,10 @@ pub enum SweepError {
 #[must_use]
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
-    let places: [(Place, &AbsPath, SweptKind); 4] = [
+    // Stages before instances: the state of a workspace that goes here is of no more use either.
+    let places: [(Place, &AbsPath, SweptKind); 6] = [
+        (stages, state, SweptKind::Stage),
+        (conversations, state, SweptKind::Conversation),
         (instances, data, SweptKind::Instance { root: None }),
         (runtime, runtime_path, SweptKind::Runtime),
         (runs, state, SweptKind::Run),
@@ -220,10 +229,33 @@ fn old_entries(folder: &AbsPath, now: SystemTime) -> Vec<AbsPath> {
 }
 
 const IN_USE: &str = "a run uses it";
+/// A conversation that is being removed; one that stays so was interrupted.
+const REMOVING_PREFIX: &str = ".removing-";
 
 fn runtime(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
-    let Some(runtime) = RuntimeDirectory::existing(&request.surroundings.runtime)? else { return Ok(()) };
-    for orphan in runtime.orphans()? {
+    orphans(request, &request.surroundings.runtime, &SweptKind::Runtime, out)
+}
+
+fn stages(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let staging = stage::staging(&request.surroundings.state);
+    orphans(request, &staging, &SweptKind::Stage, out)?;
+    // One that was killed while it made its stage had no lock yet.
+    for path in old_entries(&staging, request.now) {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MAKING_PREFIX)) {
+            out.push(request.leftover(path.clone(), || tree(&path)));
+        }
+    }
+    Ok(())
+}
+
+fn orphans(
+    request: &SweepRequest<'_>,
+    directory: &AbsPath,
+    kind: &SweptKind,
+    out: &mut Vec<Swept>,
+) -> Result<(), SweepError> {
+    let Some(directory) = RuntimeDirectory::existing(directory)? else { return Ok(()) };
+    for orphan in directory.orphans()? {
         let path = orphan.path().clone();
         let bytes = measure(path.as_path()).bytes;
         let outcome = request.act(|| {
@@ -231,9 +263,52 @@ fn runtime(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sweep
             removed.map_err(|cause| SweepError::Tree { path: path.clone(), cause })?;
             Ok(SweepOutcome::Removed)
         });
-        out.push(Swept { kind: SweptKind::Runtime, path, bytes, outcome });
+        out.push(Swept { kind: kind.clone(), path, bytes, outcome });
     }
     Ok(())
+}
+
+/// Conversations that nobody has gone on with for as long as runs are kept.
+fn conversations(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let Some(age) = request.runs_older_than else { return Ok(()) };
+    let folder = stage::conversations(&request.surroundings.state);
+    // No such folder yet, nothing in it.
+    let Ok(entries) = std::fs::read_dir(&folder) else { return Ok(()) };
+    let limit = request.now.checked_sub(age.duration()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let mut paths: Vec<AbsPath> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| AbsPath::new(entry.path()).ok())
+        .collect();
+    paths.sort();
+    for path in paths {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(REMOVING_PREFIX)) {
+            out.push(request.leftover(path.clone(), || tree(&path)));
+            continue;
+        }
+        // Its use is told by belljar's own file: what the agent wrote has whatever time the agent likes.
+        let used = std::fs::symlink_metadata(path.child("lock")).and_then(|found| found.modified());
+        let Ok(used) = used else { continue };
+        if used < limit {
+            let bytes = measure(path.as_path()).bytes;
+            let outcome = request.act(|| end_conversation(&folder, &path));
+            out.push(Swept { kind: SweptKind::Conversation, path, bytes, outcome });
+        }
+    }
+    Ok(())
+}
+
+/// Under another name first: whoever begins the conversation again meanwhile finds a place of its own.
+fn end_conversation(folder: &AbsPath, path: &AbsPath) -> Result<SweepOutcome, SweepError> {
+    let failed = |cause| SweepError::Tree { path: path.clone(), cause };
+    let Some(_lock) = locks::try_exclusive(&path.child("lock")).map_err(failed)? else {
+        return Ok(SweepOutcome::Kept(IN_USE.to_owned()));
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let away = folder.child(&format!("{REMOVING_PREFIX}{name}"));
+    std::fs::rename(path, &away).map_err(failed)?;
+    tree(&away)?;
+    Ok(SweepOutcome::Removed)
 }
 
 fn runs(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {

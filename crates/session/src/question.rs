@@ -63,6 +63,8 @@ pub enum By {
     First,
     /// A program beside belljar.
     External,
+    /// A model beside the agent's.
+    Model,
     /// A person.
     Person,
     /// belljar itself: a registered hook or a declared server.
@@ -180,6 +182,7 @@ impl By {
             Self::Parity => "parity",
             Self::First => "first",
             Self::External => "external",
+            Self::Model => "model",
             Self::Person => "person",
             Self::Belljar => "belljar",
         }
@@ -190,7 +193,7 @@ impl By {
     pub const fn is_reproducible(self) -> bool {
         match self {
             Self::Scenario | Self::Policy | Self::CommandLine | Self::Parity | Self::Belljar => true,
-            Self::First | Self::External | Self::Person => false,
+            Self::First | Self::External | Self::Model | Self::Person => false,
         }
     }
 }

@@ -19,7 +19,7 @@ use std::fs;
 use std::path::Path;
 
 /// What became of each conversation: whether it is a success, how many turns ended, how many of them failed.
-const ENDINGS: [(&str, bool, u64, u64); 17] = [
+const ENDINGS: [(&str, bool, u64, u64); 19] = [
     ("absorbed", true, 1, 0),
     ("ask_user_question", true, 1, 0),
     ("clear", true, 3, 0),
@@ -34,6 +34,8 @@ const ENDINGS: [(&str, bool, u64, u64); 17] = [
     ("permission_deny_interrupt", false, 1, 1),
     ("permission_edit", true, 1, 0),
     ("permission_suggestion", true, 1, 0),
+    ("resume", true, 1, 0),
+    ("resume_begun", true, 1, 0),
     ("sdk_mcp", true, 1, 0),
     ("skill", true, 2, 0),
     ("sub_agent", true, 1, 0),

@@ -2,6 +2,7 @@
 //! real agent is found, and filters for snapshots.
 
 pub mod agent;
+pub mod guest;
 pub mod process;
 pub mod require;
 pub mod snapshot;

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{agent, process};
+use crate::{agent, guest, process};
 
 /// File to which skipped tests are appended, a line each.
 pub const SKIP_LOG_VAR: &str = "BELLJAR_SKIP_LOG";
@@ -102,6 +102,8 @@ pub enum Prerequisite {
     Java,
     /// OpenSSH's client and server are installed.
     Sshd,
+    /// The program that finishes a sandbox from inside is built, and from the sources that are here.
+    Guest,
 }
 
 /// Whether a test may go on.
@@ -116,7 +118,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Agent,
         Self::AgentNext,
         Self::Bwrap,
@@ -137,6 +139,7 @@ impl Prerequisite {
         Self::Npm,
         Self::Java,
         Self::Sshd,
+        Self::Guest,
     ];
 
     /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
@@ -162,6 +165,7 @@ impl Prerequisite {
             Self::Npm => "Npm",
             Self::Java => "Java",
             Self::Sshd => "Sshd",
+            Self::Guest => "Guest",
         }
     }
 
@@ -191,6 +195,7 @@ impl Prerequisite {
             Self::Npm => succeeds("npm", &["--version"]),
             Self::Java => succeeds("java", &["--list-modules"]),
             Self::Sshd => succeeds("ssh", &["-V"]).and_then(|()| server()),
+            Self::Guest => guest::built().map(drop),
         }
     }
 }

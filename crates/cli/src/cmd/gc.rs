@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 /// Remove what is of no more use, and print each thing
 ///
-/// Instances whose project is gone, and what runs left behind when the machine lost power. Folders of runs are kept
-/// unless --runs asks for them. Nothing that is in use is removed.
+/// Instances whose project is gone, and what runs and trials left behind when the machine lost power. Folders of runs
+/// and conversations that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"
@@ -18,10 +18,10 @@ pub struct Args {
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
-    /// Also remove folders of runs
+    /// Also remove folders of runs, and conversations
     #[arg(long, requires = "older_than")]
     runs: bool,
-    /// The age from which a run's folder is removed, such as `30d` or `12h`
+    /// The age from which a run's folder or a conversation is removed, such as `30d` or `12h`
     #[arg(long, value_name = "AGE", requires = "runs", value_parser = age)]
     older_than: Option<TimeSpan>,
     /// Print one JSON object
@@ -81,6 +81,8 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
         SweptKind::Instance { root: None } => "the instance".to_owned(),
         SweptKind::Run => "the run".to_owned(),
         SweptKind::Runtime => "the runtime directory".to_owned(),
+        SweptKind::Stage => "the stage of a trial".to_owned(),
+        SweptKind::Conversation => "the conversation".to_owned(),
         SweptKind::Leftover => "the leftover".to_owned(),
     };
     let at = surroundings.shown_from_home(path);
@@ -99,6 +101,8 @@ fn machine(swept: &Swept) -> Value {
         SweptKind::Instance { root } => ("instance", root.as_ref()),
         SweptKind::Run => ("run", None),
         SweptKind::Runtime => ("runtime", None),
+        SweptKind::Stage => ("stage", None),
+        SweptKind::Conversation => ("conversation", None),
         SweptKind::Leftover => ("leftover", None),
     };
     let (outcome, why) = match outcome {

@@ -85,7 +85,7 @@ pub fn start(
     audit(&planned, output);
     warn_of_open(planner, &planned, errand, output)?;
     let mut ask = |message: &str| ask_hidden(message);
-    let Report { outcome, folder, trouble, planted, denied, needed, troubles, spent } =
+    let Report { outcome, folder, trouble, planted, denied, needed, troubles, spent, transcript: _ } =
         carry_out(RunRequest {
             planned: &planned,
             surroundings: planner.surroundings(),

@@ -233,6 +233,14 @@ fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
     if let Some(backend) = options.backend {
         flag("--backend", &backend.kind().name().into());
     }
+    if options.decider_llm {
+        flag("--decider-model", &(&options.decider_model).into());
+        flag("--decider-timeout", &options.decider_timeout.to_string().into());
+        if let Some(intent) = &options.intent {
+            flag("--intent", &intent.into());
+        }
+        words.push("--decider-llm".into());
+    }
     words.extend(options.first.then(|| "--first".into()));
     words.extend(args.scripted.then(|| "--scripted".into()));
     words.extend(options.keep.then(|| "--keep".into()));

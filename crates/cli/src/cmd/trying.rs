@@ -3,10 +3,11 @@
 use super::start::Backend;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, ExitCode};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan};
 use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::trial::{
-    Answering, CommandDecider, DirectoryDecider, LoadError, Person, Trial, TrialError, Tried, load_policy,
+    Answering, CommandDecider, DECIDER_MODEL, DirectoryDecider, LoadError, ModelWish, Person, Trial,
+    TrialError, Tried, load_policy,
 };
 use belljar_runner::{Model, Surroundings, answer_rule, launch_hints};
 use serde_json::{Value, json};
@@ -28,6 +29,18 @@ pub struct TryOptions {
     /// Lay questions into this folder and wait there for answers; see `gates` and `answer`
     #[arg(long, value_name = "DIR", conflicts_with = "first")]
     pub decider_dir: Option<PathBuf>,
+    /// Let a model answer questions, with your credential and within the run's budget; tools are not its to allow
+    #[arg(long, conflicts_with_all = ["decider_cmd", "decider_dir", "first"])]
+    pub decider_llm: bool,
+    /// What you are after, for the model that answers
+    #[arg(long, value_name = "TEXT", requires = "decider_llm")]
+    pub intent: Option<String>,
+    /// The model that answers
+    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL)]
+    pub decider_model: String,
+    /// How long a decider may take for an answer, such as `30s`; none in time is a failure
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
+    pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers
     #[arg(long)]
     pub first: bool,
@@ -58,6 +71,10 @@ pub enum LastWord {
     Nobody,
     /// A person, where there is a terminal.
     PersonAtTerminal,
+}
+
+fn patience(text: &str) -> Result<TimeSpan, String> {
+    TimeSpan::parse(text).map_err(|error| error.to_string())
 }
 
 impl TryOptions {
@@ -95,14 +112,25 @@ impl TryOptions {
             None => Vec::new(),
             Some(file) => load_policy(surroundings, &Self::path(surroundings, file)?)?,
         };
-        let mut answering = Answering { flags, policy, outside: None, first: self.first };
+        let model = self.decider_llm.then(|| ModelWish {
+            intent: self.intent.clone(),
+            model: self.decider_model.clone(),
+            patience: self.decider_timeout.duration(),
+        });
+        let mut answering = Answering { flags, policy, outside: None, model, first: self.first };
         if let Some(command) = &self.decider_cmd {
-            answering.outside = Some(Box::new(CommandDecider::new(command.clone())));
+            answering.outside =
+                Some(Box::new(CommandDecider::new(command.clone(), self.decider_timeout.duration())));
         } else if let Some(folder) = &self.decider_dir {
-            let decider = DirectoryDecider::new(Self::path(surroundings, folder)?)
-                .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+            let decider =
+                DirectoryDecider::new(Self::path(surroundings, folder)?, self.decider_timeout.duration())
+                    .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
             answering.outside = Some(Box::new(decider));
-        } else if last == LastWord::PersonAtTerminal && !self.first && std::io::stdin().is_terminal() {
+        } else if last == LastWord::PersonAtTerminal
+            && !self.first
+            && !self.decider_llm
+            && std::io::stdin().is_terminal()
+        {
             // Without a terminal of its own nobody is asked, and an open question fails.
             answering.outside = Person::new().ok().map(|person| Box::new(person) as _);
         }

@@ -201,6 +201,66 @@ fn runs_are_swept_only_when_asked_and_old() {
 }
 
 #[test]
+fn stages_without_a_trial_are_swept() {
+    let world = World::new(None);
+    let staging = world.path("home/state/belljar/staging");
+    let make = |name: &str| {
+        fs::create_dir_all(staging.join(name).join("workspace/outputs")).unwrap();
+        fs::write(staging.join(name).join("workspace/a"), vec![b'x'; 10_000]).unwrap();
+        File::create(staging.join(name).join("lock")).unwrap()
+    };
+    let (gone, used) = ("0000000a", "0000000b");
+    drop(make(gone));
+    let lock = make(used);
+    lock.lock().unwrap();
+    fs::create_dir(staging.join("something-else")).unwrap();
+    fs::set_permissions(&staging, Permissions::from_mode(0o700)).unwrap();
+    let dry = world.run(&["gc", "--dry-run"]);
+    let line = format!("would remove the stage of a trial: ~/state/belljar/staging/{gone} (");
+    assert!(dry.out.starts_with(&line) && dry.out.lines().count() == 1, "{}{}", dry.out, dry.err);
+    let wet = world.run(&["gc"]);
+    assert_eq!((wet.code, wet.out.lines().count()), (0, 1), "{}{}", wet.out, wet.err);
+    assert!(!staging.join(gone).exists() && staging.join(used).join("workspace/a").exists());
+    assert!(staging.join("something-else").exists());
+}
+
+#[test]
+fn conversations_are_swept_only_when_asked_old_and_not_in_use() {
+    let world = World::new(None);
+    let conversations = world.path("home/state/belljar/conversations");
+    let make = |name: &str, days: u64| {
+        fs::create_dir_all(conversations.join(name).join("workspace")).unwrap();
+        // What the agent made counts for nothing, however new it says that it is.
+        fs::write(conversations.join(name).join("workspace/a"), "a").unwrap();
+        let lock = File::create(conversations.join(name).join("lock")).unwrap();
+        lock.set_modified(SystemTime::now() - Duration::from_secs(days * 86_400)).unwrap();
+        lock
+    };
+    let names = [
+        "00000000-0000-4000-8000-000000000001",
+        "00000000-0000-4000-8000-000000000002",
+        "00000000-0000-4000-8000-000000000003",
+    ];
+    let [old, new, used] = names;
+    drop((make(old, 40), make(new, 1)));
+    let lock = make(used, 40);
+    lock.lock().unwrap();
+    make(".removing-00000000-0000-4000-8000-000000000004", 0);
+    assert_eq!(world.run(&["gc"]).out, "");
+    let dry = world.run(&["gc", "--runs", "--older-than", "30d", "--dry-run"]);
+    assert!(
+        dry.out.contains(&format!("would remove the conversation: ~/state/belljar/conversations/{old} ("))
+    );
+    assert_eq!(fs::read_dir(&conversations).unwrap().count(), 4, "nothing was removed");
+    let wet = world.run(&["gc", "--runs", "--older-than", "30d"]);
+    assert_eq!((wet.code, wet.out.lines().count()), (0, 2), "{}{}", wet.out, wet.err);
+    assert!(wet.err.contains(&format!("{used}: a run uses it")), "{}", wet.err);
+    assert!(!conversations.join(old).exists());
+    assert!(conversations.join(new).exists() && conversations.join(used).join("workspace/a").exists());
+    assert_eq!(fs::read_dir(&conversations).unwrap().count(), 2);
+}
+
+#[test]
 fn an_age_and_runs_go_together() {
     let world = World::new(None);
     for (args, said) in [

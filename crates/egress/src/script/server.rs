@@ -90,6 +90,11 @@ impl ScriptedModel {
         Ok(Self { ledger, _running: Running::Task(task.abort_handle()), address })
     }
 
+    /// Who answers, for requests that come by another way than the socket. They are played and logged like all others.
+    pub fn answer(&self) -> Arc<dyn Answer> {
+        scripted(&self.ledger)
+    }
+
     /// What a client takes as its base URL. Over a unix socket the host is of no meaning, and is `localhost`.
     pub fn base_url(&self) -> String {
         self.address.base_url()

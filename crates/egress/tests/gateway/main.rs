@@ -12,6 +12,7 @@ mod credentials;
 mod host;
 mod load;
 mod observed;
+mod own;
 mod passing;
 mod provider_tools;
 mod secure;

@@ -3,10 +3,11 @@
 use super::sinks::{Denied, KeySink, ModelSink, Notices};
 use super::{Outward, OutwardError};
 use crate::launching::Model;
+use crate::talk::{ModelCall, ModelCalls};
 use belljar_contract::{Destination, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
 use belljar_egress::gateway::{
-    self, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, PriceTable, ProviderTools, Upstream,
-    UpstreamTimes, UsageTotals,
+    self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, PriceTable, ProviderTools,
+    Upstream, UpstreamTimes, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary};
@@ -43,6 +44,8 @@ pub(crate) struct ServingRequest<'a> {
     pub plan: &'a Plan,
     pub running: &'a mut Running,
     pub model: Model,
+    /// What somebody beside the agent asks the model.
+    pub calls: Option<ModelCalls>,
     pub run: RunId,
     pub log: File,
     pub redact: Redact,
@@ -84,7 +87,7 @@ impl Serving {
     /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
     pub fn start(outward: Outward, request: ServingRequest<'_>) -> Result<Self, OutwardError> {
         let Outward { mode, policy, token, interceptor, live, keys, .. } = outward;
-        let ServingRequest { plan, running, model, run, log, redact } = request;
+        let ServingRequest { plan, running, model, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let opening = LogOpening {
@@ -127,7 +130,13 @@ impl Serving {
             let sink = Arc::new(KeySink(Arc::clone(&log)));
             (listener, SshConfig { grants: keys.grants.clone(), sink, limits: SshLimits::default() })
         });
-        let services = Services { proxy, broker, model: model_socket.zip(live.clone()) };
+        let answers: Option<Arc<dyn Answer>> = match (&script, &live) {
+            (Some(script), _) => Some(script.answer()),
+            (None, Some(live)) => Some(Arc::new(live.clone())),
+            (None, None) => None,
+        };
+        let services =
+            Services { proxy, broker, model: model_socket.zip(live.clone()), calls: calls.zip(answers) };
         let (alive, held) = io::pipe().map_err(OutwardError::Start)?;
         let (shutdown, wish) = watch::channel(false);
         let thread = std::thread::Builder::new()
@@ -252,6 +261,7 @@ struct Services {
     proxy: Option<ProxyConfig>,
     broker: Option<(UnixListener, SshConfig)>,
     model: Option<(OwnedFd, Live)>,
+    calls: Option<(ModelCalls, Arc<dyn Answer>)>,
 }
 
 impl Services {
@@ -262,7 +272,7 @@ impl Services {
     }
 
     async fn serve(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
-        let Self { proxy, broker, model } = self;
+        let Self { proxy, broker, model, calls } = self;
         let ended = |mut wish: watch::Receiver<bool>| async move {
             // An error means that whoever could wish is gone.
             wish.wait_for(|end| *end).await.map(drop).unwrap_or(());
@@ -293,6 +303,19 @@ impl Services {
                 io::Result::Ok(())
             }
         };
+        let asking = {
+            let wish = ended(wish.clone());
+            async {
+                match calls {
+                    Some((calls, answer)) => tokio::select! {
+                        () = pass_on(calls, &*answer) => {}
+                        () = wish => {}
+                    },
+                    None => wish.await,
+                }
+                io::Result::Ok(())
+            }
+        };
         let answering = {
             let wish = ended(wish);
             async {
@@ -312,7 +335,16 @@ impl Services {
                 io::Result::Ok(())
             }
         };
-        let (summary, (), ()) = tokio::try_join!(proxying, brokering, answering)?;
+        let (summary, (), (), ()) = tokio::try_join!(proxying, brokering, asking, answering)?;
         Ok(summary)
+    }
+}
+
+/// Questions to the model, one after the other, until nobody can ask any more.
+async fn pass_on(mut calls: ModelCalls, answer: &dyn Answer) {
+    while let Some(ModelCall { request, reply }) = calls.0.recv().await {
+        let answered = gateway::ask(answer, &request).await.map_err(|error| error.to_string());
+        // Whoever asked may have lost patience.
+        reply.send(answered).ok();
     }
 }

@@ -3,15 +3,18 @@
 //! Nothing here waits. Whoever takes time to answer does so in a thread of its own, so that the run's deadlines, signals
 //! and the agent's withdrawals are heard meanwhile.
 
+mod line;
 mod outside;
 mod streams;
 
-pub use outside::{Outside, Pending, Spoken};
+pub(crate) use line::ModelCall;
+pub use line::{ModelCalls, ModelLine};
+pub use outside::{Outside, Pending, Spoken, Stopper};
 
 use crate::console::{Console, Emit, Interrupt, Pumped};
 use belljar_contract::{
-    Deadline, Digest, Event, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId, Speaker,
-    UserMessage,
+    Deadline, Digest, Event, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId, SessionState,
+    Speaker, UserMessage,
 };
 use belljar_record::{AgentStderr, FrameLog, FrameWay};
 use belljar_sandbox::{StreamEnd, Streams};
@@ -25,10 +28,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use streams::{Taken, pipe, take, write_some};
 
-/// For the answer to the handshake: servers of MCP are waited for in it.
-const HANDSHAKE: Duration = Duration::from_secs(120);
-/// For the end of the process after its input was closed.
-const EXIT: Duration = Duration::from_secs(30);
 /// A text of an observation that is longer is not kept whole: the record has a limit for its lines.
 const LONGEST_TEXT: usize = 128 << 10;
 /// What those who answer are told of the conversation so far.
@@ -50,6 +49,31 @@ pub enum Then {
     Listen(Spoken),
 }
 
+/// Sees everything that is seen, whole, and may command at once: to interrupt, to say more, to end.
+pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
+
+/// How long the agent may take where nothing else limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TalkTimes {
+    /// For the answer to the handshake: servers of MCP are waited for in it.
+    pub handshake: Duration,
+    /// For the end of the process after its input was closed.
+    pub exit: Duration,
+    /// For a word after it called itself idle in the middle of a turn. It may be between two messages; one that stays
+    /// silent would be waited for without end.
+    pub stalled: Duration,
+}
+
+impl Default for TalkTimes {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(120),
+            exit: Duration::from_secs(30),
+            stalled: Duration::from_secs(60),
+        }
+    }
+}
+
 /// A conversation that is wanted.
 pub struct TalkRequest {
     /// What the machine is told.
@@ -60,6 +84,10 @@ pub struct TalkRequest {
     pub then: Then,
     /// Who answers.
     pub deciders: Deciders,
+    /// What is done about what is seen, where anything is.
+    pub react: Option<React>,
+    /// How long the agent may take.
+    pub times: TalkTimes,
 }
 
 /// Where a conversation is recorded beside its events.
@@ -83,10 +111,13 @@ pub(crate) struct Talk {
     said: u64,
     mailbox: Mailbox,
     chain: Chain,
+    react: Option<React>,
     record: TalkRecord,
     record_failed: bool,
+    times: TalkTimes,
     handshake: Option<Instant>,
     exit: Option<Instant>,
+    stalled: Option<Instant>,
     dismissed: bool,
     not_kept: u64,
     transcript: String,
@@ -95,7 +126,7 @@ pub(crate) struct Talk {
 impl Talk {
     /// Opens the streams; the first frames are sent with the first pump.
     pub fn open(request: TalkRequest, record: TalkRecord) -> std::io::Result<(Self, Streams)> {
-        let TalkRequest { config, messages, then, deciders } = request;
+        let TalkRequest { config, messages, then, deciders, react, times } = request;
         let (stdin, input) = pipe(streams::Ours::Write)?;
         let (output, stdout) = pipe(streams::Ours::Read)?;
         let (errors, stderr) = pipe(streams::Ours::Read)?;
@@ -112,10 +143,13 @@ impl Talk {
             said: 0,
             mailbox: Mailbox::new(outside, then)?,
             chain,
+            react,
             record,
             record_failed: false,
+            times,
             handshake: None,
             exit: None,
+            stalled: None,
             dismissed: false,
             not_kept: 0,
             transcript: String::new(),
@@ -130,7 +164,7 @@ impl Talk {
 
     /// Says the first words.
     pub fn begin(&mut self, emit: Emit<'_>) {
-        self.handshake = Some(Instant::now() + HANDSHAKE);
+        self.handshake = Some(Instant::now() + self.times.handshake);
         let begun = self.machine.on_command(Command::Begin);
         self.carry_out(begun, emit);
         self.next_message(emit);
@@ -178,6 +212,7 @@ impl Talk {
         let outputs = match item {
             Item::Frame(frame) => {
                 let outputs = self.machine.on_frame(&frame);
+                self.watch_stall(&outputs);
                 self.keep(FrameWay::In, frame.raw, emit);
                 outputs
             }
@@ -196,6 +231,15 @@ impl Talk {
         self.carry_out(outputs, emit);
     }
 
+    /// An agent that calls itself idle while something is still expected of it says more soon, or never.
+    fn watch_stall(&mut self, outputs: &[Output]) {
+        let idle = |output: &Output| {
+            matches!(output, Output::Observe(Observation::StateChanged { state: SessionState::Idle }))
+        };
+        let stalls = self.exit.is_none() && outputs.iter().any(idle) && !outputs.contains(&Output::Idle);
+        self.stalled = stalls.then(|| Instant::now() + self.times.stalled);
+    }
+
     fn carry_out(&mut self, outputs: Vec<Output>, emit: Emit<'_>) {
         for output in outputs {
             match output {
@@ -210,7 +254,7 @@ impl Talk {
                 Output::Idle => self.next_message(emit),
                 Output::CloseInput => {
                     self.close_when_sent = true;
-                    self.exit = Some(Instant::now() + EXIT);
+                    self.exit = Some(Instant::now() + self.times.exit);
                 }
                 Output::Terminate => self.dismissed = true,
                 Output::Ended(mut end) => {
@@ -232,12 +276,17 @@ impl Talk {
             let cut = (cut..=self.transcript.len()).find(|at| self.transcript.is_char_boundary(*at));
             self.transcript.drain(..cut.unwrap_or(0));
         }
+        let commands = self.react.as_mut().map(|react| react(&what)).unwrap_or_default();
         let lost = shorten(&mut what);
         emit(&Event::Seen { what: Box::new(what) });
         if lost > 0 {
             self.not_kept += 1;
             let flaw = Observation::Flawed(ProtocolFlaw::NotKept { bytes: lost });
             emit(&Event::Seen { what: Box::new(flaw) });
+        }
+        for command in commands {
+            let outputs = self.machine.on_command(command);
+            self.carry_out(outputs, emit);
         }
     }
 
@@ -344,6 +393,11 @@ impl Talk {
             let outputs = self.machine.on_deadline(kind);
             self.carry_out(outputs, emit);
         }
+        if due(&mut self.stalled) {
+            let outputs = self.machine.on_deadline(Deadline::Turn);
+            self.carry_out(outputs, emit);
+            self.dismissed = true;
+        }
     }
 }
 
@@ -373,7 +427,7 @@ impl Console for Talk {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        [self.handshake, self.exit].into_iter().flatten().min()
+        [self.handshake, self.exit, self.stalled].into_iter().flatten().min()
     }
 
     fn interrupted(&mut self, emit: Emit<'_>) -> Interrupt {

@@ -1,7 +1,7 @@
 //! Those who take time: someone who answers, someone who speaks. Each has a thread; what they say comes through one
 //! mailbox, which can be waited for together with everything else.
 
-use super::Then;
+use super::{ModelCalls, Then};
 use belljar_contract::RequestId;
 use belljar_session::{Answer, Question};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,20 @@ pub trait Outside: Send {
     /// # Errors
     /// In a line for people.
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String>;
+
+    /// Questions of its own to the run's model, where it has any. Taken once, before the first question.
+    fn model_calls(&mut self) -> Option<ModelCalls> {
+        None
+    }
+
+    /// What ends the one who answers, also while a question waits: for a run that is over before that.
+    fn stopper(&self) -> Option<Stopper> {
+        None
+    }
 }
+
+/// Ends someone who answers.
+pub type Stopper = Box<dyn Fn() + Send>;
 
 /// Messages of a person, one each time the agent is idle. The function waits for the next; none is the end.
 pub struct Spoken(pub Box<dyn FnMut() -> Option<String> + Send>);
@@ -49,6 +62,7 @@ pub(super) struct Mailbox {
     turns: Option<Sender<()>>,
     waits_for_words: bool,
     withdrawn: Vec<RequestId>,
+    stopper: Option<Stopper>,
 }
 
 /// The ringing end of a mailbox.
@@ -71,12 +85,13 @@ impl Mailbox {
         let (sender, heard) = channel();
         let (bell, ring) = super::pipe(super::streams::Ours::Read)?;
         let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
+        let stopper = outside.as_ref().and_then(|outside| outside.stopper());
         let questions = outside.map(|outside| answering(outside, post.clone())).transpose()?;
         let turns = match then {
             Then::End => None,
             Then::Listen(spoken) => Some(listening(spoken, post)?),
         };
-        Ok(Self { heard, bell, questions, turns, waits_for_words: false, withdrawn: Vec::new() })
+        Ok(Self { heard, bell, questions, turns, waits_for_words: false, withdrawn: Vec::new(), stopper })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -128,6 +143,14 @@ impl Mailbox {
                 }
                 other => return Some(other),
             }
+        }
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if let Some(stopper) = &self.stopper {
+            stopper();
         }
     }
 }

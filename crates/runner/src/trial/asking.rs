@@ -1,14 +1,11 @@
-//! Deciders that take time: a program, a folder where somebody leaves answers, a person at the terminal.
+//! Deciders that take time: a program, a folder where somebody leaves answers, a model, a person at the terminal.
 
 mod command;
 mod directory;
+mod model;
 mod person;
 
 pub use command::CommandDecider;
 pub use directory::{DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates, OpenGate, leave_answer};
+pub use model::{DECIDER_MODEL, ModelDecider, ModelWish};
 pub use person::Person;
-
-use std::time::Duration;
-
-/// Longer than anybody thinks about one question.
-const PATIENCE: Duration = Duration::from_secs(600);

@@ -4,9 +4,9 @@
 use crate::planning::{PlanningError, Surroundings};
 use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, Sources};
 use belljar_plan::{
-    Document, DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
-    SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
-    parse_session,
+    Document, DocumentError, DocumentText, McpEntry, OnUnanswered, PathText, PluginSource, Scenario,
+    ScenarioFile, Session, SessionFile, SessionReference, parse_document, parse_marketplace,
+    parse_mcp_config, parse_scenario, parse_session,
 };
 use belljar_session::decider::{Rule, parse_policy, parse_rules};
 use belljar_verdict::{Checks, parse_checks};
@@ -116,7 +116,13 @@ pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Tria
     let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
     let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane)
         .map_err(|found| faults("assert", found));
-    let (Ok(rules), Ok(checks)) = (rules, checks) else {
+    // A test has nobody at a terminal; an answer that comes or not would make it another test each time.
+    if scenario.on_unanswered == Some(OnUnanswered::Prompt) {
+        let fault = DataFault::new("on_unanswered", "a test has nobody at a terminal to ask")
+            .help("`fail`, `first` or `llm`, or answers in the scenario; `chat` asks you");
+        diagnostics.push(document.diagnostic(&fault));
+    }
+    let (Ok(rules), Ok(checks), true) = (rules, checks, diagnostics.is_empty()) else {
         return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
     };
     let (session, beside) = match &scenario.session {

@@ -8,13 +8,13 @@ mod evidence;
 mod files;
 mod load;
 mod rehearsal;
-mod stage;
+pub(crate) mod stage;
 mod subject;
 mod suite;
 
 pub use asking::{
-    CommandDecider, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates, OpenGate, Person,
-    leave_answer,
+    CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
+    ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
 pub use evidence::evidence;
 pub use files::FilesWatch;
@@ -27,7 +27,7 @@ pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_wit
 use crate::launching::{Attendant, Model, Outcome, Report, RunError, RunRequest, run};
 use crate::names::fresh_run_id;
 use crate::planning::{Planned, Planner, PlanningError, Surroundings};
-use crate::talk::{Deciders, Outside, TalkRequest, Then};
+use crate::talk::{Deciders, Outside, TalkRequest, TalkTimes, Then};
 use belljar_contract::{
     AbsPath, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan, Run,
     RunName,
@@ -150,6 +150,8 @@ pub struct Answering {
     pub policy: Vec<Rule>,
     /// The one who takes time.
     pub outside: Option<Box<dyn Outside>>,
+    /// A model that answers questions where nobody else does.
+    pub model: Option<ModelWish>,
     /// What becomes of a question that nobody answers, unless the scenario says.
     pub first: bool,
 }
@@ -247,6 +249,8 @@ impl Trial {
             messages: vec![self.scenario.prompt.clone()],
             then,
             deciders: self.deciders(answering),
+            react: None,
+            times: TalkTimes::default(),
         };
         let mut ask = |message: &str| crate::terminal::ask_hidden(message);
         let report = run(RunRequest {
@@ -287,7 +291,7 @@ impl Trial {
     }
 
     fn deciders(&self, answering: Answering) -> Deciders {
-        let Answering { flags, policy, outside, first } = answering;
+        let Answering { flags, policy, outside, model, first } = answering;
         let scripted = Scripted::default()
             .with(flags, By::CommandLine)
             .with(self.rules.clone(), By::Scenario)
@@ -300,14 +304,20 @@ impl Trial {
                 PermissionParity::Strict => Parity::Strict,
             });
         }
-        let first = match self.scenario.on_unanswered {
-            Some(OnUnanswered::First) => true,
-            Some(OnUnanswered::Fail | OnUnanswered::Prompt | OnUnanswered::Llm) => false,
-            None => first,
+        // Whom the command line names comes before what the scenario says.
+        let (first, model) = match (self.scenario.on_unanswered, model) {
+            (_, Some(wish)) => (false, Some(wish)),
+            (Some(OnUnanswered::First), None) => (true, None),
+            (Some(OnUnanswered::Llm), None) => (false, Some(ModelWish::default())),
+            // `prompt` is refused where there is nobody to ask.
+            (Some(OnUnanswered::Fail | OnUnanswered::Prompt), None) => (false, None),
+            (None, None) => (first, None),
         };
         if first && outside.is_none() {
             chain = chain.then(First);
         }
+        let outside =
+            outside.or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn Outside>));
         Deciders { chain, outside }
     }
 }

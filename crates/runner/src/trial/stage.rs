@@ -71,6 +71,16 @@ pub enum StageError {
     },
 }
 
+/// Where stages lie that go with their trial.
+pub(crate) fn staging(state: &AbsPath) -> AbsPath {
+    state.child("staging")
+}
+
+/// Where stages lie that stay.
+pub(crate) fn conversations(state: &AbsPath) -> AbsPath {
+    state.child("conversations")
+}
+
 /// Where a stage lies.
 #[derive(Debug)]
 enum Place {
@@ -99,7 +109,7 @@ impl Stage {
     /// # Errors
     /// When there is no place for it.
     pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
-        let directory = RuntimeDirectory::open(&state.child("staging"))?.make_run(id)?;
+        let directory = RuntimeDirectory::open(&staging(state))?.make_run(id)?;
         let workspace = directory.path().child("workspace");
         Self::with(Place::Passing(directory), workspace, false)
     }
@@ -109,12 +119,13 @@ impl Stage {
     /// # Errors
     /// When there is no place for it, or a trial is on it.
     pub fn lasting(state: &AbsPath, name: &str) -> Result<Self, StageError> {
-        let path = state.child("conversations").child(name);
+        let path = conversations(state).child(name);
         let made = |cause| StageError::Make { path: path.clone(), cause };
         make_private(&path).map_err(made)?;
         let Some(lock) = locks::try_exclusive(&path.child("lock")).map_err(made)? else {
             return Err(StageError::Taken { path });
         };
+        lock.touch().map_err(made)?;
         let workspace = path.child("workspace");
         let was_there = workspace.as_path().is_dir();
         for family in ["skills", "plugins"] {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -153,6 +154,8 @@ fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // An interrupt at the terminal is for the suite: a worker that heard it too would end first, and another begin.
+        .process_group(0)
         .spawn()
         .map_err(SuiteError::Start)?;
     let input = child.stdin.take();

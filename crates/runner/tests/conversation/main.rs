@@ -1,41 +1,49 @@
-//! The conversation with the real agent, in the version that is pinned and in a newer one: what is answered is what
-//! the agent does, and what the model is told.
+//! The conversation with the real agent: what is answered is what the agent does, and what the model is told. Each scene
+//! is played with the version that is pinned and with a newer one, and with the pinned one sealed in the sandbox.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod recording;
+mod sealed;
 mod stage;
 
 use std::fs;
-use std::path::PathBuf;
 
 use belljar_contract::{
-    AfterDeny, ConversationFailure, GuestEnd, HookPermission, HookReply, HookSubscription, Observation,
-    PermissionMode, SkillWay, Speaker,
+    AfterDeny, ConversationFailure, Deadline, GuestEnd, HookPermission, HookReply, HookSubscription,
+    Observation, PermissionMode, SkillWay, Speaker,
 };
 use belljar_egress::script::{Reply, Script, Sender, Turn, When};
+use belljar_runner::TalkTimes;
 use belljar_session::{
     AnswerValue, CannedAnswer, CannedTool, Chosen, Command, Hook, HookAnswering, MachineConfig, Question,
     Server, ServerAnswering, SkillPlace,
 };
 use serde_json::{Map, Value, json};
-use stage::{Play, Seen, Stage, message};
+use stage::{Decide, Place, Play, React, Seen, Stage, message};
 
-/// Each scene is a test with each version of the agent.
+/// Each scene is a test with each version of the agent, and in the sandbox.
 macro_rules! scenes {
     ($($scene:ident),+ $(,)?) => {
         mod pinned {
             $(#[test]
             fn $scene() {
                 belljar_testkit::require!(Agent);
-                super::$scene(belljar_testkit::agent::real().unwrap());
+                super::$scene(&super::Stage::new(belljar_testkit::agent::real().unwrap(), super::Place::Bare));
             })+
         }
         mod next {
             $(#[test]
             fn $scene() {
                 belljar_testkit::require!(AgentNext);
-                super::$scene(belljar_testkit::agent::next().unwrap());
+                super::$scene(&super::Stage::new(belljar_testkit::agent::next().unwrap(), super::Place::Bare));
+            })+
+        }
+        mod sealed_in {
+            $(#[test]
+            fn $scene() {
+                belljar_testkit::require!(Agent, Bwrap, Guest);
+                super::$scene(&super::Stage::new(belljar_testkit::agent::real().unwrap(), super::Place::Sealed));
             })+
         }
     };
@@ -59,22 +67,23 @@ scenes!(
     modes_and_models_change,
     an_error_of_the_model_is_no_success,
     a_killed_agent_is_no_success,
+    a_conversation_is_gone_on_with,
 );
 
-fn quiet(_: &Observation) -> Vec<Command> {
-    Vec::new()
+fn quiet() -> React {
+    Box::new(|_| Vec::new())
 }
 
-fn nobody(question: &Question) -> Option<AnswerValue> {
-    panic!("nobody should be asked: {question:?}")
+fn nobody() -> Decide {
+    Box::new(|question| panic!("nobody should be asked: {question:?}"))
 }
 
-fn allow(_: &Question) -> Option<AnswerValue> {
-    Some(AnswerValue::Allow { input: None, permissions: Vec::new() })
+fn allow() -> Decide {
+    Box::new(|_| Some(AnswerValue::Allow { input: None, permissions: Vec::new() }))
 }
 
-fn deny(then: AfterDeny) -> impl FnMut(&Question) -> Option<AnswerValue> {
-    move |_| Some(AnswerValue::Deny { message: "the test forbids it".into(), then })
+fn deny(then: AfterDeny) -> Decide {
+    Box::new(move |_| Some(AnswerValue::Deny { message: "the test forbids it".into(), then }))
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -114,12 +123,7 @@ impl Seen {
     }
 }
 
-fn play(
-    stage: &Stage,
-    script: Script,
-    decide: &mut dyn FnMut(&Question) -> Option<AnswerValue>,
-    name: &str,
-) -> Seen {
+fn play(stage: &Stage, script: Script, decide: Decide, name: &str) -> Seen {
     stage.play(Play {
         name,
         script,
@@ -127,13 +131,12 @@ fn play(
         flags: &[],
         messages: &["go"],
         decide,
-        react: &mut quiet,
+        react: quiet(),
     })
 }
 
-fn a_tool_that_is_allowed_runs(agent: PathBuf) {
-    let stage = Stage::new(agent);
-    let seen = play(&stage, one_call("Bash", touch("made")), &mut allow, "permission_allow");
+fn a_tool_that_is_allowed_runs(stage: &Stage) {
+    let seen = play(stage, one_call("Bash", touch("made")), allow(), "permission_allow");
     seen.assert_success();
     assert!(stage.project().join("made").exists());
     let [Question::Permission(asked)] = seen.questions.as_slice() else { panic!("{:?}", seen.questions) };
@@ -147,19 +150,17 @@ fn a_tool_that_is_allowed_runs(agent: PathBuf) {
     assert_eq!(last.usage.unwrap().output_tokens, 10);
 }
 
-fn a_tool_that_is_denied_does_not_run_and_the_model_is_told(agent: PathBuf) {
-    let stage = Stage::new(agent);
-    let seen = play(&stage, one_call("Bash", touch("made")), &mut deny(AfterDeny::GoOn), "permission_deny");
+fn a_tool_that_is_denied_does_not_run_and_the_model_is_told(stage: &Stage) {
+    let seen = play(stage, one_call("Bash", touch("made")), deny(AfterDeny::GoOn), "permission_deny");
     seen.assert_success();
     assert!(!stage.project().join("made").exists());
     assert!(seen.told_to_model().contains("the test forbids it"), "{}", seen.told_to_model());
     assert_eq!(seen.ending.last.unwrap().denied_tools, ["Bash"]);
 }
 
-fn a_denial_can_end_the_turn(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn a_denial_can_end_the_turn(stage: &Stage) {
     let script = Script::new().turn(Turn::tool_use("Bash", touch("made")));
-    let seen = play(&stage, script, &mut deny(AfterDeny::Interrupt), "permission_deny_interrupt");
+    let seen = play(stage, script, deny(AfterDeny::Interrupt), "permission_deny_interrupt");
     assert!(!stage.project().join("made").exists());
     let Some(ConversationFailure::ResultIsError { subtype, .. }) = &seen.ending.failure else {
         panic!("{:?}", seen.ending)
@@ -168,37 +169,34 @@ fn a_denial_can_end_the_turn(agent: PathBuf) {
     assert_eq!(seen.ending.exit, GuestEnd::Code(1));
 }
 
-fn an_edited_input_is_what_runs(agent: PathBuf) {
-    let stage = Stage::new(agent);
-    let mut edit = |_: &Question| {
+fn an_edited_input_is_what_runs(stage: &Stage) {
+    let edit = |_: &Question| {
         Some(AnswerValue::Allow { input: Some(object(touch("edited"))), permissions: Vec::new() })
     };
-    let seen = play(&stage, one_call("Bash", touch("made")), &mut edit, "permission_edit");
+    let seen = play(stage, one_call("Bash", touch("made")), Box::new(edit), "permission_edit");
     seen.assert_success();
     assert!(!stage.project().join("made").exists());
     assert!(stage.project().join("edited").exists());
 }
 
-fn a_suggestion_that_is_taken_holds(agent: PathBuf) {
-    let stage = Stage::new(agent);
-    let write = |name: &str| json!({"file_path": stage.project().join(name), "content": "x"});
+fn a_suggestion_that_is_taken_holds(stage: &Stage) {
+    let write = |name: &str| json!({"file_path": stage.inside(name), "content": "x"});
     let script = Script::new()
         .turn(Turn::tool_use("Write", write("one")))
         .turn(Turn::tool_use("Write", write("two")))
         .turn(Turn::text("done"));
-    let mut take_all = |question: &Question| {
+    let take_all = |question: &Question| {
         let Question::Permission(asked) = question else { panic!("{question:?}") };
         Some(AnswerValue::Allow { input: None, permissions: asked.suggestions.clone() })
     };
-    let seen = play(&stage, script, &mut take_all, "permission_suggestion");
+    let seen = play(stage, script, Box::new(take_all), "permission_suggestion");
     seen.assert_success();
     assert_eq!(seen.questions.len(), 1, "the second write was not asked about");
     assert!(stage.project().join("two").exists());
 }
 
 /// One question with one answer, one with several, one answered in words of one's own.
-fn answers_reach_the_model(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn answers_reach_the_model(stage: &Stage) {
     let option = |label: &str| json!({"label": label, "description": "d"});
     let asked = |question: &str, header: &str, several: bool, labels: [&str; 2]| json!({"question": question, "header": header, "multiSelect": several, "options": labels.map(option)});
     let input = json!({"questions": [
@@ -206,7 +204,7 @@ fn answers_reach_the_model(agent: PathBuf) {
         asked("Which sizes?", "Sizes", true, ["S", "L"]),
         asked("Whose name?", "Name", false, ["Ann", "Bob"]),
     ]});
-    let mut answer = |question: &Question| {
+    let answer = |question: &Question| {
         let Question::Choice { questions, .. } = question else { panic!("{question:?}") };
         assert_eq!(questions.iter().map(|one| one.multi_select).collect::<Vec<_>>(), [false, true, false]);
         Some(AnswerValue::Choices(vec![
@@ -215,7 +213,7 @@ fn answers_reach_the_model(agent: PathBuf) {
             Chosen::Text("neither of the two".into()),
         ]))
     };
-    let seen = play(&stage, one_call("AskUserQuestion", input), &mut answer, "ask_user_question");
+    let seen = play(stage, one_call("AskUserQuestion", input), Box::new(answer), "ask_user_question");
     seen.assert_success();
     let told = seen.told_to_model();
     for wanted in ["\"Which colour?\"=\"Blue\"", "\"Which sizes?\"=\"S, L\"", "neither of the two"] {
@@ -234,8 +232,7 @@ fn hook(event: &str, callback: &str, answering: HookAnswering) -> Hook {
     Hook { subscription, answering }
 }
 
-fn hooks_are_called_back(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn hooks_are_called_back(stage: &Stage) {
     let context = |event: &str, text: &str| HookReply::AddContext { event: event.into(), text: text.into() };
     let hooks = vec![
         hook("PreToolUse", "before", HookAnswering::Ask),
@@ -246,7 +243,7 @@ fn hooks_are_called_back(agent: PathBuf) {
         .turn(Turn::tool_use("Bash", touch("one")))
         .turn(Turn::tool_use("Bash", touch("two")))
         .turn(Turn::text("done"));
-    let mut decide = |question: &Question| {
+    let decide = |question: &Question| {
         let Question::Hook(call) = question else { panic!("{question:?}") };
         assert_eq!((call.callback.as_str(), call.event.as_str()), ("before", "PreToolUse"));
         let first = call.input["tool_input"]["command"] == "touch one";
@@ -262,8 +259,8 @@ fn hooks_are_called_back(agent: PathBuf) {
         config: MachineConfig { hooks, ..MachineConfig::default() },
         flags: &[],
         messages: &["go"],
-        decide: &mut decide,
-        react: &mut quiet,
+        decide: Box::new(decide),
+        react: quiet(),
     });
     seen.assert_success();
     assert!(stage.project().join("changed").exists());
@@ -274,8 +271,7 @@ fn hooks_are_called_back(agent: PathBuf) {
     assert!(requests[0].contains("WORD-PROMPT") && requests[1].contains("WORD-AFTER"));
 }
 
-fn declared_tools_are_served(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn declared_tools_are_served(stage: &Stage) {
     let tool = |name: &str, answer| CannedTool {
         name: name.into(),
         description: "Looks a thing up".into(),
@@ -297,8 +293,8 @@ fn declared_tools_are_served(agent: PathBuf) {
         config: MachineConfig { servers, ..MachineConfig::default() },
         flags: &["--allowedTools", "mcp__host"],
         messages: &["go"],
-        decide: &mut nobody,
-        react: &mut quiet,
+        decide: nobody(),
+        react: quiet(),
     });
     seen.assert_success();
     let told = seen.told_to_model();
@@ -306,8 +302,7 @@ fn declared_tools_are_served(agent: PathBuf) {
     assert!(seen.has(|seen| matches!(seen, Observation::ToolReturned { is_error: true, .. })));
 }
 
-fn a_sub_agent_is_seen(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn a_sub_agent_is_seen(stage: &Stage) {
     let task = json!({"description": "d", "prompt": "write it", "subagent_type": "general-purpose",
         "run_in_background": false});
     let sub = || When::any().sender(Sender::SubAgent);
@@ -316,7 +311,7 @@ fn a_sub_agent_is_seen(agent: PathBuf) {
         .turn(Turn::text("sub is done").when(sub()))
         .turn(Turn::tool_use("Agent", task))
         .turn(Turn::text("main is done"));
-    let seen = play(&stage, script, &mut allow, "sub_agent");
+    let seen = play(stage, script, allow(), "sub_agent");
     seen.assert_success();
     assert!(stage.project().join("by-sub").exists());
     let [Question::Permission(asked)] = seen.questions.as_slice() else { panic!("{:?}", seen.questions) };
@@ -333,8 +328,13 @@ fn a_sub_agent_is_seen(agent: PathBuf) {
 /// message when they have. Nothing is idle in between.
 #[test]
 fn a_sub_agent_in_the_background_is_waited_for() {
-    belljar_testkit::require!(AgentNext);
-    let stage = Stage::new(belljar_testkit::agent::next().unwrap());
+    belljar_testkit::require!(AgentNext, Bwrap, Guest);
+    for place in [Place::Bare, Place::Sealed] {
+        waits_for_a_sub_agent(&Stage::new(belljar_testkit::agent::next().unwrap(), place));
+    }
+}
+
+fn waits_for_a_sub_agent(stage: &Stage) {
     let task = json!({"description": "d", "prompt": "wait and say so", "subagent_type": "general-purpose"});
     let sub = || When::any().sender(Sender::SubAgent);
     let main = || When::any().sender(Sender::Main);
@@ -344,7 +344,7 @@ fn a_sub_agent_in_the_background_is_waited_for() {
         .turn(Turn::tool_use("Agent", task).when(main()))
         .turn(Turn::text("it runs").when(main()))
         .turn(Turn::text("it is done").when(main()));
-    let seen = play(&stage, script, &mut allow, "sub_agent_background");
+    let seen = play(stage, script, allow(), "sub_agent_background");
     seen.assert_success();
     assert_eq!((seen.ending.results, seen.ending.running_sub_agents), (2, 0));
     assert!(stage.project().join("by-sub").exists());
@@ -354,12 +354,11 @@ fn a_sub_agent_in_the_background_is_waited_for() {
     assert!(first_end < sub_end, "{:#?}", seen.observations);
 }
 
-fn an_interrupt_ends_the_turn_and_not_the_conversation(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn an_interrupt_ends_the_turn_and_not_the_conversation(stage: &Stage) {
     let script = Script::new()
         .turn(Turn::tool_use("Bash", json!({"command": "mkfifo fifo && cat fifo", "description": "waits"})))
         .turn(Turn::text("second"));
-    let mut react = |seen: &Observation| match seen {
+    let react = |seen: &Observation| match seen {
         Observation::ToolCalled { .. } => vec![Command::Interrupt],
         _ => Vec::new(),
     };
@@ -369,18 +368,17 @@ fn an_interrupt_ends_the_turn_and_not_the_conversation(agent: PathBuf) {
         config: MachineConfig::default(),
         flags: &["--allowedTools", "Bash"],
         messages: &["go", "again"],
-        decide: &mut nobody,
-        react: &mut react,
+        decide: nobody(),
+        react: Box::new(react),
     });
     seen.assert_success();
     assert_eq!((seen.ending.results, seen.ending.failed_results), (2, 1));
     assert_eq!(seen.ending.last.unwrap().text.as_deref(), Some("second"));
 }
 
-fn an_interrupt_withdraws_a_question(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn an_interrupt_withdraws_a_question(stage: &Stage) {
     let script = Script::new().turn(Turn::tool_use("Bash", touch("made")));
-    let mut react = |seen: &Observation| match seen {
+    let react = |seen: &Observation| match seen {
         Observation::Asked { .. } => vec![Command::Interrupt],
         _ => Vec::new(),
     };
@@ -390,8 +388,8 @@ fn an_interrupt_withdraws_a_question(agent: PathBuf) {
         config: MachineConfig::default(),
         flags: &[],
         messages: &["go"],
-        decide: &mut |_| None,
-        react: &mut react,
+        decide: Box::new(|_| None),
+        react: Box::new(react),
     });
     assert!(seen.has(|seen| matches!(seen, Observation::Withdrawn { .. })));
     assert!(!stage.project().join("made").exists());
@@ -404,13 +402,12 @@ fn an_interrupt_withdraws_a_question(agent: PathBuf) {
 }
 
 /// Two messages, one result: the second is known to have been taken up all the same.
-fn a_message_into_a_running_turn_is_absorbed(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn a_message_into_a_running_turn_is_absorbed(stage: &Stage) {
     let fifo = stage.project().join("fifo");
     let script = Script::new()
         .turn(Turn::tool_use("Bash", json!({"command": "mkfifo fifo && cat fifo", "description": "waits"})))
         .turn(Turn::text("both heard"));
-    let mut react = |seen: &Observation| match seen {
+    let react = move |seen: &Observation| match seen {
         Observation::ToolCalled { .. } => vec![Command::Say(message(90, "one thing more"))],
         // The command waits for this line, so the message is there before it ends.
         Observation::MessageSent { message, .. } if message.as_str().ends_with("90") => {
@@ -431,16 +428,15 @@ fn a_message_into_a_running_turn_is_absorbed(agent: PathBuf) {
         config: MachineConfig::default(),
         flags: &["--allowedTools", "Bash"],
         messages: &["go"],
-        decide: &mut nobody,
-        react: &mut react,
+        decide: nobody(),
+        react: Box::new(react),
     });
     seen.assert_success();
     assert_eq!(seen.ending.results, 1);
     assert_eq!(seen.count(|seen| matches!(seen, Observation::MessageTaken { .. })), 2);
 }
 
-fn a_cleared_conversation_is_another(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn a_cleared_conversation_is_another(stage: &Stage) {
     let script = Script::new().turn(Turn::text("first")).turn(Turn::text("second"));
     let seen = stage.play(Play {
         name: "clear",
@@ -448,21 +444,21 @@ fn a_cleared_conversation_is_another(agent: PathBuf) {
         config: MachineConfig::default(),
         flags: &[],
         messages: &["go", "/clear", "again"],
-        decide: &mut nobody,
-        react: &mut quiet,
+        decide: nobody(),
+        react: quiet(),
     });
     seen.assert_success();
     assert_eq!(seen.ending.results, 3);
     assert_eq!(seen.count(|seen| matches!(seen, Observation::ConversationBegan { .. })), 2);
 }
 
-fn skills_are_seen_by_each_way(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn skills_are_seen_by_each_way(stage: &Stage) {
     let folder = stage.project().join(".claude/skills/notes");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("SKILL.md"), "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n")
         .unwrap();
     fs::write(folder.join("run.sh"), "echo ran\n").unwrap();
+    let folder = stage.inside(".claude/skills/notes");
     let place = SkillPlace {
         name: "notes".into(),
         directories: vec![folder.to_str().unwrap().into(), ".claude/skills/notes".into()],
@@ -488,8 +484,8 @@ fn skills_are_seen_by_each_way(agent: PathBuf) {
         config: MachineConfig { skills: vec![place], ..MachineConfig::default() },
         flags: &["--allowedTools", "Bash", "Skill"],
         messages: &["go", "/notes now"],
-        decide: &mut nobody,
-        react: &mut quiet,
+        decide: nobody(),
+        react: quiet(),
     });
     seen.assert_success();
     let ways: Vec<(String, SkillWay)> = seen
@@ -509,10 +505,9 @@ fn skills_are_seen_by_each_way(agent: PathBuf) {
     );
 }
 
-fn modes_and_models_change(agent: PathBuf) {
-    let stage = Stage::new(agent);
-    let script = one_call("Write", json!({"file_path": stage.project().join("made"), "content": "x"}));
-    let mut react = |seen: &Observation| match seen {
+fn modes_and_models_change(stage: &Stage) {
+    let script = one_call("Write", json!({"file_path": stage.inside("made"), "content": "x"}));
+    let react = |seen: &Observation| match seen {
         Observation::Ready { .. } => vec![
             Command::SetPermissionMode(PermissionMode::AcceptEdits),
             Command::SetModel(Some("claude-haiku-4-5".into())),
@@ -525,8 +520,8 @@ fn modes_and_models_change(agent: PathBuf) {
         config: MachineConfig::default(),
         flags: &[],
         messages: &["go"],
-        decide: &mut nobody,
-        react: &mut react,
+        decide: nobody(),
+        react: Box::new(react),
     });
     seen.assert_success();
     assert!(stage.project().join("made").exists());
@@ -540,10 +535,9 @@ fn modes_and_models_change(agent: PathBuf) {
     assert_eq!(request.json().unwrap()["model"], "claude-haiku-4-5");
 }
 
-fn an_error_of_the_model_is_no_success(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn an_error_of_the_model_is_no_success(stage: &Stage) {
     let script = Script::new().turn(Turn::error(belljar_egress::script::ErrorReply::new(400, "no")));
-    let seen = play(&stage, script, &mut nobody, "model_error");
+    let seen = play(stage, script, nobody(), "model_error");
     let Some(ConversationFailure::ResultIsError { subtype, api_error_status, .. }) = &seen.ending.failure
     else {
         panic!("{:?}", seen.ending)
@@ -552,8 +546,7 @@ fn an_error_of_the_model_is_no_success(agent: PathBuf) {
     assert_eq!((subtype.as_str(), *api_error_status), ("success", Some(400)));
 }
 
-fn a_killed_agent_is_no_success(agent: PathBuf) {
-    let stage = Stage::new(agent);
+fn a_killed_agent_is_no_success(stage: &Stage) {
     let script = Script::new()
         .turn(Turn::text("first"))
         .turn(Turn::tool_use("Bash", json!({"command": "kill -9 $PPID", "description": "k"})));
@@ -563,10 +556,66 @@ fn a_killed_agent_is_no_success(agent: PathBuf) {
         config: MachineConfig::default(),
         flags: &["--allowedTools", "Bash"],
         messages: &["go", "again"],
-        decide: &mut nobody,
-        react: &mut quiet,
+        decide: nobody(),
+        react: quiet(),
     });
     let expected = ConversationFailure::TurnUnfinished { exit: GuestEnd::Signal(9) };
     assert_eq!(seen.ending.failure, Some(expected));
     assert_eq!((seen.ending.results, seen.ending.failed_results), (1, 0));
+}
+
+/// Two processes, one conversation: the second knows what was said to the first.
+fn a_conversation_is_gone_on_with(stage: &Stage) {
+    let id = "11111111-2222-4333-8444-555555555555";
+    let part = |name, flags: &[&str], message| {
+        stage.play(Play {
+            name,
+            script: Script::new().turn(Turn::text("heard")),
+            config: MachineConfig::default(),
+            flags,
+            messages: &[message],
+            decide: nobody(),
+            react: quiet(),
+        })
+    };
+    part("resume_begun", &["--session-id", id], "my name is Quill").assert_success();
+    let seen = part("resume", &["--resume", id], "who am I?");
+    seen.assert_success();
+    let asked = seen.transcript.requests.iter().find_map(|request| request.json()).unwrap().to_string();
+    assert!(asked.contains("my name is Quill") && asked.contains("who am I?"), "{asked}");
+}
+
+/// A program in the agent's place that takes a message up, and calls itself idle without having answered it.
+const STALLS: &str = r#"#!/usr/bin/python3
+import json, sys, time
+def out(frame):
+    print(json.dumps(frame), flush=True)
+asked = json.loads(sys.stdin.readline())
+out({"type": "control_response", "response": {"subtype": "success", "request_id": asked["request_id"], "response": {}}})
+message = json.loads(sys.stdin.readline())
+out({**message, "isReplay": True, "session_id": "s", "parent_tool_use_id": None})
+out({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": "s", "uuid": "u"})
+sys.stdin.read()
+"#;
+
+#[test]
+fn an_agent_that_stalls_is_not_waited_for_without_end() {
+    belljar_testkit::require!(Bwrap, Guest, Python);
+    let folder = tempfile::tempdir().unwrap();
+    let agent = folder.path().join("claude");
+    fs::write(&agent, STALLS).unwrap();
+    fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let play = Play {
+        name: "stalls",
+        script: Script::new(),
+        config: MachineConfig::default(),
+        flags: &[],
+        messages: &["go"],
+        decide: nobody(),
+        react: quiet(),
+    };
+    let times = TalkTimes { stalled: std::time::Duration::from_millis(200), ..TalkTimes::default() };
+    let seen = sealed::play_within(&Stage::new(agent, Place::Sealed), play, times);
+    let expected = ConversationFailure::Deadline { deadline: Deadline::Turn };
+    assert_eq!(seen.ending.failure, Some(expected), "{:#?}{}", seen.observations, seen.stderr);
 }

@@ -1,11 +1,13 @@
-//! A conversation with the real agent: its process, its pipes and the machine between them.
+//! A stage for a conversation with the real agent: its process as it is, its pipes and the machine between them; or
+//! sealed, by way of belljar.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -19,15 +21,33 @@ use belljar_session::{
 use tempfile::TempDir;
 
 use crate::recording::Recording;
+use crate::sealed;
 
 /// A conversation takes about two seconds on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(90);
 
+/// Where the agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// As any process, which shows what the agent itself does.
+    Bare,
+    /// In the sandbox, which shows that it does the same there.
+    Sealed,
+}
+
 /// A project and a home of one run, gone afterwards.
 pub struct Stage {
     directory: TempDir,
-    agent: PathBuf,
+    pub agent: PathBuf,
+    pub place: Place,
+    /// Messages that were sent. A conversation that is gone on with ignores one whose id it has seen.
+    said: Cell<u64>,
 }
+
+/// Called for each question; none leaves it open.
+pub type Decide = Box<dyn FnMut(&Question) -> Option<AnswerValue>>;
+/// Called for each observation; commands are carried out at once.
+pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
 
 /// What is said, and by whom questions are answered.
 pub struct Play<'a> {
@@ -37,10 +57,8 @@ pub struct Play<'a> {
     pub flags: &'a [&'a str],
     /// Messages, each sent when the agent is idle.
     pub messages: &'a [&'a str],
-    /// Called for each question; none leaves it open.
-    pub decide: &'a mut dyn FnMut(&Question) -> Option<AnswerValue>,
-    /// Called for each observation; commands are carried out at once.
-    pub react: &'a mut dyn FnMut(&Observation) -> Vec<Command>,
+    pub decide: Decide,
+    pub react: React,
 }
 
 /// What one conversation left.
@@ -53,8 +71,8 @@ pub struct Seen {
 }
 
 impl Stage {
-    pub fn new(agent: PathBuf) -> Self {
-        let stage = Self { directory: tempfile::tempdir().unwrap(), agent };
+    pub fn new(agent: PathBuf, place: Place) -> Self {
+        let stage = Self { directory: tempfile::tempdir().unwrap(), agent, place, said: Cell::new(0) };
         for name in ["project", "home", "tmp"] {
             fs::create_dir(stage.path(name)).unwrap();
         }
@@ -65,8 +83,25 @@ impl Stage {
         self.directory.path().canonicalize().unwrap().join(name)
     }
 
+    /// The project, for the test.
     pub fn project(&self) -> PathBuf {
         self.path("project")
+    }
+
+    /// Something in the project, as the agent calls it.
+    pub fn inside(&self, name: &str) -> PathBuf {
+        match self.place {
+            Place::Bare => self.project().join(name),
+            Place::Sealed => Path::new("/workspace").join(name),
+        }
+    }
+
+    /// Plays to the end of the process.
+    pub fn play(&self, play: Play<'_>) -> Seen {
+        match self.place {
+            Place::Bare => self.play_bare(play),
+            Place::Sealed => sealed::play(self, play),
+        }
     }
 
     /// The environment of the agent, whole: nothing of the machine's configuration reaches it.
@@ -104,8 +139,7 @@ impl Stage {
             .unwrap()
     }
 
-    /// Plays to the end of the process.
-    pub fn play(&self, play: Play<'_>) -> Seen {
+    fn play_bare(&self, play: Play<'_>) -> Seen {
         let model = ScriptedModel::start(play.script.clone(), Listen::unix(self.path("model.sock"))).unwrap();
         let mut child = self.start(&model, play.flags);
         let stdout = pieces(child.stdout.take().unwrap());
@@ -115,7 +149,7 @@ impl Stage {
             input: child.stdin.take(),
             machine: Machine::new(play.config),
             messages,
-            said: 0,
+            said: self.said.get(),
             decide: play.decide,
             react: play.react,
             child,
@@ -127,6 +161,7 @@ impl Stage {
         talk.run(&stdout);
         let stderr = String::from_utf8_lossy(&stderr.iter().flatten().collect::<Vec<u8>>()).into_owned();
         let ending = talk.ending.take().unwrap();
+        self.said.set(talk.said);
         talk.record.finish();
         Seen {
             observations: std::mem::take(&mut talk.observations),
@@ -144,13 +179,13 @@ pub fn message(number: u64, text: &str) -> UserMessage {
     UserMessage { id, text: text.to_owned() }
 }
 
-struct Talk<'a> {
+struct Talk {
     input: Option<std::process::ChildStdin>,
     machine: Machine,
     messages: VecDeque<String>,
     said: u64,
-    decide: &'a mut dyn FnMut(&Question) -> Option<AnswerValue>,
-    react: &'a mut dyn FnMut(&Observation) -> Vec<Command>,
+    decide: Decide,
+    react: React,
     child: Child,
     observations: Vec<Observation>,
     questions: Vec<Question>,
@@ -158,7 +193,7 @@ struct Talk<'a> {
     record: Recording,
 }
 
-impl Talk<'_> {
+impl Talk {
     fn run(&mut self, stdout: &Receiver<Vec<u8>>) {
         let until = Instant::now() + DEADLINE;
         let begun = self.machine.on_command(Command::Begin);
@@ -243,7 +278,7 @@ impl Talk<'_> {
     }
 }
 
-impl Drop for Talk<'_> {
+impl Drop for Talk {
     /// A test that failed leaves no agent behind.
     fn drop(&mut self) {
         self.child.kill().ok();

@@ -1,6 +1,5 @@
 //! A folder where questions are laid and answers are left, one after the other: `req-1.json`, `resp-1.json`.
 
-use super::PATIENCE;
 use super::command::chain;
 use crate::talk::{Outside, Pending};
 use belljar_contract::AbsPath;
@@ -47,15 +46,16 @@ pub enum DirectoryError {
 pub struct DirectoryDecider {
     directory: AbsPath,
     changes: OwnedFd,
+    patience: Duration,
     asked: u64,
 }
 
 impl DirectoryDecider {
-    /// Takes a folder, which is made when absent.
+    /// Takes a folder, which is made when absent. Each answer may take this long.
     ///
     /// # Errors
     /// When questions or answers lie in it already, or it cannot be used.
-    pub fn new(directory: AbsPath) -> Result<Self, DirectoryError> {
+    pub fn new(directory: AbsPath, patience: Duration) -> Result<Self, DirectoryError> {
         let failed = |cause| DirectoryError::Use { path: directory.clone(), cause };
         crate::runtime::make_private(&directory).map_err(failed)?;
         for entry in fs::read_dir(&directory).map_err(failed)? {
@@ -70,18 +70,18 @@ impl DirectoryDecider {
             Err(cause) => return Err(failed(cause)),
         }
         let changes = watch(&directory).map_err(failed)?;
-        Ok(Self { directory, changes, asked: 0 })
+        Ok(Self { directory, changes, patience, asked: 0 })
     }
 
     fn await_answer(&self, name: &str) -> Result<String, String> {
         let path = self.directory.child(name);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             if let Some(text) = small_text(&path) {
                 return Ok(text);
             }
             if !await_change(&self.changes, deadline).map_err(|error| error.to_string())? {
-                return Err(format!("nobody left `{path}` in {} s", PATIENCE.as_secs()));
+                return Err(format!("nobody left `{path}` in {} s", self.patience.as_secs()));
             }
         }
     }

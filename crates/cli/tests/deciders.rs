@@ -1,0 +1,180 @@
+//! A model that answers in the user's place: on the run's own script, and by its own gateway.
+
+use crate::cmd::{tried, tried_json};
+use crate::faults::{command, with_agent};
+use crate::outward::{plain, serve};
+use crate::stage::Stage;
+use belljar_testkit::require;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+fn question(text: &str, multi: bool) -> Value {
+    json!({"question": text, "header": "Choice", "multiSelect": multi, "options": [
+        {"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}]})
+}
+
+/// The agent asks; whoever has no tools is the one who answers.
+fn played(questions: &[Value], replies: &[&str]) -> String {
+    let reply = |content: Value| json!({"reply": {"content": [content]}});
+    let ask = json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": questions}}});
+    let mut turns = vec![json!({"when": {"tools": "present"}, "answer": reply(ask)})];
+    turns.extend(
+        replies
+            .iter()
+            .map(|text| json!({"when": {"tools": "absent"}, "answer": reply(json!({"text": text}))})),
+    );
+    turns.push(json!({"when": {"tools": "present"}, "answer": reply(json!({"text": "Thank you."}))}));
+    json!({"version": 1, "turns": turns}).to_string()
+}
+
+fn scenario(stage: &Stage, yaml: &str, script: &str) {
+    stage.write("project/a.yaml", yaml);
+    stage.write("project/a.script.json", script);
+}
+
+fn requests(envelope: &Value) -> Vec<Value> {
+    let folder = Path::new(envelope["data"]["results"][0]["folder"].as_str().unwrap());
+    let text = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_scenario_may_leave_its_questions_to_a_model() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let yaml = "prompt: go\non_unanswered: llm\n\
+                answers: [{when_question: known, choose: Red}]\n\
+                assert:\n\
+                \x20 - tool_result_contains: '\"Which colour?\"=\"Blue\"'\n\
+                \x20 - tool_result_contains: '\"Which ones?\"=\"Red, Blue\"'\n";
+    let script = played(&[question("Which colour?", false), question("Which ones?", true)], &["2", "1, 2"]);
+    scenario(&stage, yaml, &script);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!(status, 0, "{envelope:#}");
+    let signals = envelope["data"]["results"][0]["signals"].to_string();
+    assert!(signals.contains("non_deterministic"), "{signals}");
+    let asked: Vec<Value> =
+        requests(&envelope).into_iter().filter(|request| request["max_tokens"] == 500).collect();
+    assert_eq!(asked.len(), 2, "one request for each question");
+    for request in &asked {
+        assert_eq!(
+            (&request["model"], request.get("stream")),
+            (&json!("claude-haiku-4-5"), None),
+            "{request}"
+        );
+    }
+}
+
+#[test]
+fn it_knows_what_the_user_is_after_and_has_a_second_try() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let yaml =
+        "prompt: go\nassert: [{gate_answers_delivered: true}, {tool_result_contains: as green as grass}]\n";
+    let one = [question("Which colour?", false)];
+    scenario(&stage, yaml, &played(&one, &["Blue, I think", "OTHER: as green as grass"]));
+    let words = ["test", "--scripted", "--json", "a.yaml", "--decider-llm", "--intent", "something natural"];
+    let words = [&words[..], &["--decider-model", "claude-opus-4-8"]].concat();
+    let (status, envelope) = tried_json(&stage, &words);
+    assert_eq!(status, 0, "{envelope:#}");
+    let asked: Vec<Value> =
+        requests(&envelope).into_iter().filter(|request| request["max_tokens"] == 500).collect();
+    let [first, second] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(first["model"], "claude-opus-4-8");
+    assert!(first.to_string().contains("something natural"), "{first}");
+    assert!(second.to_string().contains("That is no answer"), "{second}");
+    scenario(&stage, yaml, &played(&one, &["Blue", "3"]));
+    let found = tried(&stage, &["test", "--scripted", "a.yaml", "--decider-llm"]);
+    assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+    assert!(found.stderr.contains("gave no answer in 2 tries"), "{}", found.stderr);
+    assert!(found.stderr.contains("there is no option 3; there are 2"), "{}", found.stderr);
+}
+
+/// The rule of the session decides about tools, whatever a model would say.
+#[test]
+fn no_model_is_asked_about_tools() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); ask()\nanswer = heard()['response']['response']\n\
+         text(answer['behavior'] + ': All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    stage.write("project/session.yaml", "permission_parity: strict\n");
+    let yaml = "prompt: go\nsession: session.yaml\non_unanswered: llm\nassert: [{transcript_contains: 'deny: All done.'}]\n";
+    let reply = json!({"when": {"tools": "absent"}, "answer": {"reply": {"content": [{"text": "1"}]}}});
+    scenario(&stage, yaml, &json!({"version": 1, "turns": [reply]}).to_string());
+    let found = stage.finish(&mut command(&stage, &["test", "--scripted", "--json", "a.yaml"]));
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(requests(&envelope), [Value::Null; 0]);
+}
+
+#[test]
+fn what_it_uses_is_counted_with_the_run() {
+    require!(Bwrap, Python);
+    const KEY: &str = "sk-ant-a-key-of-this-test-0123456789";
+    let stage = with_agent(
+        "greet(); take()\n\
+         out({'type': 'control_request', 'request_id': 'q', 'request': {'subtype': 'can_use_tool',\n\
+         'tool_name': 'AskUserQuestion', 'display_name': 'A', 'tool_use_id': 'toolu_1', 'input': {'questions': [\n\
+         {'question': 'Which?', 'header': 'H', 'multiSelect': False, 'options': [\n\
+         {'label': 'Red', 'description': 'r'}, {'label': 'Blue', 'description': 'b'}]}]}}})\n\
+         answers = heard()['response']['response']['updatedInput']['answers']\n\
+         text(answers['Which?'] + '. All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    stage.write(
+        "project/a.yaml",
+        "prompt: go\non_unanswered: llm\nassert: [{transcript_contains: Blue. All done.}]\n",
+    );
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let port = {
+        let heads = Arc::clone(&heads);
+        serve(move |head, _| {
+            heads.lock().unwrap().push(head.to_owned());
+            let body = json!({"id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5",
+                "content": [{"type": "text", "text": "2"}], "stop_reason": "end_turn",
+                "usage": {"input_tokens": 1000, "output_tokens": 5}});
+            plain(&body.to_string(), "application/json")
+        })
+    };
+    let mut run = command(&stage, &["test", "--json", "a.yaml"]);
+    run.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
+    let found = stage.finish(&mut run);
+    let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(0), "{envelope:#}{}", found.stderr);
+    let heads = heads.lock().unwrap();
+    assert!(heads.len() == 1 && heads[0].contains(&format!("x-api-key: {KEY}")), "{heads:?}");
+    let result = &envelope["data"]["results"][0];
+    assert_eq!(
+        (&result["metrics"]["input_tokens"], &result["metrics"]["output_tokens"]),
+        (&json!(1000), &json!(5))
+    );
+    assert!(result["metrics"]["cost_micros_usd"].as_u64().is_some_and(|cost| cost > 0), "{result:#}");
+    let folder = Path::new(result["folder"].as_str().unwrap());
+    let log = fs::read_to_string(folder.join("egress.jsonl")).unwrap();
+    assert!(log.contains("\"way\":\"model\"") && !log.contains(KEY), "{log}");
+}
+
+#[test]
+fn a_test_has_nobody_to_prompt() {
+    let stage = Stage::new();
+    stage.write("project/a.yaml", "prompt: go\non_unanswered: prompt\n");
+    let found = stage.run(&["test", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("a.yaml:2") && found.stderr.contains("nobody at a terminal"),
+        "{}",
+        found.stderr
+    );
+    assert!(!stage.path("home/.local").exists(), "nothing was made");
+    stage.write("project/b.yaml", "prompt: go\n");
+    for words in [
+        &["test", "b.yaml", "--intent", "x"][..],
+        &["test", "b.yaml", "--decider-model", "x"],
+        &["test", "b.yaml", "--decider-llm", "--first"],
+        &["test", "b.yaml", "--decider-llm", "--decider-cmd", "cat"],
+    ] {
+        assert_eq!(stage.run(words).status.code(), Some(2), "{words:?}");
+    }
+}

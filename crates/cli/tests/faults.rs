@@ -1,0 +1,418 @@
+//! What goes wrong around a conversation: an agent that breaks its protocol or its process, a decider that fails, a disk
+//! that is full, a belljar that is killed. None of it is ever taken for a success, and nothing is left behind.
+//!
+//! The agent is a small program here, so that it can be made to fail at every point.
+
+use crate::cmd::HELLO;
+use crate::stage::Stage;
+use belljar_testkit::process::Finished;
+use belljar_testkit::require;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// An agent that speaks the protocol; what it does is appended.
+const AGENT: &str = r#"#!/usr/bin/python3
+import json, os, signal, sys
+SESSION = "11111111-2222-4333-8444-555555555555"
+numbers = iter(range(1, 1000))
+def out(frame):
+    sys.stdout.write((frame if isinstance(frame, str) else json.dumps(frame)) + "\n")
+    sys.stdout.flush()
+def heard():
+    line = sys.stdin.readline()
+    return json.loads(line) if line else None
+def say(kind, **members):
+    uuid = "00000000-0000-4000-9000-%012d" % next(numbers)
+    out({"type": kind, "session_id": SESSION, "uuid": uuid, **members})
+def greet():
+    asked = heard()
+    out({"type": "control_response", "response": {"subtype": "success", "request_id": asked["request_id"],
+        "response": {"commands": [], "agents": [], "models": []}}})
+def take():
+    message = heard()
+    say("system", subtype="session_state_changed", state="running")
+    say("system", subtype="init", cwd="/workspace", tools=[], mcp_servers=[], model="m",
+        permissionMode="default", claude_code_version="2.1.197", agents=[], skills=[])
+    out({"type": "user", "message": message["message"], "session_id": SESSION, "parent_tool_use_id": None,
+        "uuid": message["uuid"], "isReplay": True})
+def text(words):
+    say("assistant", parent_tool_use_id=None, message={"id": "m", "type": "message", "role": "assistant",
+        "model": "m", "content": [{"type": "text", "text": words}], "stop_reason": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1}})
+def result(words="done"):
+    say("result", subtype="success", is_error=False, api_error_status=None, num_turns=1, result=words,
+        stop_reason="end_turn", total_cost_usd=0, usage={"input_tokens": 1, "output_tokens": 1},
+        permission_denials=[], terminal_reason="completed")
+def idle():
+    say("system", subtype="session_state_changed", state="idle")
+def ask(id="ask-1", command="true"):
+    out({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool",
+        "tool_name": "Bash", "display_name": "Bash", "input": {"command": command}, "tool_use_id": "toolu_1"}})
+def whole():
+    greet(); take(); text("All done."); result(); idle()
+    while heard() is not None: pass
+"#;
+
+/// The scenario of every such agent: what it must do is not much.
+const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
+
+/// A stage whose agent does this.
+pub fn with_agent(does: &str) -> Stage {
+    let stage = Stage::new();
+    write_agent(&stage, does);
+    stage.write("project/a.yaml", SCENARIO);
+    stage.write("project/a.script.json", HELLO);
+    stage.skill("project/skills", "notes");
+    stage
+}
+
+pub fn write_agent(stage: &Stage, does: &str) {
+    stage.write("bin/claude", format!("{AGENT}\n{does}\n"));
+    fs::set_permissions(stage.path("bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+pub fn command(stage: &Stage, words: &[&str]) -> Command {
+    let mut command = stage.command(words);
+    command.env("PATH", format!("{}:/usr/bin:/bin", stage.path("bin").display()));
+    command
+}
+
+fn tried(stage: &Stage) -> (Finished, Value) {
+    let found = stage.finish(&mut command(stage, &["test", "--scripted", "--json", "a.yaml"]));
+    let envelope = serde_json::from_str(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}"));
+    (found, envelope)
+}
+
+/// Processes whose command line names the stage.
+fn left(stage: &Stage) -> Vec<String> {
+    let name = stage.path("").display().to_string();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(name.trim_end_matches('/')))
+        .collect()
+}
+
+fn staged(stage: &Stage) -> usize {
+    fs::read_dir(stage.path("home/.local/state/belljar/staging")).map_or(0, Iterator::count)
+}
+
+/// The kernel takes a moment to end a namespace.
+#[track_caller]
+fn await_nothing_left(stage: &Stage) {
+    let began = Instant::now();
+    while !left(stage).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", left(stage));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_agent_of_these_tests_is_a_good_one() {
+    require!(Bwrap, Python);
+    let stage = with_agent("whole()");
+    let (found, envelope) = tried(&stage);
+    assert_eq!(found.status.code(), Some(0), "{envelope:#}{}", found.stderr);
+    assert_eq!((left(&stage).len(), staged(&stage)), (0, 0));
+}
+
+/// An agent that ends at each point of the conversation, in each way.
+#[test]
+fn an_agent_that_ends_early_is_no_success() {
+    require!(Bwrap, Python);
+    let points = ["", "greet()", "greet(); take()", "greet(); take(); text('All done.')"];
+    let ways = ["os._exit(0)", "os._exit(7)", "os.kill(os.getpid(), 9)"];
+    let stage = with_agent("");
+    for point in points {
+        for way in ways {
+            write_agent(&stage, &format!("{point}\n{way}"));
+            let (found, envelope) = tried(&stage);
+            assert_eq!(found.status.code(), Some(5), "{point} {way}: {envelope:#}");
+        }
+    }
+    assert_eq!((left(&stage).len(), staged(&stage)), (0, 0));
+}
+
+/// Everything is as it should be but one thing. The status is 5 where the agent failed, 3 where the evidence has a hole.
+#[test]
+fn an_agent_that_breaks_its_protocol_is_no_success() {
+    require!(Bwrap, Python);
+    let stage = with_agent("");
+    let turn = "greet(); take(); text('All done.')";
+    let end = "result(); idle()\nwhile heard() is not None: pass";
+    for (what, does, statuses) in [
+        ("noise", format!("{turn}; out('this is no frame')\n{end}"), &[3][..]),
+        (
+            "noise that is not UTF-8",
+            format!("{turn}; sys.stdout.buffer.write(b'\\xff\\xfe\\n')\n{end}"),
+            &[3],
+        ),
+        ("deep nesting", format!("{turn}; out('['*200000 + ']'*200000)\n{end}"), &[3]),
+        ("a member twice", format!("{turn}; out('{{\"type\":\"result\",\"type\":\"user\"}}')\n{end}"), &[3]),
+        ("a long line", format!("{turn}; text('x' * (50 << 20))\n{end}"), &[3]),
+        ("a line too long", format!("{turn}; out('\"' + 'x' * (70 << 20) + '\"')\n{end}"), &[3]),
+        (
+            "a line that breaks off",
+            format!("{turn}; result(); idle(); sys.stdout.write('{{\"type\"')"),
+            &[3, 5],
+        ),
+        ("7 after a success", format!("{turn}; result(); idle(); heard(); os._exit(7)"), &[5]),
+        ("killed after a success", format!("{turn}; result(); idle(); os.kill(os.getpid(), 9)"), &[5]),
+        ("0 without a result", format!("{turn}; idle(); os._exit(0)"), &[5]),
+        ("input closed early", "greet(); os.close(0); text('All done.'); os._exit(0)".to_owned(), &[5]),
+    ] {
+        write_agent(&stage, &does);
+        let (found, envelope) = tried(&stage);
+        let status = found.status.code().unwrap();
+        assert!(statuses.contains(&status), "{what}: {status}: {envelope:#}{}", found.stderr);
+    }
+    assert_eq!((left(&stage).len(), staged(&stage)), (0, 0));
+}
+
+/// One id, two questions: the second is no question. What is said after the result is evidence like everything else.
+#[test]
+fn repeated_ids_and_late_frames_are_on_record() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); ask(); ask(); heard(); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    stage.write("project/a.yaml", format!("{SCENARIO}answers: [{{when_tool: Bash, decide: allow}}]\n"));
+    let (found, envelope) = tried(&stage);
+    assert_ne!(found.status.code(), Some(0), "{envelope:#}");
+    // It speaks again after its turn has ended, and no turn comes of it.
+    write_agent(&stage, "greet(); take(); text('All done.'); result(); text('One more thing.'); os._exit(0)");
+    let yaml =
+        "prompt: go\nassert: [{transcript_contains: All done.}, {transcript_contains: One more thing.}]\n";
+    stage.write("project/a.yaml", yaml);
+    let (found, envelope) = tried(&stage);
+    let checks = &envelope["data"]["results"][0]["checks"];
+    assert_eq!((found.status.code(), &checks[1]["outcome"]), (Some(5), &"pass".into()), "{envelope:#}");
+}
+
+#[test]
+fn a_decider_that_fails_leaves_the_question_open() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); ask(); heard(); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    let allow = r#"while read l; do echo '{"id":"1","behavior":"allow"}'; done"#;
+    for (decider, said) in [
+        (allow, None),
+        ("exit 3", Some("`exit 3` ")),
+        ("read l; kill -9 $$", Some("ended without an answer")),
+        (r#"read l; echo '{"id":"2","behavior":"allow"}'; cat"#, Some("must name the id \"1\"")),
+        (r#"read l; echo '{"behavior":"allow"}'; cat"#, Some("must name the id \"1\"")),
+        ("read l; echo allow; cat", Some("no JSON object")),
+        (r#"read l; echo '{"id":"1","behavior":"allow","and":1}'; cat"#, Some("no member \"and\"")),
+        (r"read l; printf '\377\n'; cat", Some("not UTF-8")),
+        ("read l; head -c 2000000 /dev/zero; cat", Some("a line that does not end")),
+        ("exec sleep 1000", Some("did not answer in 1 s")),
+    ] {
+        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
+        let words = [&words[..], &["--decider-cmd", decider]].concat();
+        let found = stage.finish(&mut command(&stage, &words));
+        match said {
+            None => assert_eq!(found.status.code(), Some(0), "{}", found.stderr),
+            Some(said) => {
+                assert_eq!(found.status.code(), Some(1), "{decider}: {}", found.stderr);
+                assert!(found.stderr.contains(said), "{decider}: {}", found.stderr);
+            }
+        }
+        await_nothing_left(&stage);
+    }
+    // A question that is longer than a pipe, and nobody reads it.
+    write_agent(&stage, "greet(); take(); ask(command='x' * 500000); heard()");
+    let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
+    let found =
+        stage.finish(&mut command(&stage, &[&words[..], &["--decider-cmd", "exec sleep 1000"]].concat()));
+    assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+    assert!(found.stderr.contains("did not answer in 1 s"), "{}", found.stderr);
+    let wrong = stage.run(&["skill", "skills/notes", "go", "--decider-timeout", "soon"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", wrong.stderr);
+}
+
+/// The run is over before the decider is: it does not outlive belljar.
+#[test]
+fn a_decider_ends_with_the_run() {
+    require!(Bwrap, Python);
+    let stage = with_agent("greet(); take(); ask(); heard(); signal.pause()");
+    let here = stage.path("project/here");
+    let decider = format!("touch {0}; exec python3 -c 'import signal; signal.pause()' {0}", here.display());
+    let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-cmd", &decider];
+    let mut run = command(&stage, &words).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !here.exists() {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    }
+    kill(&run, "-TERM");
+    assert_ne!(run.wait().unwrap().code(), Some(0));
+    await_nothing_left(&stage);
+}
+
+#[test]
+fn an_answer_in_a_folder_must_be_one_to_the_question() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); ask(); heard(); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    for (number, reply, said) in [
+        (1, r#"{"id": "another", "behavior": "allow"}"#, "must name the id"),
+        (2, "allow", "no JSON object"),
+        (3, "", "in 1 s"),
+    ] {
+        let folder = format!("questions-{number}");
+        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-dir", &folder];
+        // Nobody waits longer than the answer takes, except where none comes.
+        let words = [&words[..], &["--decider-timeout", if reply.is_empty() { "1s" } else { "1m" }]].concat();
+        let run = command(&stage, &words).stderr(Stdio::piped()).spawn().unwrap();
+        if !reply.is_empty() {
+            let asked = stage.path(&format!("project/{folder}/req-1.json"));
+            let began = Instant::now();
+            while !asked.exists() {
+                assert!(began.elapsed() < Duration::from_secs(30));
+                std::thread::yield_now();
+            }
+            stage.write(&format!("project/{folder}/new"), reply);
+            let from = stage.path(&format!("project/{folder}/new"));
+            fs::rename(from, stage.path(&format!("project/{folder}/resp-1.json"))).unwrap();
+        }
+        let found = run.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&found.stderr);
+        assert_eq!(found.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+        assert!(stage.path(&format!("project/{folder}/done.json")).exists(), "followers are told");
+    }
+}
+
+/// The disk takes no more in the middle of the conversation.
+#[test]
+fn a_disk_that_is_full_is_no_success() {
+    require!(Bwrap, Python);
+    let stage = with_agent("whole()");
+    assert_eq!(tried(&stage).0.status.code(), Some(0), "the guest is unpacked");
+    let much = "greet(); take()\nfor _ in range(40): text('x' * 10000)\n";
+    write_agent(
+        &stage,
+        &format!("{much}text('All done.'); result(); idle()\nwhile heard() is not None: pass"),
+    );
+    assert_eq!(tried(&stage).0.status.code(), Some(0), "without the limit it is a success");
+    // In units of 512 bytes: less than the frames take, more than everything else does.
+    let line = "trap '' XFSZ; ulimit -f 300; exec \"$0\" test --scripted --json a.yaml";
+    let mut limited = Command::new("sh");
+    limited.args(["-c", line, env!("CARGO_BIN_EXE_belljar")]).current_dir(stage.path("project"));
+    limited.env_clear().envs(stage.environment());
+    limited.env("PATH", format!("{}:/usr/bin:/bin", stage.path("bin").display()));
+    let found = stage.finish(&mut limited);
+    assert_eq!(found.status.code(), Some(5), "{}{}", found.stdout, found.stderr);
+    assert!(found.stdout.contains("conversation_incomplete"), "{}", found.stdout);
+}
+
+/// A trial that goes on until it is ended, and has begun.
+fn begun(stage: &Stage, words: &[&str]) -> Child {
+    let mut command = command(stage, words);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("I wait.") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended");
+    }
+    // What it says from now on is not waited for.
+    std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+    child
+}
+
+const WAITS: &str = "greet(); take(); text('I wait.'); heard(); signal.pause()";
+
+#[test]
+fn one_conversation_has_one_run_at_a_time() {
+    require!(Bwrap, Python);
+    let stage = with_agent(WAITS);
+    let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--session-id", "talk"];
+    let mut first = begun(&stage, &words);
+    let second = stage.finish(&mut command(&stage, &words));
+    assert_eq!(second.status.code(), Some(2), "{}", second.stderr);
+    assert!(second.stderr.contains("another run goes on with the conversation"), "{}", second.stderr);
+    let kept = command(&stage, &["gc", "--runs", "--older-than", "1s"]).output().unwrap();
+    assert!(
+        stage.path("home/.local/state/belljar/conversations").read_dir().unwrap().any(|_| true),
+        "{kept:?}"
+    );
+    kill(&first, "-TERM");
+    assert_ne!(first.wait().unwrap().code(), Some(0));
+    await_nothing_left(&stage);
+}
+
+/// To the process alone.
+fn kill(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn a_killed_belljar_leaves_a_record_that_is_marked_and_nothing_that_runs() {
+    require!(Bwrap, Python);
+    let stage = with_agent(WAITS);
+    let mut run = begun(&stage, &["test", "--scripted", "a.yaml"]);
+    kill(&run, "-KILL");
+    assert_eq!(run.wait().unwrap().code(), None);
+    await_nothing_left(&stage);
+    assert_eq!(staged(&stage), 1, "nobody was left to remove it");
+    let trace = stage.run(&["trace", "last", "--json"]);
+    let envelope: Value = serde_json::from_str(&trace.stdout).unwrap();
+    assert_eq!(trace.status.code(), Some(3), "{envelope:#}");
+    assert!(envelope["data"]["trace"]["incomplete"].is_string(), "{envelope:#}");
+    let swept = stage.run(&["gc"]);
+    assert!(swept.stdout.contains("removed the stage of a trial"), "{}{}", swept.stdout, swept.stderr);
+    assert_eq!(staged(&stage), 0);
+}
+
+#[test]
+fn an_interrupt_ends_every_trial_of_a_suite() {
+    require!(Bwrap, Python);
+    let stage = with_agent(WAITS);
+    for name in ["b", "c", "d"] {
+        stage.write(&format!("project/{name}.yaml"), SCENARIO);
+        stage.write(&format!("project/{name}.script.json"), HELLO);
+    }
+    let mut run = command(&stage, &["test", "--scripted", "--jobs", "3", "."]);
+    let mut run = run.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+    let runs = stage.path("home/.local/state/belljar/runs");
+    let began = Instant::now();
+    while waiting(&runs) < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", waiting(&runs));
+        std::thread::yield_now();
+    }
+    // As a terminal does: to everyone in front of it.
+    let group = format!("-{}", run.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let mut said = String::new();
+    run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = run.wait().unwrap();
+    assert!(!matches!(status.code(), Some(0) | None), "{status}: {said}");
+    assert!(said.contains("1 never began"), "{said}");
+    assert!(said.contains("0 passed, 3 not"), "{said}");
+    await_nothing_left(&stage);
+    assert_eq!(staged(&stage), 0);
+}
+
+/// Runs whose agent has said that it waits.
+fn waiting(runs: &PathBuf) -> usize {
+    let Ok(entries) = fs::read_dir(runs) else { return 0 };
+    let logs =
+        entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("events.jsonl")).ok());
+    logs.filter(|log| log.contains("I wait.")).count()
+}

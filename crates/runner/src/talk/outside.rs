@@ -58,6 +58,8 @@ pub(super) struct Mailbox {
     heard: Receiver<Heard>,
     /// Readable as often as something was sent.
     bell: OwnedFd,
+    /// Keeps the bell from being hung up, which would ring without end, when nobody is there to ring it.
+    _ring: std::sync::Arc<OwnedFd>,
     questions: Option<Sender<Pending>>,
     turns: Option<Sender<()>>,
     waits_for_words: bool,
@@ -85,13 +87,23 @@ impl Mailbox {
         let (sender, heard) = channel();
         let (bell, ring) = super::pipe(super::streams::Ours::Read)?;
         let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
+        let ring = std::sync::Arc::clone(&post.bell);
         let stopper = outside.as_ref().and_then(|outside| outside.stopper());
         let questions = outside.map(|outside| answering(outside, post.clone())).transpose()?;
         let turns = match then {
             Then::End => None,
             Then::Listen(spoken) => Some(listening(spoken, post)?),
         };
-        Ok(Self { heard, bell, questions, turns, waits_for_words: false, withdrawn: Vec::new(), stopper })
+        Ok(Self {
+            heard,
+            bell,
+            _ring: ring,
+            questions,
+            turns,
+            waits_for_words: false,
+            withdrawn: Vec::new(),
+            stopper,
+        })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {

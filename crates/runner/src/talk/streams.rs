@@ -8,6 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// As much as is read before other things get their turn.
 const AT_ONCE: usize = 1 << 20;
+/// As much as a pipe gives at a time.
+const PIECE: usize = 64 << 10;
 
 /// Which end of a pipe is belljar's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +41,14 @@ pub(super) fn pipe(ours: Ours) -> std::io::Result<(OwnedFd, OwnedFd)> {
 /// What there is to read; the stream is gone when it has ended.
 pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
     let mut bytes = Vec::new();
-    let mut buffer = [0; 64 << 10];
     while let (Some(open), true) = (&*stream, bytes.len() < AT_ONCE) {
-        match rustix::io::read(open, &mut buffer) {
+        bytes.reserve(PIECE);
+        match rustix::io::read(open, rustix::buffer::spare_capacity(&mut bytes)) {
             Ok(0) => {
                 *stream = None;
                 return (bytes, Taken::Ended);
             }
-            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
             Err(_) => {
                 *stream = None;

@@ -29,7 +29,7 @@ pub struct TryOptions {
     /// Lay questions into this folder and wait there for answers; see `gates` and `answer`
     #[arg(long, value_name = "DIR", conflicts_with = "first")]
     pub decider_dir: Option<PathBuf>,
-    /// Let a model answer questions, with your credential and within the run's budget; tools are not its to allow
+    /// Let a model answer questions, within the run's budget
     #[arg(long, conflicts_with_all = ["decider_cmd", "decider_dir", "first"])]
     pub decider_llm: bool,
     /// What you are after, for the model that answers
@@ -38,7 +38,7 @@ pub struct TryOptions {
     /// The model that answers
     #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL)]
     pub decider_model: String,
-    /// How long a decider may take for an answer, such as `30s`; none in time is a failure
+    /// How long a decider may take for an answer
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
     pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers

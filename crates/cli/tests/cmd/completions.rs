@@ -30,7 +30,7 @@ fn bash_completes_with_it() {
     stage.write("script", stage.run(&["completions", "bash"]).stdout);
     let ask = "source \"$0\"; COMP_WORDS=(belljar tr); COMP_CWORD=1; _belljar belljar tr belljar; echo \"${COMPREPLY[@]}\"";
     let answer = stage.finish(Command::new("bash").args(["--norc", "-c", ask]).arg(stage.path("script")));
-    assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("trust\n", ""));
+    assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("trust trace\n", ""));
 }
 
 #[test]

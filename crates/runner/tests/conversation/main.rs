@@ -619,3 +619,42 @@ fn an_agent_that_stalls_is_not_waited_for_without_end() {
     let expected = ConversationFailure::Deadline { deadline: Deadline::Turn };
     assert_eq!(seen.ending.failure, Some(expected), "{:#?}{}", seen.observations, seen.stderr);
 }
+
+/// Whether a skill is used is known at its first use; nothing more need be paid for.
+#[test]
+fn the_first_use_of_a_skill_can_end_a_conversation() {
+    belljar_testkit::require!(Agent, Bwrap, Guest);
+    let stage = Stage::new(belljar_testkit::agent::real().unwrap(), Place::Sealed);
+    let folder = stage.project().join(".claude/skills/notes");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("SKILL.md"), "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n")
+        .unwrap();
+    let place =
+        SkillPlace { name: "notes".into(), directories: vec!["/workspace/.claude/skills/notes".into()] };
+    // The second answer comes long after the end.
+    let script = Script::new()
+        .turn(Turn::tool_use("Skill", json!({"skill": "notes"})))
+        .turn(Turn { delay_ms: 60_000, ..Turn::text("never said") });
+    let react = |seen: &Observation| match seen {
+        Observation::SkillActivated { .. } => vec![Command::Interrupt, Command::EndInput],
+        _ => Vec::new(),
+    };
+    let began = std::time::Instant::now();
+    let seen = stage.play(Play {
+        name: "first_use",
+        script,
+        config: MachineConfig { skills: vec![place], ..MachineConfig::default() },
+        flags: &["--allowedTools", "Skill"],
+        messages: &["go"],
+        decide: nobody(),
+        react: Box::new(react),
+    });
+    assert!(began.elapsed().as_secs() < 50, "it was not waited for");
+    assert_eq!(seen.count(|seen| matches!(seen, Observation::SkillActivated { way: SkillWay::Tool, .. })), 1);
+    assert!(!seen.has(|seen| matches!(seen, Observation::Said { text, .. } if text == "never said")));
+    assert!(
+        matches!(seen.ending.failure, Some(ConversationFailure::ResultIsError { .. })),
+        "{:?}",
+        seen.ending
+    );
+}

@@ -85,7 +85,7 @@ pub fn start(
     audit(&planned, output);
     warn_of_open(planner, &planned, errand, output)?;
     let mut ask = |message: &str| ask_hidden(message);
-    let Report { outcome, folder, trouble, planted, denied, needed, troubles, spent } =
+    let Report { outcome, folder, trouble, planted, denied, needed, troubles, spent, taped: _, replayed: _ } =
         carry_out(RunRequest {
             planned: &planned,
             surroundings: planner.surroundings(),
@@ -96,6 +96,7 @@ pub fn start(
             ask: &mut ask,
             attendant: Attendant::User,
             files: None,
+            taping: belljar_runner::tape::Taping::Off,
             watch: &mut |_event| {},
         })
         .map_err(|error| {

@@ -31,6 +31,12 @@ fn fixture(verb: &str) -> Stage {
     let old =
         r#"{"agents": {"reviewer": {"env": {"LOG_LEVEL": "debug"}, "skills": [], "prompt": "Review."}}}"#;
     stage.write("project/claude-bottle.json", old);
+    if ["record", "replay"].contains(&verb) {
+        crate::cmd::record::fill(&stage, &crate::cmd::record::plain());
+    }
+    if verb == "replay" {
+        crate::cmd::record::recorded(&stage);
+    }
     stage
 }
 

@@ -108,3 +108,11 @@ fn names() {
     assert!(Normaliser::parse("uuid/2").is_err());
     assert!(!Normaliser::defaults().contains(&Normaliser::Timestamp));
 }
+
+#[test]
+fn fuzz_any_body_has_one_form() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let one = Canonical::of(input, &Normaliser::ALL);
+        assert_eq!(one.digest, Canonical::of(input, &Normaliser::ALL).digest);
+    });
+}

@@ -342,10 +342,13 @@ impl Shared {
         let compared = candidates.into_iter().filter_map(|at| {
             let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
             let recorded = Canonical::of(&body, &self.setup.normalisers);
+            // A turn more or less outweighs any difference within one.
+            let turns = |of: &Canonical| of.value["messages"].as_array().map_or(0, Vec::len);
+            let distance = turns(&recorded).abs_diff(turns(present));
             let differences = drift::pointers(&recorded.value, &present.value).len();
-            Some((differences, at, recorded))
+            Some(((distance, differences, at), recorded))
         });
-        compared.min_by_key(|(differences, at, _)| (*differences, *at)).map(|(_, at, found)| (at, found))
+        compared.min_by_key(|(rank, _)| *rank).map(|((_, _, at), found)| (at, found))
     }
 
     fn tell(
@@ -405,3 +408,7 @@ fn sentence(drift: &Drift) -> String {
         None => format!("{what} in {}", drift.conversation),
     }
 }
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

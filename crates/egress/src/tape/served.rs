@@ -28,18 +28,21 @@ pub(super) fn answer(
         Some(Changed { body, chunks }) => (body, chunks),
         None => (body, chunks.clone()),
     };
-    let mut plain = false;
-    // A client that asks again without streaming gets the same words at once.
+    // A client that asks again the other way gets the same words that way.
     let streamed =
         headers.iter().any(|(name, value)| name == "content-type" && value.contains("event-stream"));
-    if wanted.delivery == ExchangeDelivery::Whole
-        && streamed
-        && let Some(document) = stream::document(&body)
-    {
-        chunks = vec![(0, document.len() as u64)];
-        (body, plain) = (document, true);
+    let turned = match (wanted.delivery, streamed) {
+        (ExchangeDelivery::Whole, true) => stream::document(&body).map(|body| (body, "application/json")),
+        (ExchangeDelivery::Stream, false) => stream::events(&body).map(|body| (body, "text/event-stream")),
+        (ExchangeDelivery::Whole, false) | (ExchangeDelivery::Stream, true) => None,
+    };
+    let turned = turned.filter(|_| *end == ExchangeEnd::Complete);
+    let kind = turned.as_ref().map(|(_, kind)| *kind);
+    if let Some((other, _)) = turned {
+        chunks = vec![(*ended_ms, other.len() as u64)];
+        body = other;
     }
-    let whole = !streamed || plain;
+    let whole = streamed == kind.is_some();
     let served = Served {
         pieces: pieces(body, &chunks).into_iter(),
         length: (whole && *end == ExchangeEnd::Complete)
@@ -62,8 +65,8 @@ pub(super) fn answer(
             response.headers_mut().append(name, value);
         }
     }
-    if plain {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(kind) = kind {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     response
 }

@@ -134,6 +134,52 @@ pub(super) fn document(body: &[u8]) -> Option<Vec<u8>> {
     Some(Value::Object(message).to_string().into_bytes())
 }
 
+/// The stream that a whole document amounts to, for a client that asks again with streaming.
+pub(super) fn events(body: &[u8]) -> Option<Vec<u8>> {
+    let Value::Object(mut message) = serde_json::from_slice(body).ok()? else { return None };
+    if message.get("type").and_then(Value::as_str) != Some("message") {
+        return None;
+    }
+    let Some(Value::Array(blocks)) = message.insert("content".to_owned(), json!([])) else { return None };
+    let reason = message.insert("stop_reason".to_owned(), Value::Null).unwrap_or_default();
+    let sequence = message.insert("stop_sequence".to_owned(), Value::Null).unwrap_or_default();
+    let usage = message.get("usage").cloned().unwrap_or_else(|| json!({}));
+    let mut text = event(&json!({"type": "message_start", "message": message}));
+    for (index, block) in blocks.into_iter().enumerate() {
+        text.push_str(&block_events(index, block));
+    }
+    let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
+    text.push_str(&event(&json!({"type": "message_delta", "delta": delta, "usage": usage})));
+    text.push_str(&event(&json!({"type": "message_stop"})));
+    Some(text.into_bytes())
+}
+
+fn event(data: &Value) -> String {
+    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default())
+}
+
+fn block_events(index: usize, mut block: Value) -> String {
+    let mut deltas = Vec::new();
+    for (field, kind) in
+        [("text", "text_delta"), ("thinking", "thinking_delta"), ("signature", "signature_delta")]
+    {
+        if let Some(value) = block.get_mut(field).filter(|value| value.is_string()) {
+            let value = std::mem::replace(value, json!(""));
+            deltas.push(json!({"type": kind, field: value}));
+        }
+    }
+    if let Some(input) = block.get_mut("input") {
+        let input = std::mem::replace(input, json!({}));
+        deltas.push(json!({"type": "input_json_delta", "partial_json": input.to_string()}));
+    }
+    let start = json!({"type": "content_block_start", "index": index, "content_block": block});
+    let deltas = deltas
+        .into_iter()
+        .map(|delta| event(&json!({"type": "content_block_delta", "index": index, "delta": delta})));
+    let stop = event(&json!({"type": "content_block_stop", "index": index}));
+    event(&start) + &deltas.collect::<String>() + &stop
+}
+
 fn grow(block: &mut Value, data: &Value, input: &mut String) {
     let Some(delta) = data.get("delta") else { return };
     for field in ["text", "thinking", "signature"] {
@@ -191,6 +237,19 @@ mod tests {
         );
         assert_eq!(whole["usage"], json!({"input_tokens": 1, "output_tokens": 2}));
         assert_eq!(whole["stop_reason"], "tool_use");
+        let again = document(&events(&serde_json::to_vec(&json!({
+            "type": "message", "id": "m", "usage": {"output_tokens": 2}, "stop_reason": "end_turn",
+            "content": [{"type": "text", "text": "hi"}, {"type": "thinking", "thinking": "t", "signature": "s"},
+                {"type": "tool_use", "id": "t", "name": "Bash", "input": {"a": [1]}}],
+        })).unwrap()).unwrap());
+        let again: Value = serde_json::from_slice(&again.unwrap()).unwrap();
+        assert_eq!(again["content"][2]["input"], json!({"a": [1]}));
+        assert_eq!(
+            (&again["content"][0]["text"], &again["content"][1]["signature"]),
+            (&json!("hi"), &json!("s"))
+        );
+        assert_eq!(again["stop_reason"], "end_turn");
+        assert!(events(b"{\"type\": \"error\"}").is_none());
         let text = stream(&[]);
         let cut = text.split_once("event: x\ndata: {\"type\":\"message_stop").unwrap().0;
         assert!(document(cut.as_bytes()).is_none());

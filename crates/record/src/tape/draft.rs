@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What stands before and behind the tape's name while it is made.
 const BEFORE: &str = ".";
@@ -94,7 +94,6 @@ impl TapeDraft {
         }
         let mut file = File::options().write(true).create_new(true).open(&to).map_err(failed)?;
         let bytes = io::copy(&mut source, &mut file).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
         let mut written = File::open(&to).map_err(failed)?;
         let digest = belljar_contract::Digest::of_reader(&mut written).map_err(failed)?;
         Ok(Some(TapePart { bytes, digest }))
@@ -132,7 +131,7 @@ impl TapeDraft {
             .and_then(|()| file.sync_all())
             .map_err(|cause| failed(&path, cause))?;
         Tape::open(&self.path).map_err(|failure| TapeWriteError::ReadBack(failure.fault))?;
-        sync_folders(self.path.as_path()).map_err(|cause| failed(&self.path, cause))?;
+        sync(self.path.as_path()).map_err(|cause| failed(&self.path, cause))?;
         self.place().map_err(|cause| failed(&self.target, cause))?;
         Ok(self.target.clone())
     }
@@ -190,12 +189,28 @@ fn sweep(folder: &AbsPath, prefix: &str) -> Result<(), TapeWriteError> {
     Ok(())
 }
 
-fn sync_folders(folder: &Path) -> io::Result<()> {
+/// More files than this are not flushed one by one.
+const ONE_BY_ONE: usize = 256;
+
+/// Brings a tree to the disk.
+fn sync(folder: &Path) -> io::Result<()> {
+    let mut all = Vec::new();
+    list(folder, &mut all)?;
+    if all.len() > ONE_BY_ONE {
+        return Ok(rustix::fs::syncfs(File::open(folder)?)?);
+    }
+    all.iter().try_for_each(|path| File::open(path)?.sync_all())
+}
+
+/// Everything below a folder, and then the folder.
+fn list(folder: &Path, all: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sync_folders(&entry.path())?;
+        match entry.file_type()?.is_dir() {
+            true => list(&entry.path(), all)?,
+            false => all.push(entry.path()),
         }
     }
-    File::open(folder)?.sync_all()
+    all.push(folder.to_owned());
+    Ok(())
 }

@@ -20,10 +20,14 @@ struct Generated {
 }
 
 /// Every generated file. A new one is one line here and its function below.
-const FILES: [Generated; 3] = [
+const FILES: [Generated; 7] = [
+    Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
+    Generated { path: "schema/answer-policy.schema.json", content: answer_policy_schema },
     Generated { path: "schema/belljar.schema.json", content: schema },
+    Generated { path: "schema/scenario.schema.json", content: scenario_schema },
+    Generated { path: "schema/session.schema.json", content: session_schema },
 ];
 
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
@@ -92,6 +96,22 @@ fn exit_codes() -> Result<String, TaskError> {
 
 fn schema() -> Result<String, TaskError> {
     Ok(format!("{:#}\n", belljar_runner::json_schema()))
+}
+
+fn answer_policy_schema() -> Result<String, TaskError> {
+    Ok(format!("{:#}\n", belljar_runner::answer_policy_schema()))
+}
+
+fn scenario_schema() -> Result<String, TaskError> {
+    Ok(format!("{:#}\n", belljar_runner::scenario_schema(&belljar_runner::checks_schema())))
+}
+
+fn session_schema() -> Result<String, TaskError> {
+    Ok(format!("{:#}\n", belljar_runner::session_schema()))
+}
+
+fn checks() -> Result<String, TaskError> {
+    Ok(belljar_runner::checks_reference())
 }
 
 fn manifest() -> Result<String, TaskError> {

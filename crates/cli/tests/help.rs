@@ -31,8 +31,13 @@ fn fixture(verb: &str) -> Stage {
     let old =
         r#"{"agents": {"reviewer": {"env": {"LOG_LEVEL": "debug"}, "skills": [], "prompt": "Review."}}}"#;
     stage.write("project/claude-bottle.json", old);
-    if ["record", "replay"].contains(&verb) {
-        crate::cmd::record::fill(&stage, &crate::cmd::record::plain());
+    stage.write("project/hello.json", crate::cmd::HELLO);
+    stage.write("project/scenarios/hello.yaml", "prompt: Hello\nassert:\n  - transcript_contains: Hello\n");
+    stage.write("project/scenarios/hello.script.json", crate::cmd::HELLO);
+    let question = r#"{"id": "1", "kind": "question", "questions": [{"question": "Which format?"}]}"#;
+    stage.write("project/questions/req-1.json", question);
+    if verb == "trace" {
+        crate::cmd::tried(&stage, &["skill", "skills/changelog", "Hello", "--script", "hello.json"]);
     }
     if verb == "replay" {
         crate::cmd::record::recorded(&stage);
@@ -48,9 +53,9 @@ fn every_example_runs() {
         assert!(!examples.is_empty(), "the help of {verb:?} has no examples");
         for example in examples {
             let words: Vec<&str> = example.split_whitespace().collect();
-            assert_eq!(words[0], "belljar", "{example}");
-            assert!(verbs().iter().any(|verb| verb == words[1]), "{example}: there is no such verb");
-            let stage = fixture(words[1]);
+            let verb = words.iter().skip_while(|word| **word != "belljar").nth(1).unwrap();
+            assert!(verbs().iter().any(|known| known == verb), "{example}: there is no such verb");
+            let stage = fixture(verb);
             let folder = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
             let mut command = Command::new("sh");
             command

@@ -1,18 +1,22 @@
 //! The way out of a run, with real programs inside and hosts that this test serves on the loopback.
 
+mod credentials;
+mod faults;
+mod ssh;
+
 use crate::stage::Stage;
 use belljar_contract::{EgressLogState, read_egress_log};
 use belljar_testkit::process::Finished;
 use belljar_testkit::{agent, require};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 /// A server on the loopback that hands every request to `answer`; it ends with the test's process.
-fn serve(answer: impl Fn(&str, &[u8]) -> String + Send + 'static) -> u16 {
+pub fn serve(answer: impl Fn(&str, &[u8]) -> String + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -24,8 +28,8 @@ fn serve(answer: impl Fn(&str, &[u8]) -> String + Send + 'static) -> u16 {
     port
 }
 
-fn one(stream: TcpStream, answer: &impl Fn(&str, &[u8]) -> String) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
+fn one(mut stream: impl Read + Write, answer: &impl Fn(&str, &[u8]) -> String) -> std::io::Result<()> {
+    let mut reader = BufReader::new(&mut stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head)? == 0 {
@@ -37,7 +41,8 @@ fn one(stream: TcpStream, answer: &impl Fn(&str, &[u8]) -> String) -> std::io::R
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body)?;
-    (&stream).write_all(answer(&head, &body).as_bytes())
+    stream.write_all(answer(&head, &body).as_bytes())?;
+    stream.flush()
 }
 
 fn plain(body: &str, kind: &str) -> String {
@@ -49,14 +54,20 @@ fn plain(body: &str, kind: &str) -> String {
 
 /// Runs the binary where these names lead to the loopback: in a mount namespace with its own `/etc/hosts`.
 fn with_names(stage: &Stage, names: &str, arguments: &[&str]) -> Finished {
+    stage.finish(&mut named(stage, names, "true", arguments))
+}
+
+/// The same, not started yet; `first` is done in that namespace before.
+fn named(stage: &Stage, names: &str, first: &str, arguments: &[&str]) -> Command {
     stage.write("hosts", format!("127.0.0.1 localhost {names}\n"));
     let mut command = Command::new("unshare");
     let root = rustix_is_root();
     command.args(if root { &["-m"][..] } else { &["-rm"][..] });
-    command.args(["sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]).arg(stage.path("hosts"));
+    let script = format!("mount --bind \"$0\" /etc/hosts && {first} && exec \"$@\"");
+    command.args(["sh", "-c", &script]).arg(stage.path("hosts"));
     command.arg(env!("CARGO_BIN_EXE_belljar")).args(arguments);
     command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
-    stage.finish(&mut command)
+    command
 }
 
 fn rustix_is_root() -> bool {
@@ -147,10 +158,10 @@ fn node_fetch_needs_no_settings() {
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "hello\n"), "{}", found.stderr);
 }
 
-const KEY: &str = "sk-ant-real-0123456789abcdef-outside-only";
+pub const KEY: &str = "sk-ant-real-0123456789abcdef-outside-only";
 
 /// The events of a streamed answer with one block.
-fn streamed(start: &str, delta: &str, stop: &str) -> String {
+pub fn streamed(start: &str, delta: &str, stop: &str) -> String {
     let usage = r#"{"input_tokens":11,"output_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":0}"#;
     let head = format!(
         r#"{{"type":"message_start","message":{{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-8","content":[],"stop_reason":null,"stop_sequence":null,"usage":{usage}}}}}"#

@@ -69,6 +69,49 @@ pub enum Attempt {
         /// Address and port.
         address: String,
     },
+    /// Send these bytes in a packet to an address.
+    SendDatagram {
+        /// Address and port.
+        address: String,
+        /// What it says.
+        say: String,
+    },
+    /// Look a name up; open if it has an address.
+    LookUp {
+        /// The name.
+        name: String,
+    },
+    /// Speak to a host, by its name or address; open if it answers with the text.
+    Speak {
+        /// Host and port.
+        to: String,
+        /// What to say, one after the other, each after an answer to the one before.
+        say: Vec<String>,
+        /// What the host answers.
+        holds: String,
+    },
+    /// The same with the proxy that the environment names. `{token}` stands for the header with its token, `{login}`
+    /// for the same in SOCKS.
+    SpeakToProxy {
+        /// What to say.
+        say: Vec<String>,
+        /// What the host behind the proxy answers.
+        holds: String,
+    },
+    /// Look for a text in one's own environment, in every process, and in every file below these folders.
+    Search {
+        /// The text.
+        holds: String,
+        /// The folders.
+        below: Vec<String>,
+    },
+    /// Look for a text in the files that lie beside the one that a variable names.
+    Beside {
+        /// The variable.
+        variable: String,
+        /// The text.
+        holds: String,
+    },
     /// Look for a text in one's own environment.
     Environment {
         /// The text.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! supervisor                                guest init
-//!   GuestSpec (+ attached streams)  ──────▶
+//!   GuestSpec (+ streams, contents)  ─────▶
 //!                                   ◀──────  Terminal (+ its controlling end), if one is asked for
 //!                                   ◀──────  Listening (+ one descriptor a listener, in order), if there are any
 //!                                   ◀──────  Sealed
@@ -23,13 +23,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 mod codec;
+mod root;
 mod text;
 
 pub use codec::GuestCodecError;
+pub use root::{GuestPart, GuestRoot, GuestSource};
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 2;
+pub const GUEST_PROTOCOL: u32 = 3;
 /// Where the guest lies inside.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
@@ -67,6 +69,8 @@ pub struct GuestSpec {
     pub beginning: GuestBeginning,
     /// Sockets to open inside and hand out.
     pub listeners: Vec<GuestListener>,
+    /// The root, before anything else is opened in it.
+    pub root: GuestRoot,
     /// Landlock rules on top of the mounts.
     pub files: GuestFiles,
     /// Which system-call filter.
@@ -322,6 +326,8 @@ pub enum GuestStep {
     Begin,
     /// Reading the spec.
     Spec,
+    /// Building the root.
+    Root,
     /// Opening the terminal.
     Terminal,
     /// Making the range lead here.

@@ -1,6 +1,8 @@
 //! A plan, lowered: what exactly is started, and which mechanism enforces which need.
 
-use crate::{AbsPath, BackendKind, FileContent, GuestSpec, Limits, OsText, Plan, Purpose, WorkspaceMode};
+use crate::{
+    AbsPath, Access, BackendKind, FileContent, GuestSpec, Limits, OsText, Plan, Purpose, WorkspaceMode,
+};
 use serde::Serialize;
 
 /// An isolation property that a plan demands. A backend enforces it by a named control or refuses the launch.
@@ -131,7 +133,7 @@ impl Plan {
         let agent = matches!(errand, Errand::Agent(_));
         when(agent && cost_usd.is_some(), Need::Cost);
         when(agent && self.egress.model, Need::Model);
-        when(self.egress.opens(), Need::Egress);
+        when(self.has_proxy(), Need::Egress);
         when(!self.credentials.is_empty(), Need::Credentials);
         when(!self.ssh.is_empty(), Need::Ssh);
         needs
@@ -163,17 +165,8 @@ pub struct Unmet {
 pub enum LaunchArgument {
     /// This text.
     Text(OsText),
-    /// The number of a descriptor, opened at launch, of a path of the host.
-    Source(AbsPath),
-    /// The number of a descriptor from which the content of a file of the host can be read.
-    Readable(AbsPath),
-    /// The number of a descriptor that holds this content.
-    Content {
-        /// What it is, for people.
-        name: String,
-        /// What it holds.
-        content: FileContent,
-    },
+    /// A file of the host to execute, opened at launch and named by its descriptor.
+    Program(AbsPath),
     /// The number of the control socket's descriptor.
     Control,
 }
@@ -184,10 +177,111 @@ impl LaunchArgument {
     pub fn shown(&self) -> String {
         match self {
             LaunchArgument::Text(text) => format!("{text:?}").trim_matches('"').to_owned(),
-            LaunchArgument::Source(path) => format!("<descriptor of {path}>"),
-            LaunchArgument::Readable(path) => format!("<descriptor of the content of {path}>"),
-            LaunchArgument::Content { name, .. } => format!("<descriptor of the content of {name}>"),
+            LaunchArgument::Program(path) => format!("<descriptor of {path}>"),
             LaunchArgument::Control => "<descriptor of the control socket>".to_owned(),
+        }
+    }
+}
+
+/// One part of the root inside. Directories above it are made where they are missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RootPart {
+    /// An empty directory.
+    Directory {
+        /// Where.
+        at: AbsPath,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where.
+        at: AbsPath,
+        /// What it says.
+        to: OsText,
+    },
+    /// A file.
+    File {
+        /// Where.
+        at: AbsPath,
+        /// What it holds, put together at launch.
+        content: FileContent,
+    },
+    /// An empty file system in memory.
+    Memory {
+        /// Where.
+        at: AbsPath,
+        /// The mode of its top.
+        mode: u32,
+    },
+    /// The processes inside; switches of the whole machine are read-only.
+    Processes {
+        /// Where.
+        at: AbsPath,
+    },
+    /// Devices without a machine behind them, and terminals of the sandbox's own.
+    Devices {
+        /// Where.
+        at: AbsPath,
+    },
+    /// Nothing can be read there, where there is something.
+    Mask {
+        /// Where.
+        at: AbsPath,
+    },
+    /// A file or directory of the host, with what is mounted below it.
+    Bind {
+        /// Which.
+        from: BindSource,
+        /// Where it appears.
+        at: AbsPath,
+        /// Whether it can be written.
+        access: Access,
+    },
+}
+
+/// What is bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BindSource {
+    /// A part of the system, whose own links are followed.
+    System(AbsPath),
+    /// What is mounted there for the sandbox alone.
+    Mounted(AbsPath),
+    /// What the path is at launch: opened without following a link, and compared again inside.
+    Host(AbsPath),
+}
+
+impl BindSource {
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &AbsPath {
+        match self {
+            BindSource::System(path) | BindSource::Mounted(path) | BindSource::Host(path) => path,
+        }
+    }
+}
+
+impl RootPart {
+    /// For people, in words: what, how and where. The content of a file is not shown.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let octal = |mode: &u32| format!("{mode:04o}");
+        let word = |text: &str| text.to_owned();
+        match self {
+            RootPart::Directory { at, mode } => vec![word("directory"), octal(mode), at.to_string()],
+            RootPart::Link { at, to } => vec![word("link"), to.to_string(), at.to_string()],
+            RootPart::File { at, content: _ } => vec![word("file"), octal(&0o644), at.to_string()],
+            RootPart::Memory { at, mode } => vec![word("memory"), octal(mode), at.to_string()],
+            RootPart::Processes { at } => vec![word("processes"), at.to_string()],
+            RootPart::Devices { at } => vec![word("devices"), at.to_string()],
+            RootPart::Mask { at } => vec![word("mask"), at.to_string()],
+            RootPart::Bind { from, at, access } => {
+                let how = match access {
+                    Access::ReadOnly => "read-only",
+                    Access::ReadWrite => "read-write",
+                };
+                vec![word("bind"), word(how), from.path().to_string(), at.to_string()]
+            }
         }
     }
 }
@@ -204,6 +298,8 @@ pub struct Launch {
     pub arguments: Vec<LaunchArgument>,
     /// What it starts inside, as its own command line: it takes that from nowhere else.
     pub command: Vec<LaunchArgument>,
+    /// The root that the guest builds inside, in this order; empty where there are no walls.
+    pub root: Vec<RootPart>,
     /// What the guest is told; variables whose values are secret are added at launch.
     pub guest: GuestSpec,
     /// What is made on the host before, in order.

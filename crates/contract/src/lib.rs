@@ -68,8 +68,8 @@ pub use frame::{
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
     GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit,
-    GuestListener, GuestOrder, GuestRange, GuestReport, GuestResource, GuestSpec, GuestStep, GuestStream,
-    GuestTerminal, GuestVariable, GuestWall, OsText, OsTextError,
+    GuestListener, GuestOrder, GuestPart, GuestRange, GuestReport, GuestResource, GuestRoot, GuestSource,
+    GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
@@ -77,7 +77,7 @@ pub use harness::{
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
-pub use launch::{Control, Errand, Launch, LaunchArgument, Made, Need, Unmet};
+pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
 pub use path::{AbsPath, PathError};

@@ -71,7 +71,7 @@ pub enum WorkspaceMode {
 }
 
 /// Whether something can be written inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Read-only.
     #[serde(rename = "ro")]
@@ -518,6 +518,12 @@ impl Egress {
 }
 
 impl Plan {
+    /// Whether there is a proxy inside. A test has one although nothing can be reached: what is refused is evidence.
+    #[must_use]
+    pub fn has_proxy(&self) -> bool {
+        self.egress.opens() || self.purpose == Purpose::Test
+    }
+
     /// The digest of the plan: equal plans have equal digests, literals included, though no literal is printed.
     #[must_use]
     pub fn digest(&self) -> Digest {

@@ -7,7 +7,7 @@
 mod forms;
 
 use crate::Secret;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, Input, Match, MatchKind, StartKind};
 use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -63,13 +63,27 @@ pub struct Scrubber {
     /// What stands in its place, in the same order.
     marks: Vec<Arc<str>>,
     longest: usize,
+    /// A bit for each three bytes that a pattern begins with. Texts have few such places, and only there is looked closer.
+    beginnings: Zeroizing<Vec<u64>>,
+}
+
+/// No form of a value is shorter.
+const BEGINNING: usize = 3;
+const BEGINNINGS: usize = 1 << 10;
+
+/// The place of three bytes among the bits. Others may share it.
+fn beginning(bytes: [u8; BEGINNING]) -> (usize, u64) {
+    let [first, second, third] = bytes.map(u32::from);
+    let mixed = (first << 16 | second << 8 | third).wrapping_mul(0x9e37_79b1) >> 16;
+    (mixed as usize / 64 % BEGINNINGS, 1 << (mixed % 64))
 }
 
 impl Scrubber {
     /// Looks for nothing: where there is no secret.
     #[must_use]
     pub fn nothing() -> Self {
-        Self { search: None, patterns: Vec::new(), marks: Vec::new(), longest: 0 }
+        let beginnings = Zeroizing::new(Vec::new());
+        Self { search: None, patterns: Vec::new(), marks: Vec::new(), longest: 0, beginnings }
     }
 
     /// Looks for these, and tells which of them it will not. An empty value is no secret.
@@ -100,14 +114,22 @@ impl Scrubber {
         found.dedup_by(|later, first| later.0 == first.0);
         let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let longest = patterns.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
+        let mut beginnings = Zeroizing::new(vec![0; BEGINNINGS]);
+        for pattern in &patterns {
+            if let Some(first) = pattern.first_chunk() {
+                let (place, bit) = beginning(*first);
+                beginnings[place] |= bit;
+            }
+        }
         let search = AhoCorasick::builder()
             // The other kinds take a kilobyte for every byte of a pattern.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .match_kind(MatchKind::LeftmostLongest)
+            .start_kind(StartKind::Anchored)
             .build(patterns.iter().map(|pattern| pattern.as_slice()))
             .map_err(ScrubberError)?;
         let search = Some(search).filter(|_| !patterns.is_empty());
-        Ok((Self { search, patterns, marks, longest }, unsearched))
+        Ok((Self { search, patterns, marks, longest, beginnings }, unsearched))
     }
 
     /// The text without secrets.
@@ -122,16 +144,17 @@ impl Scrubber {
     /// The bytes without secrets; nothing when there is none in them.
     #[must_use]
     pub fn scrub_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let search = self.search.as_ref()?;
-        if !search.is_match(bytes) {
-            return None;
-        }
+        let mut found = self.next(bytes, 0, bytes.len())?;
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
-        for found in search.find_iter(bytes) {
+        loop {
             out.extend_from_slice(&bytes[at..found.start()]);
             out.extend_from_slice(self.marks[found.pattern().as_usize()].as_bytes());
             at = found.end();
+            match self.next(bytes, at, bytes.len()) {
+                Some(next) => found = next,
+                None => break,
+            }
         }
         out.extend_from_slice(&bytes[at..]);
         Some(out)
@@ -143,6 +166,24 @@ impl Scrubber {
         ScrubStream { scrubber: Arc::clone(self), held: Zeroizing::new(Vec::new()) }
     }
 
+    /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
+    fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Match> {
+        let search = self.search.as_ref()?;
+        let places = bytes.get(from..)?.windows(BEGINNING).take(until.saturating_sub(from)).enumerate();
+        let likely = places.filter(|(_, place)| self.may_begin(place));
+        likely.map(|(offset, _)| from + offset).find_map(|at| {
+            let here = Input::new(bytes).span(at..bytes.len()).anchored(Anchored::Yes);
+            // It was built for this kind of search.
+            search.try_find(here).ok().flatten()
+        })
+    }
+
+    fn may_begin(&self, bytes: &[u8]) -> bool {
+        let Some(first) = bytes.first_chunk() else { return true };
+        let (place, bit) = beginning(*first);
+        self.beginnings.get(place).is_some_and(|bits| bits & bit != 0)
+    }
+
     /// Where, at or behind `from`, the text begins that may be the beginning of a pattern: what follows may complete it.
     fn unfinished(&self, bytes: &[u8], from: usize) -> usize {
         let earliest = bytes.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
@@ -150,6 +191,9 @@ impl Scrubber {
     }
 
     fn begins_a_pattern(&self, bytes: &[u8]) -> bool {
+        if !self.may_begin(bytes) {
+            return false;
+        }
         // The first pattern that is larger; every pattern that goes on from these bytes is, and stands next to it.
         let next = self.patterns.partition_point(|pattern| pattern.as_slice() <= bytes);
         self.patterns.get(next).is_some_and(|pattern| pattern.starts_with(bytes))
@@ -171,21 +215,29 @@ pub struct ScrubStream {
 }
 
 impl ScrubStream {
+    /// Whether a piece may leave as it is: nothing is held back, and nothing in it is a secret or may become one. Such a
+    /// piece need not be given to [`ScrubStream::push`].
+    #[must_use]
+    pub fn lets_pass(&self, piece: &[u8]) -> bool {
+        self.held.is_empty()
+            && self.scrubber.next(piece, 0, piece.len()).is_none()
+            && self.scrubber.unfinished(piece, 0) == piece.len()
+    }
+
     /// Takes a piece; what may leave by now.
     #[must_use]
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        let Some(search) = &self.scrubber.search else { return piece.to_vec() };
+        if self.scrubber.search.is_none() {
+            return piece.to_vec();
+        }
         let mut bytes = std::mem::take(&mut *self.held);
         bytes.extend_from_slice(piece);
         let bytes = Zeroizing::new(bytes);
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
         let mut hold = self.scrubber.unfinished(&bytes, 0);
-        for found in search.find_iter(bytes.as_slice()) {
-            // A pattern that began before this one, or here, may still be completed and be the longer one.
-            if found.start() >= hold {
-                break;
-            }
+        // A pattern that begins at `hold` may still be completed by what follows, and be the longer one.
+        while let Some(found) = self.scrubber.next(&bytes, at, hold) {
             out.extend_from_slice(&bytes[at..found.start()]);
             out.extend_from_slice(self.scrubber.marks[found.pattern().as_usize()].as_bytes());
             at = found.end();

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use belljar_contract::{
-    GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter,
-    GuestLimit, GuestListener, GuestOrder, GuestReport, GuestResource, GuestSpec, GuestStream, GuestTerminal,
-    GuestVariable, OsText,
+    Access, GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter,
+    GuestLimit, GuestListener, GuestOrder, GuestPart, GuestReport, GuestResource, GuestRoot, GuestSource,
+    GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
 };
 use belljar_guest::parse_proxy_answer;
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -24,6 +24,10 @@ fn name() -> impl Strategy<Value = OsText> {
 
 fn path() -> impl Strategy<Value = OsText> {
     os_text().prop_map(|text| OsText::new([b"/", text.as_bytes()].concat()).unwrap())
+}
+
+fn abs(path: &str) -> OsText {
+    OsText::new(path).unwrap()
 }
 
 prop_compose! {
@@ -54,6 +58,19 @@ prop_compose! {
                 GuestListener { name: "a".to_owned(), at: GuestAddress::Tcp { address } },
                 GuestListener { name: "b".to_owned(), at: GuestAddress::Unix { path: socket, mode: 0o600 } },
             ],
+            root: GuestRoot::Built {
+                parts: vec![
+                    GuestPart::File { at: abs("/f"), length: numbers.0.into() },
+                    GuestPart::Bind {
+                        from: abs("/a"),
+                        is: GuestSource::Exactly { device: (numbers.0, numbers.1), inode: u64::MAX },
+                        at: abs("/b"),
+                        access: Access::ReadOnly,
+                    },
+                    GuestPart::Memory { at: abs("/tmp"), mode: 0o1777 },
+                ],
+                user: numbers.1,
+            },
             files: GuestFiles::Roots { read_only: roots, read_write: Vec::new() },
             filter: GuestFilter::Standard,
             umask: numbers.0,
@@ -107,7 +124,7 @@ fn rules_that_the_types_do_not_hold() {
         serde_json::json!({
             "protocol": GUEST_PROTOCOL, "program": "a", "argv": ["a"], "environment": [], "directory": "/",
             "stdin": "null", "stdout": "inherit", "stderr": {"attached": 0}, "terminal": "absent", "beginning": "at_once",
-            "listeners": [], "files": "as_mounted", "filter": "standard", "umask": 18, "limits": [], "grace_ms": 100
+            "listeners": [], "root": "as_found", "files": "as_mounted", "filter": "standard", "umask": 18, "limits": [], "grace_ms": 100
         })
     };
     let decode = |value: &serde_json::Value| GuestSpec::from_bytes(value.to_string().as_bytes());
@@ -130,6 +147,14 @@ fn rules_that_the_types_do_not_hold() {
         ("listeners", tcp("[::]:80")),
         ("listeners", twice),
         ("limits", serde_json::json!([{"resource": "cpu", "soft": 2, "hard": 1}])),
+        ("root", serde_json::json!({"built": {"parts": [{"mask": {"at": "proc/keys"}}], "user": 1}})),
+        (
+            "root",
+            serde_json::json!({"built": {"parts": [{"bind": {
+            "from": "usr", "is": "system", "at": "/usr", "access": "ro"
+        }}], "user": 1}}),
+        ),
+        ("root", serde_json::json!({"built": {"parts": [], "user": 1, "more": 1}})),
         ("filter", serde_json::json!("none")),
         ("unknown", serde_json::json!(1)),
     ];

@@ -13,6 +13,8 @@ pub struct PlanPage<'a> {
     pub plan: &'a Plan,
     /// Where the model's credential was found just now.
     pub credential_found: Option<&'a str>,
+    /// Where the model is, when it is not where it usually is.
+    pub upstream: Option<&'a str>,
     /// Where the agent's program was found just now.
     pub program_found: Option<&'a str>,
     /// The user's home, for short paths.
@@ -28,7 +30,7 @@ pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     let mut out = Page { style, home: page.home, text: String::new(), rows: Vec::new() };
     head(&mut out, plan);
     sees(&mut out, plan);
-    reaches(&mut out, plan);
+    reaches(&mut out, page);
     secrets(&mut out, page);
     environment(&mut out, &plan.env);
     keeps(&mut out, plan);
@@ -170,10 +172,12 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
     }
 }
 
-fn reaches(out: &mut Page<'_>, plan: &Plan) {
+fn reaches(out: &mut Page<'_>, page: &PlanPage<'_>) {
+    let plan = page.plan;
     out.section("Reaches");
     if plan.egress.model {
-        out.row(["model", "through the gateway", ""]);
+        let elsewhere = page.upstream.map(|upstream| format!("to {upstream}")).unwrap_or_default();
+        out.row(["model", "through the gateway", &elsewhere]);
     }
     for rule in &plan.egress.rules {
         let word = match rule.effect {

@@ -251,7 +251,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let mut plan = planned.compiled.plan.clone();
     // What this machine cannot honour is told before anyone is asked for anything.
     let mut launch = lower_here(&plan, errand, &machine, terminal)?;
-    let outward = match (&model, plan.egress.opens()) {
+    let outward = match (&model, plan.has_proxy()) {
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
             let request = OutwardRequest { plan: &plan, surroundings, model: &model, mode, ask: &mut *ask };

@@ -32,11 +32,15 @@ mod workspace;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing};
 pub use belljar_egress::proxy::Mode as EgressMode;
-pub use belljar_plan::{Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, why};
+pub use belljar_plan::{
+    Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,
+    scenario_schema, session_schema, why,
+};
 pub use belljar_record as record;
 pub use belljar_report as report;
 pub use belljar_sandbox::BackendError;
 pub use belljar_session::decider::parse_answer_flag as answer_rule;
+pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
 pub use doctor::{examine, launch_hints, versions};
 pub use guard::guard_secrets;
 pub use guest_program::{GuestImage, GuestProgram, UnpackError};

@@ -131,6 +131,8 @@ pub struct Planned {
     pub needs_agreement: bool,
     /// Where the model's credential is now, if anywhere.
     pub credential_found: Option<String>,
+    /// Where the model is, when it is not where it usually is.
+    pub upstream: Option<String>,
     /// Where the agent's program is now, if anywhere.
     pub program_found: Option<AbsPath>,
     /// The repository of the project, where it lies elsewhere.
@@ -318,6 +320,7 @@ impl Planner {
         };
         Ok(Planned {
             credential_found: self.credential(&compiled.plan.model_credentials),
+            upstream: crate::outward::upstream_shown(&self.surroundings),
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
             session_flags: self.session_flags(&compiled.plan.harness),

@@ -7,6 +7,7 @@
 //! Errors are enums by operation. They name the act and the object and keep the kernel's answer as their cause,
 //! so that a caller can always reach the errno.
 
+pub mod apart;
 pub mod beneath;
 pub mod caps;
 pub mod cgroup;
@@ -21,6 +22,7 @@ pub mod privs;
 pub mod process;
 pub mod pty;
 pub mod raw;
+pub mod root;
 pub mod seccomp;
 pub mod segment;
 pub mod signal;

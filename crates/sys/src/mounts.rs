@@ -1,14 +1,14 @@
 //! Mounts and files: recursive read-only, identity, sharing copies, and whether overlays work.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
+use rustix::mount::{MountAttrFlags, MountFlags};
 
 use crate::process::{Ended, in_child};
 
@@ -85,21 +85,53 @@ pub fn identity_of(file: BorrowedFd<'_>) -> Result<Identity, MountError> {
 pub fn read_only_recursive(path: &Path) -> Result<(), MountError> {
     let fault = |cause| MountError::ReadOnly { path: path.to_owned(), cause };
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_nul| fault(Errno::INVAL))?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    change_attributes(rustix::fs::CWD, &name, attributes, libc::AT_RECURSIVE).map_err(fault)
+}
+
+/// Adds attributes to the mount that a descriptor stands for, and to those below it where that is said.
+pub(crate) fn set_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: MountAttrFlags,
+    below: Below,
+) -> Result<(), Errno> {
+    let flags = match below {
+        Below::Left => libc::AT_EMPTY_PATH,
+        Below::Too => libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+    };
+    change_attributes(mount, c"", attributes, flags)
+}
+
+/// Whether the mounts below one are changed with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Below {
+    /// They stay as they are.
+    Left,
+    /// They are.
+    Too,
+}
+
+fn change_attributes(
+    from: BorrowedFd<'_>,
+    name: &CStr,
+    attributes: MountAttrFlags,
+    flags: libc::c_int,
+) -> Result<(), Errno> {
     let attributes =
-        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+        libc::mount_attr { attr_set: attributes.bits().into(), attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the path is NUL-terminated and `attributes` is a whole `mount_attr` of the size given; the kernel
     // reads both and keeps neither.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
+            from.as_raw_fd(),
             name.as_ptr(),
-            libc::AT_RECURSIVE,
+            flags,
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )
     };
-    crate::raw::check(answer).map(drop).map_err(fault)
+    crate::raw::check(answer).map(drop)
 }
 
 /// How a copy was made.

@@ -60,6 +60,14 @@ pub fn enter_fresh() -> Result<(), NetworkError> {
     // SAFETY: CLONE_NEWNET touches no memory of ours and closes nothing; sockets that are open stay in the namespace
     // they were made in, and threads that exist stay in theirs.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(NetworkError::Unshare)?;
+    bring_loopback_up()
+}
+
+/// Brings the loopback of this network namespace up.
+///
+/// # Errors
+/// Without `CAP_NET_ADMIN` over the namespace.
+pub fn bring_loopback_up() -> Result<(), NetworkError> {
     match ask(&message(NEW_LINK, REQUEST_ACKNOWLEDGE, &loopback_up()))? {
         None => Ok(()),
         Some(cause) => Err(NetworkError::Loopback(cause)),

@@ -328,7 +328,7 @@ impl Prepare for Command {
     }
 }
 
-fn die_with(spawner: Pid) -> Result<(), Errno> {
+pub(crate) fn die_with(spawner: Pid) -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // The spawner may have ended before the call above; then nobody would send the signal.
     if rustix::process::getppid() == Some(spawner) { Ok(()) } else { Err(Errno::SRCH) }

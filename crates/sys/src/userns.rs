@@ -150,6 +150,20 @@ impl Maps {
     }
 }
 
+/// Moves the calling process, which must have one thread, into a user namespace within its own, in which it is `user`
+/// and of the group of the same number. What it could do to the namespaces that it was in before, it cannot any more.
+///
+/// # Errors
+/// Fails where namespaces are used up.
+pub fn become_user(user: u32) -> Result<(), Errno> {
+    let line = |id: u32| CString::new(format!("{user} {id} 1\n")).unwrap_or_default();
+    let maps = Maps {
+        user: line(rustix::process::geteuid().as_raw()),
+        group: line(rustix::process::getegid().as_raw()),
+    };
+    enter(&maps, 0).map_err(|(_step, errno)| errno)
+}
+
 /// Moves the calling process, which must have one thread, into a new user namespace and then into `others`.
 /// Allocates nothing.
 pub(crate) fn enter(maps: &Maps, others: libc::c_int) -> Result<(), (Step, Errno)> {

@@ -3,7 +3,7 @@
 use crate::finding::Finding;
 use crate::form::PathName;
 use crate::run::Run;
-use belljar_contract::{FileKind, FileSeen, FilesSeen};
+use belljar_contract::{Digest, FileKind, FileSeen, FilesSeen};
 use std::collections::BTreeMap;
 
 /// Bytes of a file that a check reads.
@@ -142,20 +142,18 @@ pub(crate) fn content<'a>(run: &Run<'a>, path: &PathName) -> Result<(&'a [u8], S
                 Err(Finding::unknown(format!("{path} has {} bytes, checks read {LARGEST}", file.bytes)))
             }
             None => Err(Finding::unknown(format!("the content of {path} was not kept"))),
-            Some(body) if body.len() as u64 != file.bytes => {
-                Err(Finding::unknown(format!("only a part of {path} was kept")))
+            // A secret that was taken out, or a copy that was changed later: neither is what the agent left.
+            Some(body) if file.digest != Some(Digest::of(body)) => {
+                Err(Finding::unknown(format!("what was kept of {path} is not what was left there")))
             }
             Some(body) => {
-                let note = match file.digest {
-                    Some(digest) => format!("{found}, {} bytes, {digest}", file.bytes),
-                    None => format!("{found}, {} bytes", file.bytes),
-                };
-                Ok((body, note))
+                let digest = Digest::of(body);
+                Ok((body, format!("{found}, {} bytes, {digest}", file.bytes)))
             }
         },
         Place::Nothing => Err(gone(run, format!("{path} is not there"))),
         Place::Folder(_) => Err(Finding::fail(format!("{path} is a folder")).shown("among the files after")),
-        other => Err(astray(path, &other)),
+        place @ (Place::Special(_) | Place::Astray { .. }) => Err(astray(path, &place)),
     }
 }
 

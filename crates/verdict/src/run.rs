@@ -1,9 +1,7 @@
 //! The evidence as checks look at it: calls with their returns, what was said, and whether that is all.
 
 use crate::finding::{Finding, count};
-use belljar_contract::{
-    CallId, ConversationEnd, Evidence, FilesSeen, Gate, Observation, Seen, Speaker, Whole,
-};
+use belljar_contract::{CallId, Evidence, FilesSeen, Gate, Observation, Seen, Speaker, Whole};
 use serde_json::{Map, Value};
 
 /// A run to be judged.
@@ -49,7 +47,7 @@ impl<'a> Run<'a> {
     }
 
     /// Whether every event of the conversation was seen and understood.
-    pub(crate) fn whole(&self) -> Result<&'a ConversationEnd, Gap> {
+    pub(crate) fn whole(&self) -> Result<(), Gap> {
         if let Whole::No { why } = &self.evidence.conversation {
             return Err(format!("the record of the conversation is not whole: {why}"));
         }
@@ -59,27 +57,27 @@ impl<'a> Run<'a> {
         let flaws = self.evidence.seen.iter().filter(|seen| matches!(seen.what, Observation::Flawed(_)));
         let flaws = end.flaws.max(flaws.count() as u64);
         match (end.unread, flaws) {
-            (0, 0) => Ok(end),
+            (0, 0) => Ok(()),
             (0, flaws) => Err(format!("{flaws} things were not as the protocol has them")),
             (unread, _) => Err(format!("{unread} lines of the agent could not be read")),
         }
     }
 
-    /// A finding for what was looked for and must not be there.
-    pub(crate) fn absent(&self, nothing: impl Into<String>) -> Finding {
-        let nothing = nothing.into();
+    /// A finding that holds, where nothing of the conversation is lost that could say otherwise.
+    pub(crate) fn holds_if_whole(&self, message: impl Into<String>) -> Finding {
+        let message = message.into();
         match self.whole() {
-            Ok(_) => Finding::pass(nothing).shown(&self.wholeness()),
-            Err(gap) => Finding::unknown(format!("{nothing} in what is there, but {gap}")),
+            Ok(()) => Finding::pass(message).shown(&self.wholeness()),
+            Err(gap) => Finding::unknown(format!("{message} in what is there, but {gap}")),
         }
     }
 
-    /// A finding for what was looked for and must be there, and is not.
-    pub(crate) fn missing(&self, nothing: impl Into<String>) -> Finding {
-        let nothing = nothing.into();
+    /// A finding that does not hold, where nothing of the conversation is lost that could say otherwise.
+    pub(crate) fn fails_if_whole(&self, message: impl Into<String>) -> Finding {
+        let message = message.into();
         match self.whole() {
-            Ok(_) => Finding::fail(nothing).shown(&self.wholeness()),
-            Err(gap) => Finding::unknown(format!("{nothing} in what is there, but {gap}")),
+            Ok(()) => Finding::fail(message).shown(&self.wholeness()),
+            Err(gap) => Finding::unknown(format!("{message} in what is there, but {gap}")),
         }
     }
 
@@ -87,7 +85,7 @@ impl<'a> Run<'a> {
     pub(crate) fn at_most(&self, found: u64, most: u64, what: &str, places: &[(u64, String)]) -> Finding {
         let message = format!("{found} {what}, at most {most} allowed");
         if found <= most {
-            return self.absent(message);
+            return self.holds_if_whole(message);
         }
         let finding = Finding::fail(message);
         places.iter().fold(finding, |finding, (seq, text)| finding.seen(*seq, text))
@@ -109,23 +107,24 @@ impl<'a> Run<'a> {
 
     /// Every return, in order, with the name of its tool.
     pub(crate) fn returns(&self) -> impl Iterator<Item = (Return<'a>, &'a str)> {
-        self.evidence.seen.iter().filter_map(|seen| match &seen.what {
-            Observation::ToolReturned { by: _, call: _, tool, text, is_error } => Some((
-                Return { seq: seen.seq, text, is_error: *is_error },
-                tool.as_deref().unwrap_or("a tool that was not seen to be called"),
-            )),
-            _ => None,
+        self.evidence.seen.iter().filter_map(|seen| {
+            let Observation::ToolReturned { by: _, call: _, tool, text, is_error } = &seen.what else {
+                return None;
+            };
+            let tool = tool.as_deref().unwrap_or("a tool that was not seen to be called");
+            Some((Return { seq: seen.seq, text, is_error: *is_error }, tool))
         })
     }
 
     /// What was said, by the agent itself or by anyone.
     pub(crate) fn said(&self, who: Who) -> impl Iterator<Item = (u64, &'a str)> {
-        self.evidence.seen.iter().filter_map(move |seen| match (&seen.what, who) {
-            (Observation::Said { by: Speaker::Main, text }, Who::Agent | Who::Anyone)
-            | (Observation::Said { by: Speaker::SubAgent { .. }, text }, Who::Anyone) => {
-                Some((seen.seq, text.as_str()))
-            }
-            _ => None,
+        self.evidence.seen.iter().filter_map(move |seen| {
+            let Observation::Said { by, text } = &seen.what else { return None };
+            let meant = match who {
+                Who::Anyone => true,
+                Who::Agent => *by == Speaker::Main,
+            };
+            meant.then_some((seen.seq, text.as_str()))
         })
     }
 
@@ -160,18 +159,14 @@ pub(crate) enum Who {
 fn calls(seen: &[Seen]) -> Vec<Call<'_>> {
     let mut calls: Vec<Call<'_>> = Vec::new();
     for Seen { seq, offset_ms: _, what } in seen {
-        match what {
-            Observation::ToolCalled { by, call, tool, input } => {
-                let origin = origin(by, &calls);
-                calls.push(Call { seq: *seq, id: call, origin, tool, input, back: None });
+        if let Observation::ToolCalled { by, call, tool, input } = what {
+            let origin = origin(by, &calls);
+            calls.push(Call { seq: *seq, id: call, origin, tool, input, back: None });
+        } else if let Observation::ToolReturned { by: _, call, tool: _, text, is_error } = what {
+            let open = calls.iter_mut().find(|open| open.id == call && open.back.is_none());
+            if let Some(open) = open {
+                open.back = Some(Return { seq: *seq, text, is_error: *is_error });
             }
-            Observation::ToolReturned { by: _, call, tool: _, text, is_error } => {
-                let open = calls.iter_mut().find(|open| open.id == call && open.back.is_none());
-                if let Some(open) = open {
-                    open.back = Some(Return { seq: *seq, text, is_error: *is_error });
-                }
-            }
-            _ => {}
         }
     }
     calls

@@ -19,6 +19,7 @@ const fn about(code: &'static str, weight: SignalWeight, doc: &'static str) -> A
 
 pub(crate) const BUDGET: &str = "budget_reached";
 pub(crate) const AGENT: &str = "result_error";
+pub(crate) const UNANSWERED: &str = "unanswered";
 pub(crate) const TRANSPORT: &str = "transport_error";
 pub(crate) const USAGE: &str = "usage_limit";
 
@@ -33,6 +34,11 @@ pub(crate) const SIGNALS: &[About] = &[
         AGENT,
         SignalWeight::Fail,
         "The conversation is no success, and no `result: error` asks for that. Ends with its own status.",
+    ),
+    about(
+        UNANSWERED,
+        SignalWeight::Fail,
+        "A question was left without an answer, and the run was ended for it.",
     ),
     about(
         TRANSPORT,
@@ -66,8 +72,8 @@ pub(crate) const SIGNALS: &[About] = &[
     ),
     about(
         "egress_log_incomplete",
-        SignalWeight::Unknown,
-        "There is a log of the ways out, and it is cut off, changed or of a newer version.",
+        SignalWeight::Warn,
+        "There is a log of the ways out, and it is cut off, changed or of a newer version. Checks that look at it are unknown.",
     ),
     about(
         "files_unseen",
@@ -162,6 +168,15 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     if let Some(limit) = run.evidence.stopped_by {
         out.add(BUDGET, format!("a limit ended the run: {limit:?}").to_lowercase());
     }
+    let open = run.evidence.seen.iter().find_map(|seen| match &seen.what {
+        Observation::Unanswered { notes, .. } => Some(notes.join("; ")),
+        _ => None,
+    });
+    if let Some(notes) = open {
+        // The agent was ended in the middle of it: how it ended says nothing about the agent.
+        out.add(UNANSWERED, format!("a question was left without an answer {}", excerpt(&notes)).trim_end());
+        return;
+    }
     let Some(end) = &run.evidence.end else { return };
     let Some(failure) = &end.failure else { return };
     if matches!(failure, ConversationFailure::Deadline { deadline: Deadline::Run }) {
@@ -222,9 +237,9 @@ fn answers(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
         };
         // The strict way with unnamed tools denies, and that is nothing to hold against a run.
         if by == "parity" && !answer.starts_with("deny") {
-            let tool = run.evidence.seen.iter().find_map(|seen| match &seen.what {
-                Observation::Asked { request: of, tool, .. } if of == request => tool.as_deref(),
-                _ => None,
+            let tool = run.evidence.seen.iter().find_map(|seen| {
+                let Observation::Asked { request: of, tool, .. } = &seen.what else { return None };
+                tool.as_deref().filter(|_| of == request)
             });
             allowed.push(tool.unwrap_or("a tool"));
         }
@@ -296,9 +311,9 @@ fn curiosities(run: &Run<'_>, out: &mut Signals) {
         .evidence
         .seen
         .iter()
-        .filter_map(|seen| match &seen.what {
-            Observation::UnknownFrame { frame } => Some(frame.as_str()),
-            _ => None,
+        .filter_map(|seen| {
+            let Observation::UnknownFrame { frame } = &seen.what else { return None };
+            Some(frame.as_str())
         })
         .collect();
     if !unknown.is_empty() {

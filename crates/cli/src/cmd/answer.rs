@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 /// Answer a question that waits in a decider's folder
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar answer --help\n")]
+#[command(after_help = "Examples:\n  $ belljar answer questions --gate 1 --choose PDF\n")]
 pub struct Args {
     /// The folder of `--decider-dir`
-    directory: PathBuf,
+    folder: PathBuf,
     /// The number of the question, as `gates` shows it
     #[arg(long, value_name = "NUMBER")]
     gate: u64,
@@ -35,7 +35,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         }
     };
     let answers = args.answer.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-    let path = TryOptions::path(surroundings, &args.directory)?;
+    let path = TryOptions::path(surroundings, &args.folder)?;
     let written = leave_answer(&path, args.gate, &args.choose, &answers)
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     if output.json {

@@ -13,7 +13,9 @@ use std::io::{BufRead, IsTerminal, Write};
 /// Type a message and read what the agent says and does. Ctrl-C stops the turn; at the prompt it ends the
 /// conversation, as `/exit` and the end of the input do. Nothing is judged.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar chat --help\n")]
+#[command(
+    after_help = "Examples:\n  $ echo /exit | belljar chat skills/changelog --say Hello --script hello.json\n"
+)]
 pub struct Args {
     #[command(flatten)]
     subject: SubjectOptions,

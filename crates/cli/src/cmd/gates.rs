@@ -12,10 +12,10 @@ use std::path::PathBuf;
 /// One JSON object a line: the number of the question and the question itself; then `{"done":true}` when the run has
 /// ended.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar gates --help\n")]
+#[command(after_help = "Examples:\n  $ belljar gates questions\n")]
 pub struct Args {
     /// The folder of `--decider-dir`
-    directory: PathBuf,
+    folder: PathBuf,
     /// Go on until the run has ended
     #[arg(short, long)]
     follow: bool,
@@ -23,7 +23,7 @@ pub struct Args {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
-    let path = TryOptions::path(surroundings, &args.directory)?;
+    let path = TryOptions::path(surroundings, &args.folder)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
     loop {
         let done = gates.is_done();

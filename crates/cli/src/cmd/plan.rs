@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose};
+use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart};
 use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, why};
 use serde_json::json;
@@ -46,6 +46,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             "plan": plan,
             "reasons": reasons,
             "credential_found": planned.credential_found,
+            "upstream": planned.upstream,
             "program_found": planned.program_found,
             "advice": advice,
         });
@@ -59,6 +60,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let page = PlanPage {
         plan,
         credential_found: planned.credential_found.as_deref(),
+        upstream: planned.upstream.as_deref(),
         program_found: program.as_deref(),
         home: &planner.surroundings().home,
         advice: &advice,
@@ -71,10 +73,12 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
     let launch = lowered(planned, planner.surroundings(), &Errand::Command(vec![OsText::default()]))?;
     let words: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
+    let root: Vec<Vec<String>> = launch.root.iter().map(RootPart::words).collect();
     if output.json {
         let data = json!({
             "program": launch.program,
             "arguments": words,
+            "root": root,
             "backend": launch.backend,
             "controls": launch.controls,
             "open": launch.open,
@@ -91,6 +95,11 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
         // An option begins a line; what belongs to it follows on the same one.
         let join = if word.starts_with("--") { "\n  " } else { " " };
         text.push_str(&format!("{join}{word}"));
+    }
+    if !root.is_empty() {
+        text.push_str(&format!("\n\n{}\n", style.bold("Root, built by the guest, read-only at the end")));
+        root.iter().for_each(|words| text.push_str(&format!("  {}\n", words.join(" "))));
+        text.pop();
     }
     text.push_str(&format!("\n\n{}\n", style.bold("Controls")));
     for control in &launch.controls {

@@ -6,7 +6,7 @@ use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::report::Style;
 use belljar_runner::tape::{
     Changed, Drift, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
-    agent_version, find_tapes, protocol, scenario_of,
+    agent_version, find_tapes, protocol, scenario_changed, scenario_of,
 };
 use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
 use belljar_runner::{Model, Surroundings, Then};
@@ -210,7 +210,8 @@ fn run_again(
         })
         .map_err(|error| failure(error, surroundings))?;
     let report = tried.report.replayed.clone().unwrap_or_default();
-    let changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
+    let mut changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
+    changed.extend(scenario_changed(trial, &tape.head));
     let exit = match report.is_faithful() {
         true => tried.judgement.conclusion.exit(),
         false => ExitCode::Drifted,

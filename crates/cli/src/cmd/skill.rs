@@ -17,7 +17,9 @@ use std::path::PathBuf;
 /// The folder is staged afresh and the prompt is sent to the real agent in a sandbox of its own. What it asks is
 /// answered by `--answer`, a policy, a program, or by you where there is a terminal.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar skill --dry-run . \"Write the release notes\"\n")]
+#[command(
+    after_help = "Examples:\n  $ belljar skill skills/changelog \"Write the release notes\" --dry-run\n  $ belljar skill skills/changelog \"Write the release notes\" --script hello.json\n"
+)]
 pub struct Args {
     #[command(flatten)]
     pub subject: SubjectOptions,
@@ -165,6 +167,7 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         credential_found: planned.credential_found.as_deref(),
         program_found: program.as_deref(),
         home: &surroundings.home,
+        upstream: planned.upstream.as_deref(),
         advice: &[],
     };
     output.result(&render_plan(&page, output.out_style()));

@@ -158,6 +158,7 @@ fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Sty
         &PlanPage {
             plan: &planned.compiled.plan,
             credential_found: planned.credential_found.as_deref(),
+            upstream: planned.upstream.as_deref(),
             program_found: program.as_deref(),
             home: &planner.surroundings().home,
             advice: &[],

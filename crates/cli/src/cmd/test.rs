@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// The status is 0 when everything passed, 1 when a check failed, 5 when the agent failed, 3 when evidence is missing,
 /// 2 when a file is not valid, 4 when this machine cannot honour a plan.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar test --list .\n  $ belljar test --json --list .\n")]
+#[command(after_help = "Examples:\n  $ belljar test --scripted scenarios/\n  $ belljar test --list .\n")]
 pub struct Args {
     /// Scenario files, or folders in which they are looked for
     #[arg(required = true, value_name = "PATH")]

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 ///
 /// A run is named by its folder, by the end of the folder's name, or by `last`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar trace --help\n")]
+#[command(after_help = "Examples:\n  $ belljar trace last\n  $ belljar trace last --json\n")]
 pub struct Args {
     /// The run
     run: PathBuf,

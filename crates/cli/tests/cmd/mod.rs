@@ -1,12 +1,16 @@
 //! The verbs, one file each.
 
+mod answer;
 mod apply;
+mod chat;
 mod check;
 mod completions;
+mod decide;
 mod diff;
 mod discard;
 mod doctor;
 mod exec;
+mod gates;
 mod gc;
 mod import;
 mod init;
@@ -17,6 +21,9 @@ pub mod record;
 mod replay;
 mod run;
 mod shell;
+mod skill;
+mod test;
+mod trace;
 mod trust;
 
 use crate::stage::Stage;
@@ -64,6 +71,35 @@ fn every_verb_has_its_tests_and_no_file_is_forgotten() {
     assert_eq!(files, modules(include_str!("mod.rs")), "each file in tests/cmd is a module of its mod.rs");
     let verbs: BTreeSet<String> = verbs().into_iter().collect();
     assert_eq!(verbs, files, "each verb has a file in tests/cmd");
+}
+
+/// A script of one sentence.
+pub const HELLO: &str =
+    r#"{"version": 1, "turns": [{"answer": {"reply": {"content": [{"text": "Hello to you."}]}}}]}"#;
+
+/// The search path with the real agent on it.
+pub fn agent_path() -> String {
+    let folder = belljar_testkit::agent::real().unwrap().parent().unwrap().display().to_string();
+    format!("{folder}:/usr/bin:/bin")
+}
+
+/// Runs the binary with the real agent on its path.
+pub fn tried(stage: &Stage, arguments: &[&str]) -> belljar_testkit::process::Finished {
+    stage.finish(stage.command(arguments).env("PATH", agent_path()))
+}
+
+/// The envelope of such a run.
+pub fn tried_json(stage: &Stage, arguments: &[&str]) -> (i32, serde_json::Value) {
+    let found = tried(stage, arguments);
+    let value = serde_json::from_str(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}"));
+    (found.status.code().unwrap(), value)
+}
+
+/// A script: each turn is the content of an answer.
+pub fn script(turns: &[serde_json::Value]) -> String {
+    let turns: Vec<serde_json::Value> =
+        turns.iter().map(|turn| serde_json::json!({"answer": {"reply": {"content": [turn]}}})).collect();
+    serde_json::json!({"version": 1, "turns": turns}).to_string()
 }
 
 /// A manifest with a little of everything that shows.

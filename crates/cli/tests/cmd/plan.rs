@@ -41,7 +41,7 @@ fn one_json_object_with_stable_keys() {
     let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&envelope), "belljar verb ok exit_code data diagnostics");
-    assert_eq!(keys(&envelope["data"]), "digest plan reasons credential_found program_found advice");
+    assert_eq!(keys(&envelope["data"]), "digest plan reasons credential_found upstream program_found advice");
     let plan = &envelope["data"]["plan"];
     assert_eq!(
         keys(plan),
@@ -232,4 +232,22 @@ fn what_is_here_now() {
     assert_eq!(data["program_found"], json!(stage.path("bin/claude")));
     assert_eq!(data["credential_found"], "CLAUDE_CODE_OAUTH_TOKEN");
     assert!(!found.stdout.contains(secret));
+}
+
+#[test]
+fn a_model_that_is_elsewhere_is_on_the_page() {
+    let stage = project();
+    let row = |url: &str| {
+        let found = stage.finish(stage.command(&["plan"]).env("ANTHROPIC_BASE_URL", url));
+        let row = found.stdout.lines().find(|line| line.starts_with("  model ")).unwrap();
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let usual = "model through the gateway";
+    assert_eq!(
+        row("http://user:word@127.0.0.1:8080/v9"),
+        format!("{usual} to what ANTHROPIC_BASE_URL names, which is not usable")
+    );
+    assert_eq!(row("http://127.0.0.1:8080/v9"), format!("{usual} to 127.0.0.1:8080 (ANTHROPIC_BASE_URL)"));
+    assert_eq!(row("https://api.anthropic.com"), usual);
+    assert_eq!(row(""), usual);
 }

@@ -1,4 +1,5 @@
 use super::record::{SCENARIO, bash, data, fill, main_turn, plain, recorded, scenario, script, with_agent};
+use crate::outward::{KEY, serve, streamed};
 use crate::stage::Stage;
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
@@ -6,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 fn replay(stage: &Stage, more: &[&str]) -> (Option<i32>, Value) {
@@ -158,6 +161,7 @@ fn another_prompt_is_a_prompt_drift() {
     assert_eq!((status, &drift["kind"]), (Some(7), &json!("prompt")), "{row:#}");
     let first = &drift["differences"][0];
     assert_eq!((&first["recorded"], &first["present"]), (&json!("Say hello"), &json!("Say goodbye")));
+    assert!(row["changed"].to_string().contains("the scenario"), "{row:#}");
 }
 
 #[test]
@@ -173,6 +177,43 @@ fn another_version_of_the_agent_is_named() {
     let version =
         json!({"what": "the agent's version", "recorded": agent::VERSION, "present": agent::NEXT_VERSION});
     assert!(row["changed"].as_array().unwrap().contains(&version), "{row:#}");
+}
+
+#[test]
+fn a_recorded_model_is_not_asked_again_unless_a_drift_may_ask() {
+    require!(Agent, Bwrap);
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let port = serve(move |_, body| {
+        count.fetch_add(1, Ordering::SeqCst);
+        if String::from_utf8_lossy(body).contains("tool_result") {
+            let text = r#"{"type":"text","text":""}"#;
+            return streamed(text, r#"{"type":"text_delta","text":"all done"}"#, "end_turn");
+        }
+        let input = bash("sh /opt/belljar/agent/.claude/skills/hello/scripts/hello.sh")["tool_use"]["input"]
+            .to_string();
+        let delta = json!({"type": "input_json_delta", "partial_json": input}).to_string();
+        streamed(r#"{"type":"tool_use","id":"toolu_1","name":"Bash","input":{}}"#, &delta, "tool_use")
+    });
+    let stage = scenario(&plain());
+    let live = |words: &[&str]| {
+        let mut command = with_agent(&stage, words);
+        command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
+        stage.finish(&mut command)
+    };
+    let found = live(&["record", "--json", "scenarios/hello.yaml"]);
+    assert_eq!((found.status.code(), asked.load(Ordering::SeqCst)), (Some(0), 2), "{}", found.stdout);
+    let tape = stage.path("project/scenarios/hello.tape");
+    let search = Command::new("grep").args(["-rFl", "-e", KEY]).arg(&tape).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&search.stdout), "", "the key is on the tape");
+    // No key and no address: only the tape can answer.
+    faithful(&replay(&stage, &[]), 2);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    stage.write("project/skills/hello/scripts/hello.sh", "echo hellp from the script\n");
+    let found = live(&["replay", "--json", "scenarios/hello.tape", "--on-drift", "live"]);
+    let row = data(&found)["results"][0].clone();
+    assert_eq!((found.status.code(), asked.load(Ordering::SeqCst)), (Some(7), 3), "{row:#}");
+    assert_eq!(row["conclusion"], "passed", "the model itself went on: {row:#}");
 }
 
 fn own(path: &Path, user: u32) {

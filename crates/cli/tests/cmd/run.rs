@@ -65,12 +65,12 @@ fn without_a_model_or_an_agent_it_says_so() {
 }
 
 /// A terminal of its own, so that the screen can be read.
-struct Screen {
+pub struct Screen {
     socket: String,
 }
 
 impl Screen {
-    fn open(stage: &Stage, path: &str, line: &str) -> Self {
+    pub fn open(stage: &Stage, path: &str, line: &str) -> Self {
         // A server that is being ended must not be mistaken for the next one.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -97,12 +97,12 @@ impl Screen {
         String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p"]).output().unwrap().stdout).into_owned()
     }
 
-    fn keys(&self, keys: &[&str]) {
+    pub fn keys(&self, keys: &[&str]) {
         assert!(self.tmux(&[&["send-keys"], keys].concat()).status().unwrap().success());
     }
 
     #[track_caller]
-    fn wait_for(&self, part: &str) -> String {
+    pub fn wait_for(&self, part: &str) -> String {
         let began = Instant::now();
         loop {
             let text = self.text();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestOrder,
-    GuestReport, GuestSpec,
+    GuestPart, GuestReport, GuestRoot, GuestSpec,
 };
 
 /// Why bytes are not a message.
@@ -74,6 +74,9 @@ impl GuestSpec {
         for variable in &self.environment {
             let name = variable.name.as_bytes();
             require(!name.is_empty() && !name.contains(&b'='), "environment", "has an impossible name")?;
+        }
+        if let GuestRoot::Built { parts, user: _ } = &self.root {
+            require(parts.iter().all(GuestPart::is_absolute), "root", "has a relative path")?;
         }
         let set_aside = self.range.is_none_or(|range| range.is_set_aside());
         require(set_aside, "range", "would hide hosts of the world")?;

@@ -9,6 +9,12 @@ use zeroize::Zeroizing;
 /// Beyond this length only the usual forms are looked for: the rare ones cost several times the value's length.
 const RARE_FORMS_UP_TO: usize = 2048;
 
+/// Beyond this length base64 is not looked for over the ends of lines: a form for each place in a line is many.
+const WRAPPED_UP_TO: usize = 256;
+
+/// How long lines of base64 are: MIME's, and PEM's.
+const WIDTHS: [usize; 2] = [76, 64];
+
 /// Every form of a value that is looked for; cleared when they go.
 pub(super) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut found = BTreeSet::from([value.to_vec()]);
@@ -44,7 +50,8 @@ fn hex_byte(byte: u8, case: Case) -> String {
 /// Base64 of the value standing anywhere in a longer text: three alignments, of which only the characters that the
 /// value alone decides are looked for, and its end where nothing follows.
 fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
-    for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+    // What is meant for a URL is not broken over lines.
+    for (engine, widths) in [(&STANDARD_NO_PAD, &WIDTHS[..]), (&URL_SAFE_NO_PAD, &[])] {
         for ahead in 0..3_usize {
             let mut bytes = Zeroizing::new(vec![0; ahead]);
             bytes.extend_from_slice(value);
@@ -52,6 +59,9 @@ fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
             // The first character that holds no bit of what stands ahead, and the last that holds none of what follows.
             let from = (ahead * 8).div_ceil(6);
             let until = bytes.len() * 8 / 6;
+            if value.len() <= WRAPPED_UP_TO {
+                wrapped_forms(&whole[from..until], widths, found);
+            }
             let padding = "=".repeat((3 - bytes.len() % 3) % 3);
             for text in
                 [whole[from..until].to_owned(), whole[from..].to_owned(), whole[from..].to_owned() + &padding]
@@ -67,6 +77,23 @@ fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
                     let text = text.replace('=', equals).replace('/', slash).replace('+', plus);
                     found.insert(text.into_bytes());
                 }
+            }
+        }
+    }
+}
+
+/// Base64 that is broken over lines, wherever the value stands in them: as MIME and as PEM do it, and quoted in JSON.
+fn wrapped_forms(text: &str, widths: &[usize], found: &mut BTreeSet<Vec<u8>>) {
+    for &width in widths {
+        for first in 1..=width.min(text.len().saturating_sub(1)) {
+            let (line, rest) = text.split_at(first);
+            for end in ["\n", "\r\n", "\\n", "\\r\\n"] {
+                let mut form = line.to_owned();
+                for line in rest.as_bytes().chunks(width) {
+                    form.push_str(end);
+                    form.push_str(&String::from_utf8_lossy(line));
+                }
+                found.insert(form.into_bytes());
             }
         }
     }
@@ -214,6 +241,23 @@ mod tests {
             "70407373",
         ] {
             assert!(found.iter().any(|one| one.starts_with(form)), "{form} is not among {found:#?}");
+        }
+    }
+
+    #[test]
+    fn base64_over_the_ends_of_lines() {
+        for value in [&b"hunter2-and-more"[..], &[b'k'; 200]] {
+            let found = texts(value);
+            for ahead in 0..100 {
+                let text = [&vec![b'a'; ahead], value, b"and what follows"].concat();
+                let encoded = STANDARD_NO_PAD.encode(text);
+                for (width, end) in [(76, "\n"), (76, "\r\n"), (64, "\n"), (76, "\\n")] {
+                    let lines: Vec<_> =
+                        encoded.as_bytes().chunks(width).map(String::from_utf8_lossy).collect();
+                    let wrapped = lines.join(end);
+                    assert!(found.iter().any(|form| wrapped.contains(form.as_str())), "{wrapped}");
+                }
+            }
         }
     }
 

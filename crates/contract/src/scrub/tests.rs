@@ -14,7 +14,12 @@ fn scrubber(list: &[(&str, &str)]) -> Arc<Scrubber> {
 
 fn in_pieces(scrubber: &Arc<Scrubber>, pieces: &[&[u8]]) -> Vec<u8> {
     let mut stream = scrubber.stream();
-    let mut out: Vec<u8> = pieces.iter().flat_map(|piece| stream.push(piece)).collect();
+    let mut out: Vec<u8> = Vec::new();
+    for piece in pieces {
+        let passes = stream.lets_pass(piece);
+        let left = if passes { piece.to_vec() } else { stream.push(piece) };
+        out.extend(left);
+    }
     out.extend(stream.finish());
     out
 }
@@ -90,6 +95,8 @@ fn encoded(value: &[u8], ahead: &[u8], behind: &[u8]) -> Vec<Vec<u8>> {
     for engine in [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD] {
         all.push(engine.encode(&amid).into_bytes());
     }
+    let lines: Vec<Vec<u8>> = STANDARD.encode(&amid).as_bytes().chunks(76).map(<[u8]>::to_vec).collect();
+    all.push(lines.join(&b"\n"[..]));
     all.push(amid.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect());
     all.push(amid.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect());
     if let Ok(text) = std::str::from_utf8(&amid) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_contract::Usd;
+use belljar_contract::{Scrubber, Usd};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_LENGTH;
@@ -94,6 +94,8 @@ pub struct Live {
 
 struct Shared {
     upstream: Upstream,
+    /// Knows the credential.
+    scrubber: Arc<Scrubber>,
     credential: Result<FoundCredential, CredentialError>,
     provider_tools: ProviderTools,
     times: UpstreamTimes,
@@ -111,10 +113,17 @@ impl Live {
         let LiveSetup { upstream, resolver, tls, credential, cap, prices, provider_tools, times, sink } =
             setup;
         let budget = Budget::new(cap.map(Cost::from));
+        let known =
+            credential.as_ref().ok().map(|found| (found.source.to_string(), found.credential.secret()));
+        let known = known.iter().map(|(name, secret)| (name.as_str(), *secret));
+        // One credential is never too many to be searched for; one that is too short to be is no credential.
+        let scrubber = Scrubber::new(known).map_or_else(|_| Scrubber::nothing(), |(scrubber, _)| scrubber);
+        let scrubber = Arc::new(scrubber);
         let dialler =
             Dialler { upstream: upstream.clone(), resolver, tls, connect_within: times.connect_within };
         let shared = Shared {
             upstream,
+            scrubber,
             credential,
             provider_tools,
             times,
@@ -230,8 +239,8 @@ impl Shared {
         Ok(self.pass(passing, response).await)
     }
 
-    /// Passes an answer on. A host that repeats the credential must not hand it to the agent; that is looked for in the
-    /// head, and in the body of an error.
+    /// Passes an answer on. A host that repeats the credential must not hand it to the agent: a header that holds it is
+    /// left out, an error is not passed on, and in other answers it is taken out as they pass.
     async fn pass(&self, passing: Passing<'_>, response: Response<Incoming>) -> Response<AnswerBody> {
         let Passing { route, credential, mut account, link } = passing;
         let (head, incoming) = response.into_parts();
@@ -252,7 +261,10 @@ impl Shared {
             Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => Meter::Blind,
         };
         let running = Running { meter, account, status: status.as_u16(), link, pool: Arc::clone(&self.pool) };
-        let body = RelayBody::new(incoming, self.times.silent_within, running).boxed_unsync();
+        // The length may change on the way.
+        headers.remove(CONTENT_LENGTH);
+        let scrubbed = self.scrubber.stream();
+        let body = RelayBody::new(incoming, scrubbed, self.times.silent_within, running).boxed_unsync();
         with_head(body, status, headers)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use belljar_contract::ScrubStream;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
@@ -21,6 +22,8 @@ use super::usage::Meter;
 /// The body of an answer of the live model.
 pub(super) struct RelayBody {
     incoming: Incoming,
+    /// Takes the credential out, should the host repeat it.
+    scrubbed: ScrubStream,
     silence: Pin<Box<Sleep>>,
     silent_within: Duration,
     running: Option<Running>,
@@ -36,9 +39,9 @@ pub(super) struct Running {
 }
 
 impl RelayBody {
-    pub fn new(incoming: Incoming, silent_within: Duration, running: Running) -> Self {
+    pub fn new(incoming: Incoming, scrubbed: ScrubStream, silent_within: Duration, running: Running) -> Self {
         let silence = Box::pin(tokio::time::sleep(silent_within));
-        let mut body = Self { incoming, silence, silent_within, running: Some(running) };
+        let mut body = Self { incoming, scrubbed, silence, silent_within, running: Some(running) };
         if body.incoming.is_end_stream() {
             body.complete();
         }
@@ -82,10 +85,17 @@ impl Body for RelayBody {
                     // Trailers end here; the agent knows none.
                     let Ok(bytes) = frame.into_data() else { continue };
                     this.take(&bytes);
+                    let clear = this.scrubbed.lets_pass(&bytes);
+                    let mut leaving = if clear { Vec::new() } else { this.scrubbed.push(&bytes) };
                     if this.incoming.is_end_stream() {
+                        leaving.extend(this.scrubbed.finish());
                         this.complete();
                     }
-                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    let leaving = if clear { bytes } else { leaving.into() };
+                    if leaving.is_empty() {
+                        continue;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(leaving))));
                 }
                 Poll::Ready(Some(Err(error))) => {
                     this.end(RequestEnd::Failed(format!("the answer broke off: {error}")));
@@ -93,7 +103,9 @@ impl Body for RelayBody {
                 }
                 Poll::Ready(None) => {
                     this.complete();
-                    return Poll::Ready(None);
+                    let last = this.scrubbed.finish();
+                    let last = (!last.is_empty()).then(|| Ok(Frame::data(last.into())));
+                    return Poll::Ready(last);
                 }
                 Poll::Pending => {
                     if this.running.is_some() && this.silence.as_mut().poll(context).is_ready() {
@@ -107,12 +119,13 @@ impl Body for RelayBody {
         }
     }
 
+    /// A credential that is taken out changes the length.
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        SizeHint::default()
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.is_end_stream() && !self.scrubbed.holds()
     }
 }
 

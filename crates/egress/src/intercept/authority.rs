@@ -119,6 +119,22 @@ impl Authority {
         Ok(config)
     }
 
+    /// Answers a connection as this host, in HTTP/1.1 and without a runtime: for hosts that a proof or a test makes up.
+    ///
+    /// # Errors
+    /// When no certificate can be made, or the client breaks off or refuses it.
+    pub fn answer_as(
+        &self,
+        host: &HostName,
+        mut stream: std::net::TcpStream,
+    ) -> std::io::Result<impl std::io::Read + std::io::Write + use<>> {
+        let mut config = self.leaf(host).map_err(std::io::Error::other)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut session = rustls::ServerConnection::new(Arc::new(config)).map_err(std::io::Error::other)?;
+        session.complete_io(&mut stream)?;
+        Ok(rustls::StreamOwned::new(session, stream))
+    }
+
     fn leaf(&self, host: &HostName) -> Result<ServerConfig, AuthorityError> {
         let failed = |cause| AuthorityError::Certificate { what: host.to_string(), cause };
         let refused = |cause| AuthorityError::Tls { what: host.to_string(), cause };

@@ -95,23 +95,24 @@ impl Body for AnswerBody {
                     Poll::Ready(Some(Ok(frame))) => Some(frame),
                     Poll::Ready(None) => None,
                 };
-                let leaves = match frame.map(Frame::into_data) {
-                    Some(Ok(bytes)) => stream.push(&bytes),
+                let leaves: Bytes = match frame.map(Frame::into_data) {
+                    Some(Ok(bytes)) if stream.lets_pass(&bytes) => bytes,
+                    Some(Ok(bytes)) => stream.push(&bytes).into(),
                     Some(Err(frame)) => {
                         if let Ok(mut found) = frame.into_trailers() {
                             scrub_headers(&mut found, scrubber);
                             *trailers = Some(found);
                         }
                         *ended = true;
-                        stream.finish()
+                        stream.finish().into()
                     }
                     None => {
                         *ended = true;
-                        stream.finish()
+                        stream.finish().into()
                     }
                 };
                 if !leaves.is_empty() {
-                    return Poll::Ready(Some(Ok(Frame::data(leaves.into()))));
+                    return Poll::Ready(Some(Ok(Frame::data(leaves))));
                 }
             },
         }

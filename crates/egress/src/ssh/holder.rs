@@ -11,6 +11,7 @@ use belljar_contract::{SshEntry, SshFound, SshPublicKey};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -191,6 +192,11 @@ fn may_be_added(path: &Path, half: &PublicHalf, request: &HoldRequest<'_>) -> Re
     }
 }
 
+/// Keeps the agent for as long as its own input is open, which ends with belljar however belljar ends: no signal has to
+/// arrive for that, and none of the terminal's does. The agent is killed, because it would keep the keys otherwise.
+const KEEPER: &str = "ssh-agent -D -a \"$0\" & agent=$!\n\
+                      exec >/dev/null; { while read -r line; do :; done; kill -9 $agent; } 2>/dev/null; wait $agent";
+
 /// An agent that was started for the run. It ends, and its folder goes, with this value.
 #[derive(Debug)]
 struct PrivateAgent {
@@ -204,11 +210,11 @@ impl PrivateAgent {
         let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
         made.map_err(|cause| HoldError::Folder { path: folder.to_owned(), cause })?;
         let socket = folder.join("agent.sock");
-        let spawned = Command::new("ssh-agent")
-            .arg("-D")
-            .arg("-a")
+        let spawned = Command::new("sh")
+            .args(["-c", KEEPER])
             .arg(&socket)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
+            .process_group(0)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
@@ -229,7 +235,7 @@ impl PrivateAgent {
         }
         if line.is_empty() {
             // It may live on with its output closed; then it has to end now.
-            agent.child.kill().ok();
+            drop(agent.child.stdin.take());
             let text = complaint.and_then(|complaint| complaint.recv().ok()).unwrap_or_default();
             return Err(HoldError::Agent(said(&text)));
         }
@@ -274,8 +280,8 @@ impl PrivateAgent {
 
 impl Drop for PrivateAgent {
     fn drop(&mut self) {
-        // It may have ended by itself; what is left to do is the same.
-        self.child.kill().ok();
+        // The end of its input is the word to end. It may have ended by itself; what is left to do is the same.
+        drop(self.child.stdin.take());
         self.child.wait().ok();
         std::fs::remove_file(&self.socket).ok();
         std::fs::remove_dir(&self.folder).ok();

@@ -67,11 +67,7 @@ fn a_host_that_repeats_the_credential_does_not_hand_it_to_the_agent() {
     for status in ["200 OK", "400 Bad Request", "401 Unauthorized", "500 Internal Server Error"] {
         let host = Host::start(move |stream, seen| {
             let key = seen.header("x-api-key").unwrap();
-            let body = if status.starts_with('2') {
-                "{}".to_owned()
-            } else {
-                json!({"error": {"message": key}}).to_string()
-            };
+            let body = json!({"error": {"message": key}}).to_string();
             let headers = format!("content-type: application/json\r\nx-echo: {key}\r\n");
             stream.write_all(&answer(status, &headers, body.as_bytes())).unwrap();
             Then::Keep
@@ -79,6 +75,37 @@ fn a_host_that_repeats_the_credential_does_not_hand_it_to_the_agent() {
         let gateway = Stage::before(&host).start();
         let response = gateway.ask(&request());
         assert!(!format!("{response:?}").contains(REAL_KEY), "{response:?}");
+        assert!(!response.chunks.concat().contains(REAL_KEY), "{response:?}");
+        if status.starts_with('2') {
+            assert_eq!(response.chunks.concat(), r#"{"error":{"message":"[redacted:ANTHROPIC_API_KEY]"}}"#);
+        }
         assert!(!format!("{:?}", gateway.heard.events()).contains(REAL_KEY));
+    }
+}
+
+/// In a stream, cut wherever it may be cut.
+#[test]
+fn a_stream_that_repeats_the_credential_in_pieces_is_cleaned_as_it_passes() {
+    for cut in 1..REAL_KEY.len() {
+        let host = Host::start(move |stream, seen| {
+            let key = seen.header("x-api-key").unwrap().to_owned();
+            let events = format!("event: ping\ndata: {key}\n\nevent: ping\ndata: end\n\n");
+            let at = events.find(&key).unwrap() + cut;
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            for piece in [&events[..at], &events[at..]] {
+                stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).unwrap();
+                stream.flush().unwrap();
+            }
+            stream.write_all(b"0\r\n\r\n").unwrap();
+            Then::Keep
+        });
+        let gateway = Stage::before(&host).start();
+        let response = gateway.ask(&request());
+        assert_eq!(
+            response.chunks.concat(),
+            "event: ping\ndata: [redacted:ANTHROPIC_API_KEY]\n\nevent: ping\ndata: end\n\n"
+        );
     }
 }

@@ -31,9 +31,9 @@ impl Control {
         Control { socket }
     }
 
-    /// The first message, with the streams attached to it.
+    /// The first message, with the streams and the content of files attached to it.
     pub(super) fn spec(&self, within: Duration) -> Result<(GuestSpec, Vec<OwnedFd>), Refusal> {
-        let bounds = Bounds { bytes: GUEST_SPEC_MAX, descriptors: 3, within: Some(within) };
+        let bounds = Bounds { bytes: GUEST_SPEC_MAX, descriptors: 4, within: Some(within) };
         let received = message::receive(self.socket.as_fd(), bounds)
             .map_err(|error| Refusal::new(GuestStep::Spec, &error))?;
         let spec =

@@ -4,13 +4,14 @@
 //! when the command ends or the supervisor is gone. It runs behind the same walls as the command, and cannot be
 //! traced by it.
 //!
-//! The order matters. Listeners are opened before the walls that would be in their way; the bounding set is emptied
+//! The order matters. The root comes first: what is opened after it is opened inside. Listeners are opened before the walls that would be in their way; the bounding set is emptied
 //! while there is still a capability to do it with; the filter comes last, when nothing it refuses is needed any
 //! more, and before the fork, so that no process ever runs here without it.
 
 mod command;
 mod control;
 mod listen;
+mod root;
 mod seal;
 mod supervise;
 
@@ -112,7 +113,8 @@ fn set_up(control: &Control) -> Result<Ready, Refusal> {
         return Err(Refusal::because(GuestStep::Begin, detail));
     }
     let signals = supervise::take_signals().map_err(|error| Refusal::new(GuestStep::Begin, &error))?;
-    let (spec, attached) = control.spec(SETUP_PATIENCE)?;
+    let (spec, mut attached) = control.spec(SETUP_PATIENCE)?;
+    root::build(&spec, &mut attached)?;
     let terminal = command::open_terminal(&spec)?;
     let streams = command::Streams::open(&spec, attached, terminal.as_ref().map(|pair| &pair.terminal))?;
     if let Some(pair) = terminal {

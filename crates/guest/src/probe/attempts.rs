@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use belljar_contract::{Attempt, AttemptRequest, ProcessFile};
 
-use super::{Outcome, PROBES, ProbeContext, Seen, answered, run_one, unsupported};
+use super::{Outcome, PROBES, ProbeContext, Seen, answered, run_one, search, speak, unsupported};
 
 /// More than any list of attempts, and than any file that is looked into.
 const READ_LIMIT: u64 = 4 << 20;
 /// Longer than any script of a probe takes.
 const SCRIPT_TIME: Duration = Duration::from_secs(120);
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// As much of a script's complaint as is shown.
 const COMPLAINT: usize = 300;
 
@@ -46,13 +46,16 @@ pub(super) fn attempt(attempt: &Attempt, context: &ProbeContext) -> Seen {
         Attempt::ConnectTcp { address } => told(
             parsed(address).and_then(|address| TcpStream::connect_timeout(&address, CONNECT_TIME)).map(drop),
         ),
-        Attempt::SendUdp { address } => told(parsed(address).and_then(send)),
-        Attempt::Environment { holds } => {
-            let found = std::env::vars_os()
-                .find(|(_, value)| contains(value.as_encoded_bytes(), holds.as_bytes()))
-                .map(|(name, _)| name.to_string_lossy().into_owned());
-            found.map_or_else(absent, |name| (Outcome::Open, format!("in {name}")))
+        Attempt::SendUdp { address } => told(parsed(address).and_then(|to| send(to, b"belljar"))),
+        Attempt::SendDatagram { address, say } => {
+            told(parsed(address).and_then(|to| send(to, say.as_bytes())))
         }
+        Attempt::LookUp { name } => speak::look_up(name),
+        Attempt::Speak { to, say, holds } => speak::speak(to, say, holds),
+        Attempt::SpeakToProxy { say, holds } => speak::to_proxy(say, holds),
+        Attempt::Search { holds, below } => search::everywhere(holds, below),
+        Attempt::Beside { variable, holds } => search::beside(variable, holds),
+        Attempt::Environment { holds } => search::environment(holds),
         Attempt::Processes { file, holds } => processes(*file, holds),
         Attempt::Parent { file, holds } => holding(
             bytes_of(&format!("/proc/{}/{}", std::os::unix::process::parent_id(), file.name())),
@@ -73,24 +76,24 @@ pub(super) fn attempt(attempt: &Attempt, context: &ProbeContext) -> Seen {
     }
 }
 
-fn told(answer: io::Result<()>) -> Seen {
+pub(super) fn told(answer: io::Result<()>) -> Seen {
     match answer {
         Ok(()) => (Outcome::Open, "done".to_owned()),
         Err(error) => (Outcome::Closed { errno: error.raw_os_error() }, error.to_string()),
     }
 }
 
-fn absent() -> Seen {
+pub(super) fn absent() -> Seen {
     (Outcome::Closed { errno: None }, "not there".to_owned())
 }
 
-fn bytes_of(path: &str) -> io::Result<Vec<u8>> {
+pub(super) fn bytes_of(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(READ_LIMIT).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+pub(super) fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     !wanted.is_empty() && bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
@@ -118,12 +121,12 @@ fn parsed(address: &str) -> io::Result<SocketAddr> {
     address.parse().map_err(io::Error::other)
 }
 
-fn send(to: SocketAddr) -> io::Result<()> {
-    let from = if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
-    UdpSocket::bind(from)?.send_to(b"belljar", to).map(drop)
+fn send(to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+    let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    UdpSocket::bind(from)?.send_to(bytes, to).map(drop)
 }
 
-fn processes(file: ProcessFile, holds: &str) -> Seen {
+pub(super) fn processes(file: ProcessFile, holds: &str) -> Seen {
     let entries = match fs::read_dir("/proc") {
         Ok(entries) => entries,
         Err(error) => return told(Err(error)),

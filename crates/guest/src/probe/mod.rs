@@ -5,6 +5,8 @@
 //! as far as the kernel's own reading of its (deliberately wrong) arguments.
 
 mod attempts;
+mod search;
+mod speak;
 mod table;
 
 use std::io::Write;

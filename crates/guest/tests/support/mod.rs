@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use belljar_contract::{
     GUEST_PROTOCOL, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestFiles, GuestFilter, GuestOrder,
-    GuestReport, GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
+    GuestReport, GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
 };
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::process::Prepare;
@@ -49,6 +49,7 @@ pub fn spec(argv: &[&str]) -> GuestSpec {
         range: None,
         beginning: GuestBeginning::OnOrder,
         listeners: Vec::new(),
+        root: GuestRoot::AsFound,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
         umask: 0o022,
@@ -81,8 +82,25 @@ impl Jail {
 
     /// Starts bubblewrap with the guest as its first process; nothing has been said to it yet.
     pub fn launch_with(user: User, more: &[&str]) -> Self {
-        let (ours, theirs) = belljar_sys::fds::stream_pair().unwrap();
         let program = guest_for_everyone();
+        let path = program.path().to_str().unwrap().to_owned();
+        let mut words = vec!["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
+        words.extend(["--tmpfs", "/tmp", "--ro-bind", &path, "/tmp/.belljar"]);
+        words.extend(more);
+        Self::start_bwrap(user, &words, "/tmp/.belljar/belljar-guest", program)
+    }
+
+    /// The same before there is a root: the guest sees the machine and may mount.
+    pub fn launch_rootless(user: User) -> Self {
+        let program = guest_for_everyone();
+        let path = program.path().join("belljar-guest").to_str().unwrap().to_owned();
+        let words = ["--unshare-user", "--uid", "0", "--gid", "0", "--dev-bind", "/", "/", "--chdir", "/"];
+        let more = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETFCAP"];
+        Self::start_bwrap(user, &[&words[..], &more].concat(), &path, program)
+    }
+
+    fn start_bwrap(user: User, words: &[&str], guest: &str, program: tempfile::TempDir) -> Self {
+        let (ours, theirs) = belljar_sys::fds::stream_pair().unwrap();
         let number = theirs.as_raw_fd().to_string();
         let mut command = match user {
             User::Own => Command::new("bwrap"),
@@ -92,10 +110,8 @@ impl Jail {
                 command
             }
         };
-        command.args(["--unshare-all", "--as-pid-1", "--cap-drop", "ALL"]);
-        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]);
-        command.arg("--ro-bind").arg(program.path()).arg("/tmp/.belljar").args(more);
-        command.args(["--", "/tmp/.belljar/belljar-guest", "init", "--control", &number]);
+        command.args(["--unshare-all", "--as-pid-1"]).args(words);
+        command.args(["--", guest, "init", "--control", &number]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let bwrap = command.keeps(vec![theirs]).spawn().unwrap();
         // The closure of the command holds the guest's end until here; then only the guest has it.
@@ -109,6 +125,12 @@ impl Jail {
 
     pub fn send(&self, spec: &GuestSpec) {
         message::send(self.control(), &spec.to_bytes().unwrap(), &[]).unwrap();
+    }
+
+    /// The same with the content of the files in the root.
+    pub fn send_with(&self, spec: &GuestSpec, contents: &[u8]) {
+        let contents = belljar_sys::fds::sealed_memfd("contents", contents).unwrap();
+        message::send(self.control(), &spec.to_bytes().unwrap(), &[contents.as_fd()]).unwrap();
     }
 
     pub fn order(&self, order: GuestOrder) {
@@ -125,6 +147,11 @@ impl Jail {
     /// Up to and with `Started`; gives the listeners.
     pub fn start(&self, spec: &GuestSpec) -> Vec<OwnedFd> {
         self.send(spec);
+        self.started(spec)
+    }
+
+    /// The same after the spec was sent.
+    pub fn started(&self, spec: &GuestSpec) -> Vec<OwnedFd> {
         let mut listeners = Vec::new();
         if !spec.listeners.is_empty() {
             let (report, descriptors) = self.receive().unwrap();

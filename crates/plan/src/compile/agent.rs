@@ -99,7 +99,7 @@ pub(super) fn compile(
         &Surroundings { home: &inside.home, ssh: &ssh_entries },
         &mut reasons,
     );
-    network::tell(&egress, &mut env, &mut reasons);
+    network::tell(&egress, compiler.request.purpose, &mut env, &mut reasons);
     let trust_files = network::trust(&egress, &credentials, &inside.home, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
     let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);

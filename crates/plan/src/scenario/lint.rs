@@ -128,9 +128,14 @@ fn slash_command(spec: &ScenarioSpec, document: &Document, node: Option<&Node>, 
         })
     });
     if let (Some(name), Some(node)) = (found, node) {
-        // The word is a part of the prompt, so its place is the distance of the two.
-        let start = name.as_ptr() as usize - prompt.as_ptr() as usize - 1;
-        let place = document.inside(node, prompt, &(start..start + 1 + name.len()));
+        let word = format!("/{name}");
+        let blank = |text: &str| text.is_empty() || text.starts_with(char::is_whitespace);
+        let alone = |at: usize| {
+            prompt[..at].chars().next_back().is_none_or(char::is_whitespace)
+                && blank(&prompt[at + word.len()..])
+        };
+        let at = prompt.match_indices(&word).map(|(at, _)| at).find(|at| alone(*at));
+        let place = at.and_then(|at| document.inside(node, prompt, &(at..at + word.len())));
         let name = shown(name);
         let message = format!("`/{name}` does not stand at the beginning of the prompt, so it calls nothing");
         let help = format!("begin the prompt with `/{name}`, without a space in front");

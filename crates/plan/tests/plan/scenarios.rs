@@ -3,7 +3,10 @@
 //! `BELLJAR_BLESS=1` writes what is found; read the difference before it is committed.
 
 use belljar_contract::{Diagnostic, Label, SourceFile, position};
-use belljar_plan::{DocumentError, DocumentText, SIZE_LIMIT, parse_scenario, parse_session};
+use belljar_plan::{
+    DocumentError, DocumentText, SIZE_LIMIT, parse_scenario, parse_session, scenario_schema, session_schema,
+};
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -99,5 +102,29 @@ fn a_name_is_taken_from_the_file() {
         (".yaml", ".yaml"),
     ] {
         assert_eq!(parse_scenario(text(file, "prompt: x\n")).unwrap().scenario.name, name);
+    }
+}
+
+/// The examples of the guide are good files, and say nothing that needs a warning.
+#[test]
+fn the_guide_is_right() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/scenarios.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let blocks: Vec<&str> =
+        guide.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    let scenario =
+        parse_scenario(text("notes.yaml", blocks[0])).unwrap_or_else(|e| panic!("{}", refusal(&e)));
+    assert_eq!((scenario.scenario.name.as_str(), scenario.warnings.len()), ("notes", 0));
+    let session = parse_session(text("writer.yaml", blocks[1])).unwrap_or_else(|e| panic!("{}", refusal(&e)));
+    assert_eq!(session.warnings.len(), 0);
+    // Every key is in the guide, by its own name.
+    for schema in [scenario_schema(&json!({"type": "object"})), session_schema()] {
+        for (key, schema) in schema["properties"].as_object().unwrap() {
+            let below = schema.get("properties").and_then(Value::as_object);
+            for name in below.map_or(vec![key], |below| below.keys().collect()) {
+                assert!(guide.contains(name.as_str()), "`{name}` is not in the guide");
+            }
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! The JSON Schema for editors says what the decoder says.
 
 use crate::world::{FULL, layer};
-use belljar_plan::{Layer, json_schema, parse};
+use belljar_plan::{
+    DocumentText, Layer, answer_policy_schema, json_schema, parse, parse_document, parse_scenario,
+    parse_session, scenario_schema, session_schema,
+};
 use serde_json::{Value, json};
 
 /// The part of JSON Schema that the schema uses, patterns aside; a keyword beyond it fails.
@@ -14,6 +17,7 @@ fn conforms(schema: &Value, value: &Value) -> bool {
             "array" => value.is_array(),
             "string" => value.is_string(),
             "boolean" => value.is_boolean(),
+            "null" => value.is_null(),
             "number" => value.is_number(),
             "integer" => value.is_i64() || value.is_u64(),
             other => panic!("type {other}"),
@@ -117,20 +121,21 @@ fn every_key_has_a_description() {
     assert!(count > 50, "only {count} keys");
 }
 
+fn follow<'a>(value: &'a Value, path: &[&str], out: &mut Vec<&'a Value>) {
+    match path {
+        [] => out.push(value),
+        ["*", rest @ ..] => {
+            let list = value.as_array().into_iter().flatten();
+            let table = value.as_object().into_iter().flat_map(|table| table.values());
+            list.chain(table).for_each(|value| follow(value, rest, out));
+        }
+        [key, rest @ ..] => value.get(key).into_iter().for_each(|value| follow(value, rest, out)),
+    }
+}
+
 /// The manifest that stands for all of them uses every key.
 #[test]
 fn the_full_manifest_is_full() {
-    fn follow<'a>(value: &'a Value, path: &[&str], out: &mut Vec<&'a Value>) {
-        match path {
-            [] => out.push(value),
-            ["*", rest @ ..] => {
-                let list = value.as_array().into_iter().flatten();
-                let table = value.as_object().into_iter().flat_map(|table| table.values());
-                list.chain(table).for_each(|value| follow(value, rest, out));
-            }
-            [key, rest @ ..] => value.get(key).into_iter().for_each(|value| follow(value, rest, out)),
-        }
-    }
     let full = value(FULL);
     each_key(&json_schema(), "", &mut |path, _| {
         // A value inside a credential has the forms of one in the environment.
@@ -142,4 +147,111 @@ fn the_full_manifest_is_full() {
         assert!(!found.is_empty(), "{path} is not in tests/plan/full/belljar.toml");
     });
     assert_ne!(full, json!({}));
+}
+
+fn document(text: &str) -> DocumentText {
+    DocumentText { name: "file.yaml".to_owned(), bytes: text.as_bytes().to_vec() }
+}
+
+fn yaml(text: &str) -> Value {
+    parse_document(document(text)).unwrap().0
+}
+
+const SCENARIO: &str = include_str!("scenarios/full/scenario.yaml");
+const SESSION: &str = include_str!("scenarios/session-full/session.yaml");
+
+fn scenarios() -> Value {
+    scenario_schema(&json!({"type": "object"}))
+}
+
+#[test]
+fn full_scenarios_and_sessions_conform_and_are_full() {
+    for (schema, text) in [(scenarios(), SCENARIO), (session_schema(), SESSION)] {
+        let full = yaml(text);
+        assert!(conforms(&schema, &full));
+        each_key(&schema, "", &mut |path, schema| {
+            let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+            assert!(description.len() > 3, "{path} has no description");
+            // Rules are looked at below.
+            if path.starts_with(".answers.*") {
+                return;
+            }
+            let mut found = Vec::new();
+            follow(&full, &path.split('.').skip(1).collect::<Vec<_>>(), &mut found);
+            assert!(!found.is_empty(), "{path} is not in the full file");
+        });
+    }
+}
+
+/// What the schema refuses the decoder refuses too, so that an editor never complains about a good file.
+#[test]
+fn bad_scenarios_and_sessions_do_not() {
+    for text in [
+        "name: x",
+        "prompt: 1",
+        "prompt: x\nanswer: []",
+        "prompt: x\nfidelity: bwrap",
+        "prompt: x\nexecution: cloud-describe",
+        "prompt: x\ntimeout_ms: 0",
+        "prompt: x\nanswers: {}",
+        "prompt: x\nassert: {}",
+        "prompt: x\nrequires_capabilities: [x]",
+        "prompt: x\nskills: x",
+    ] {
+        assert!(!conforms(&scenarios(), &yaml(text)), "the schema takes {text}");
+        assert!(parse_scenario(document(text)).is_err(), "the decoder takes {text}");
+    }
+    for text in [
+        "modle: x",
+        "effort: none",
+        "agent_max_turns: 0",
+        "permission_mode: dontAsk",
+        "folders: [{mode: r}]",
+        "projects: [{uuid: x}]",
+        "plugins: {config_dir: 1}",
+        "mcp: {config: []}",
+        "egress: {allow: []}",
+        "debug: {thinking_display: x}",
+    ] {
+        assert!(!conforms(&session_schema(), &yaml(text)), "the schema takes {text}");
+        assert!(parse_session(document(text)).is_err(), "the decoder takes {text}");
+    }
+}
+
+#[test]
+fn rules_by_their_schema() {
+    let schema = answer_policy_schema();
+    for good in [
+        "[]",
+        "answers: []",
+        "- {when_question: a, choose: b}",
+        "- {when_question: a, choose: 2, why: c}",
+        "- {when_question: a, choose: [b, 2]}",
+        "- {when_question: a, answer: b}",
+        "- {when_tool: A, decide: allow}",
+        "- {when_tool: 'webfetch:a.example.org', decide: allow, grant: once}",
+        "- {when_tool: A, allow_if: 'true', else: deny, allows: [{a: 1}], denies: [], why: c}",
+    ] {
+        assert!(conforms(&schema, &yaml(good)), "{good}");
+    }
+    for bad in [
+        "answer: []",
+        "- {}",
+        "- {when_question: a}",
+        "- {when_question: a, choose: b, answer: c}",
+        "- {when_question: a, when_tool: b, choose: c}",
+        "- {when_question: a, choose: []}",
+        "- {when_question: a, decide: allow}",
+        "- {when_tool: A}",
+        "- {when_tool: A, decide: maybe}",
+        "- {when_tool: A, decide: allow, else: deny}",
+        "- {when_tool: A, decide: allow, grant: always}",
+        "- {when_tool: A, allow_if: x, decide: deny}",
+    ] {
+        assert!(!conforms(&schema, &yaml(bad)), "{bad}");
+    }
+    let with_rules = yaml("{prompt: x, answers: [{when_tool: A}]}");
+    assert!(!conforms(&scenarios(), &with_rules), "a scenario has the same rules");
+    let checks = scenario_schema(&json!({"type": "string"}));
+    assert!(conforms(&checks, &yaml("{prompt: x, assert: [y]}")), "checks are given by the caller");
 }

@@ -55,6 +55,17 @@ pub(super) fn bound(
     Ok(out)
 }
 
+/// Where the model is, for a reader, when it is not where it usually is.
+pub(crate) fn upstream_shown(surroundings: &Surroundings) -> Option<String> {
+    let named = surroundings.variables.get(std::ffi::OsStr::new(UPSTREAM)).filter(|url| !url.is_empty())?;
+    // A URL may hold a password; what is shown of it is the host and the port.
+    match Upstream::parse(&named.to_string_lossy(), Reach::Private) {
+        Ok(upstream) if upstream.destination() == Upstream::default().destination() => None,
+        Ok(upstream) => Some(format!("{} ({UPSTREAM})", upstream.destination())),
+        Err(_) => Some(format!("what {UPSTREAM} names, which is not usable")),
+    }
+}
+
 /// Where the live model is, and the credential for it. That there is none is told before anything is built.
 pub(super) fn live_model(plan: &Plan, surroundings: &Surroundings) -> Result<LiveModel, OutwardError> {
     let variable = |name: &str| surroundings.variables.get(std::ffi::OsStr::new(name));

@@ -4,6 +4,7 @@ mod credentials;
 mod serving;
 mod sinks;
 
+pub(crate) use credentials::upstream_shown;
 pub(crate) use serving::{OutwardEnd, Serving, ServingRequest};
 pub use sinks::Denied;
 

@@ -1,6 +1,7 @@
 //! Showing that the walls hold: every probe first on the bare host, then inside a sandbox that `belljar exec`
 //! builds for a made-up user in a made-up project.
 
+mod outside;
 mod scene;
 mod sight;
 mod stage;
@@ -9,6 +10,7 @@ mod table;
 use crate::guest_program::UnpackError;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight};
+use outside::Outside;
 use scene::{SYSTEM_PATH, Scene};
 use stage::StageRun;
 use std::collections::BTreeMap;
@@ -87,8 +89,11 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let guest = place.guest(surroundings)?;
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let rust = scene::toolchain(&surroundings.variables);
-    let inside_scene = Scene::build(&place.side("i")?, backend.name(), &rust)?;
-    let host_scene = Scene::build(&place.side("h")?, backend.name(), &rust)?;
+    let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
+    // Both before anything that starts threads.
+    let (inside_out, host_out) = (place.outside("o")?, place.outside("p")?);
+    let inside_scene = Scene::build(&inside_root, backend.name(), &rust, inside_out)?;
+    let host_scene = Scene::build(&host_root, backend.name(), &rust, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
     let inside = Side::Inside {
         own,
@@ -141,7 +146,7 @@ struct Seen {
 
 fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, ProveError> {
     let mut seen = Seen { sights: BTreeMap::new(), refused: None };
-    for stage in [Stage::Idle, Stage::Plain, Stage::Directory, Stage::Terminal, Stage::Killed] {
+    for stage in Stage::ALL {
         let (able, unable): (Vec<&Row>, Vec<&Row>) =
             rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
         for row in unable {
@@ -156,9 +161,14 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
             watched.iter().map(|path| sight::snapshot(path.as_deref().unwrap_or(Path::new("")))).collect();
         let run = match stage {
             Stage::Killed => killed(side, scene, &able)?,
-            Stage::Idle | Stage::Plain | Stage::Directory | Stage::Terminal => {
-                stage::run(side, scene, &able, stage)?
-            }
+            Stage::Idle
+            | Stage::Plain
+            | Stage::Directory
+            | Stage::Terminal
+            | Stage::WayOut
+            | Stage::Unbuilt
+            | Stage::Misspelt
+            | Stage::Widened => stage::run(side, scene, &able, stage)?,
         };
         if stage == Stage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {
             seen.refused = Some(run.stderr.lines().map(str::to_owned).collect());
@@ -192,6 +202,9 @@ fn killed(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, Pro
 
 /// Why a row cannot be tried on this machine.
 fn missing(row: &Row, scene: &Scene) -> Option<String> {
+    if let (Stage::WayOut, Err(why)) = (row.stage, &scene.outside) {
+        return Some(why.clone());
+    }
     let program = scene.text(row.needs.as_deref()?, row);
     let here = if program.contains('/') {
         Path::new(&program).is_file()
@@ -250,6 +263,11 @@ impl Place {
         let program = surroundings.guest.below(&here);
         program.unpack()?;
         Ok(program.path().clone())
+    }
+
+    /// An internet of one's own; in words where this machine grants none.
+    fn outside(&self, name: &str) -> Result<Result<Outside, String>, ProveError> {
+        Ok(Outside::make(&self.side(name)?)?.map_err(|error| error.to_string()))
     }
 
     fn side(&self, name: &str) -> Result<PathBuf, ProveError> {

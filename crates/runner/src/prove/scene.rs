@@ -1,6 +1,7 @@
 //! A made-up user with a home, secrets, a project and services, so that nothing of the real user is touched.
 
 use super::ProveError;
+use super::outside::{NAIVE, NAIVE_TOKEN, Outside, RULES};
 use super::table::{Listener, Row};
 use belljar_contract::{AbsPath, Attempt};
 use belljar_sys::segment::Segment;
@@ -18,6 +19,11 @@ pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 /// The file in the project that lists what to try.
 pub(super) const ATTEMPTS: &str = ".attempts.json";
 
+/// What stands for the credential inside.
+const PLACEHOLDER: &str = "stands-for-the-credential";
+/// Without it a program inside would have to be told where the authority of the run lies.
+const TRUSTED: &str = "SSL_CERT_FILE";
+
 /// The scene of one side.
 pub(super) struct Scene {
     pub home: PathBuf,
@@ -28,6 +34,9 @@ pub(super) struct Scene {
     pub abstract_name: String,
     pub pid: u32,
     pub segment: Option<Segment>,
+    pub credential: String,
+    /// The made-up internet, or why there is none.
+    pub outside: Result<Outside, String>,
     marks: u64,
     words: BTreeMap<&'static str, String>,
     listeners: Listeners,
@@ -53,17 +62,26 @@ pub(super) fn random() -> u64 {
 
 impl Scene {
     /// Builds everything below `root`, which is there and empty. `rust` is where a toolchain lies.
-    pub fn build(root: &Path, backend: &str, rust: &Path) -> Result<Self, ProveError> {
+    pub fn build(
+        root: &Path,
+        backend: &str,
+        rust: &Path,
+        mut outside: Result<Outside, String>,
+    ) -> Result<Self, ProveError> {
         let failed = |cause| ProveError::Scene { path: root.to_owned(), cause };
         let number = random();
         let secret = format!("belljar-secret-{number:016x}");
         let entering = format!("belljar-entering-{number:016x}");
+        let credential = format!("belljar-credential-{number:016x}");
         let cmdsecret = format!("belljar-argument-{number:016x}");
         let unique = format!("{number:016x}");
         let home = root.join("user");
         let project = home.join("demo");
         lay_out(&home, &project, &secret).map_err(failed)?;
         manifest(&home, &entering, backend, rust).map_err(failed)?;
+        if let Ok(outside) = &mut outside {
+            outside.open()?;
+        }
         let temporary = tempfile::Builder::new().prefix("belljar-prove-").tempdir().map_err(failed)?;
         let abstract_name = format!("belljar-prove-{unique}");
         let listeners = Listeners::open(&home, temporary.path(), &abstract_name);
@@ -99,6 +117,7 @@ impl Scene {
             ),
             ("cgroup", text(&control_group())),
             ("rust", text(rust)),
+            ("credential", credential.clone()),
         ]);
         Ok(Scene {
             key: abstract_name.clone(),
@@ -113,6 +132,8 @@ impl Scene {
             secret,
             entering,
             abstract_name,
+            credential,
+            outside,
             words,
             listeners,
             _temporary: temporary,
@@ -131,7 +152,7 @@ impl Scene {
             .words
             .iter()
             .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value));
-        named.replace("{mark}", &self.mark(row))
+        named.replace("{mark}", &self.mark(row)).replace("{id}", &row.id)
     }
 
     /// The attempt of a row, here.
@@ -167,6 +188,35 @@ impl Scene {
             ("PROVE_TOKEN", self.entering.clone().into()),
             ("SSH_AUTH_SOCK", self.home.join("agent.sock").into()),
         ]
+    }
+}
+
+impl Scene {
+    /// What the made-up user's shell has beside that for a way out.
+    pub fn way_out(&self) -> Vec<(&'static str, std::ffi::OsString)> {
+        let trusted = self.outside.iter().map(|outside| (TRUSTED, outside.trusted.clone().into()));
+        trusted.chain([("PROVE_CREDENTIAL", self.credential.clone().into())]).collect()
+    }
+
+    /// The same where nobody is careful: the credential itself, a proxy without rules, and an authority whose key lies
+    /// beside its certificate.
+    pub fn careless_way_out(&self) -> Vec<(&'static str, std::ffi::OsString)> {
+        let url = format!("http://belljar:{NAIVE_TOKEN}@{NAIVE}");
+        let trusted = self.outside.iter().map(|outside| outside.trusted.clone());
+        let trusted = trusted.inspect(|file| {
+            // Without it the row proves nothing.
+            fs::write(file.with_extension("key"), "-----BEGIN PRIVATE KEY-----\n").ok();
+        });
+        let bundle = trusted.map(|file| ("CURL_CA_BUNDLE", file.into()));
+        let mut all = self.way_out();
+        all.extend(bundle);
+        all.extend([
+            ("http_proxy", url.clone().into()),
+            ("https_proxy", url.into()),
+            ("BELLJAR_PROXY", NAIVE.to_string().into()),
+            ("BELLJAR_PROXY_TOKEN", NAIVE_TOKEN.into()),
+        ]);
+        all
     }
 }
 
@@ -223,11 +273,13 @@ fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
         "CLAUDE.md",
         "other/secret.txt",
         "demo/.env",
+        "empty/.keep",
     ] {
         file(home.join(name), &line)?;
     }
     file(home.join(".bashrc"), "# a shell\n")?;
     file(home.join(".profile"), "# a login\n")?;
+    file(home.join(".git-credentials"), &format!("https://user:{secret}@bound.test\n"))?;
     fs::create_dir_all(home.join(".local/bin"))?;
     file(project.join("readme.txt"), "a project\n")?;
     repository(project, home);
@@ -248,7 +300,12 @@ fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io:
         folder.join("belljar.toml"),
         format!(
             "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
-             [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n"
+             [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\n\
+             [agents.outward]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n\
+             [agents.outward.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
+             [agents.outward.egress]\n{RULES}\n\
+             [[agents.outward.credentials]]\nhost = \"bound.test\"\nheader = \"X-Token\"\n\
+             value = \"${{PROVE_CREDENTIAL}}\"\n"
         ),
     )
 }

@@ -33,7 +33,9 @@ pub(super) fn watched(row: &Row, scene: &Scene) -> Option<PathBuf> {
         | Evidence::NotSetuid(_)
         | Evidence::Quiet(_)
         | Evidence::NoProcess
-        | Evidence::CleanProject => None,
+        | Evidence::CleanProject
+        | Evidence::Unheard(_)
+        | Evidence::Heard(_) => None,
     }
 }
 
@@ -58,9 +60,9 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
     let Some(finding) = run.findings.get(&row.id) else {
         let status = run.status.map_or("no status".to_owned(), |status| format!("status {status}"));
         let words = run.stderr.lines().last().unwrap_or_default();
-        // Refusing to start at all is an answer, of the side that enforces.
-        if row.stage == Stage::Directory && run.status == Some(ExitCode::LaunchFailed.code().into()) {
-            return closed(format!("the launch was refused: {words}"));
+        if refused(row, run) {
+            let error = run.stderr.lines().find(|line| line.starts_with("error")).unwrap_or(words);
+            return closed(format!("the launch was refused: {error}"));
         }
         return Sight::Unseen { why: format!("the prober said nothing ({status}) {words}") };
     };
@@ -97,7 +99,22 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         Evidence::NoProcess if none_left(&scene.mark(row)) => closed("no such process on the host"),
         Evidence::NoProcess => open("the process lives on"),
         Evidence::CleanProject => clean(scene),
+        Evidence::Unheard(text) | Evidence::Heard(text) => match &scene.outside {
+            Ok(outside) if outside.heard(&scene.text(text, row)) => open("a host heard it"),
+            Ok(_) => closed(format!("no host heard it; {said}")),
+            Err(why) => Sight::Unseen { why: why.clone() },
+        },
     }
+}
+
+/// Refusing to start at all is an answer, of the side that enforces.
+fn refused(row: &Row, run: &StageRun) -> bool {
+    let codes: &[ExitCode] = match row.stage {
+        Stage::Directory | Stage::Unbuilt => &[ExitCode::LaunchFailed],
+        Stage::Misspelt | Stage::Widened => &[ExitCode::LaunchFailed, ExitCode::Invalid],
+        Stage::Idle | Stage::Plain | Stage::Terminal | Stage::Killed | Stage::WayOut => &[],
+    };
+    codes.iter().any(|code| run.status == Some(code.code().into()))
 }
 
 fn clean(scene: &Scene) -> Sight {

@@ -47,7 +47,12 @@ pub(super) fn run(
     fs::write(&file, serde_json::json!(requests).to_string()).map_err(failed)?;
     let mut words = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
     words.extend(context(side, scene));
-    let mut command = side.command(scene, &words);
+    let mut command = side.command(scene, &words, stage);
+    if let (Stage::WayOut, Ok(outside)) = (stage, &scene.outside) {
+        outside.enter(&mut command, &scene.project)?;
+    }
+    let _asked = Asked::for_stage(stage, scene).map_err(failed)?;
+    let late = (stage == Stage::Plain).then(|| LateFile::promise(scene));
     let pair = if stage == Stage::Terminal {
         let pair = Pair::open().map_err(|error| failed(std::io::Error::other(error)))?;
         command.stdin(pair.terminal.try_clone().map_err(failed)?).own_session().stdin_is_terminal();
@@ -65,7 +70,7 @@ pub(super) fn run(
     // The closure of the command holds copies of descriptors.
     drop(command);
     let (stdout, stderr, status) = collect(child);
-    drop(pair);
+    drop((pair, late));
     let findings = stdout
         .lines()
         // What is typed into a terminal is echoed, and may stand before the finding that tells of it.
@@ -199,13 +204,76 @@ pub(super) fn none_left(mark: &str) -> bool {
     }
 }
 
+/// What a project asks for in its own manifest, for as long as a stage lasts.
+struct Asked(Option<std::path::PathBuf>);
+
+impl Asked {
+    fn for_stage(stage: Stage, scene: &Scene) -> std::io::Result<Self> {
+        let text = match stage {
+            Stage::Misspelt => "[agents.prove]\nmountz = []\n".to_owned(),
+            Stage::Widened => {
+                format!("[agents.prove]\nmounts = [{{ source = \"{}/other\" }}]\n", scene.home.display())
+            }
+            Stage::Idle
+            | Stage::Plain
+            | Stage::Directory
+            | Stage::Terminal
+            | Stage::Killed
+            | Stage::WayOut
+            | Stage::Unbuilt => return Ok(Self(None)),
+        };
+        let file = scene.project.join("belljar.toml");
+        fs::write(&file, text)?;
+        Ok(Self(Some(file)))
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // It goes with the scene at the latest.
+        self.0.as_deref().map(fs::remove_file);
+    }
+}
+
+/// Plants a secret when a probe asks for it, long after the sandbox was built.
+struct LateFile(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
+
+impl LateFile {
+    fn promise(scene: &Scene) -> Self {
+        let (end, ended) = std::sync::mpsc::channel();
+        let (asked, told) = (scene.project.join(".late-asked"), scene.project.join(".late-told"));
+        let (secret, file) = (scene.secret.clone(), scene.home.join("late-secret"));
+        let thread = std::thread::spawn(move || {
+            let pause = Duration::from_millis(5);
+            while matches!(ended.recv_timeout(pause), Err(std::sync::mpsc::RecvTimeoutError::Timeout)) {
+                if asked.exists() {
+                    // Where it cannot be planted, the probe finds nothing on either side.
+                    fs::write(&file, &secret).and_then(|()| fs::write(&told, "")).ok();
+                    return;
+                }
+            }
+        });
+        Self(Some((end, thread)))
+    }
+}
+
+impl Drop for LateFile {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
+            // It only waits for the end or for the probe.
+            thread.join().ok();
+        }
+    }
+}
+
 impl Side<'_> {
     fn has_walls(&self) -> bool {
         matches!(self, Side::Inside { walls: true, .. })
     }
 
     /// Starts the prober with these words.
-    fn command(&self, scene: &Scene, words: &[String]) -> Command {
+    fn command(&self, scene: &Scene, words: &[String], stage: Stage) -> Command {
         match self {
             Side::Host { guest } => {
                 // Its parent has the secret in its environment and on its command line, as a careless supervisor.
@@ -213,12 +281,22 @@ impl Side<'_> {
                 command.args(["-c", "\"$@\"; exit $?", &scene.entering]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear();
                 command.envs(scene.environment(std::ffi::OsStr::new(SYSTEM_PATH)));
+                if stage == Stage::WayOut {
+                    command.envs(scene.careless_way_out());
+                }
                 command
             }
             Side::Inside { own, guest, path, .. } => {
                 let mut command = Command::new(own.as_path());
-                command.args(["exec", "prove", "--"]).arg(guest.as_path());
+                let agent = if stage == Stage::WayOut { "outward" } else { "prove" };
+                command.args(["exec", agent, "--"]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear().envs(scene.environment(path));
+                if stage == Stage::WayOut {
+                    command.envs(scene.way_out());
+                }
+                if stage == Stage::Unbuilt {
+                    command.env("PATH", scene.home.join("empty"));
+                }
                 command
             }
         }

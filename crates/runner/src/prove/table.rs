@@ -53,6 +53,29 @@ pub(super) enum Stage {
     Terminal,
     /// The supervisor is killed.
     Killed,
+    /// With a way out, in a made-up internet.
+    WayOut,
+    /// Where the program that builds sandboxes is not found.
+    Unbuilt,
+    /// With a project whose manifest has a key that nobody knows.
+    Misspelt,
+    /// With a project whose manifest asks for more than the user gave.
+    Widened,
+}
+
+impl Stage {
+    /// All, in the order in which they are run.
+    pub const ALL: [Stage; 9] = [
+        Stage::Idle,
+        Stage::Plain,
+        Stage::Directory,
+        Stage::Terminal,
+        Stage::Killed,
+        Stage::WayOut,
+        Stage::Unbuilt,
+        Stage::Misspelt,
+        Stage::Widened,
+    ];
 }
 
 /// Which side the evidence comes from. Paths have names in braces.
@@ -76,6 +99,10 @@ pub(super) enum Evidence {
     NoProcess,
     /// git finds nothing new in the project.
     CleanProject,
+    /// No host of the made-up internet hears the text.
+    Unheard(String),
+    /// One does.
+    Heard(String),
 }
 
 /// A listener on the host.
@@ -105,6 +132,8 @@ impl Row {
                 Evidence::Quiet(_) => "the host hears nothing",
                 Evidence::NoProcess => "nothing is left",
                 Evidence::CleanProject => "nothing new",
+                Evidence::Unheard(_) => "no host hears it",
+                Evidence::Heard(_) => "a host hears it",
             }
             .to_owned(),
         }

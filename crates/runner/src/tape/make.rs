@@ -1,6 +1,6 @@
 //! From the folder of a run to a tape.
 
-use super::facts::{TapeFacts, content};
+use super::facts::{Changed, TapeFacts, content};
 use super::find::from_folder;
 use super::{Normaliser, TapeWriteError};
 use crate::trial::{Trial, Tried};
@@ -112,6 +112,18 @@ fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeSc
         skills: facts.skills.clone(),
         plugins: facts.plugins.clone(),
         places: facts.places.clone(),
+    })
+}
+
+/// Whether the scenario's own text is another one than that of a tape.
+#[must_use]
+pub fn scenario_changed(trial: &Trial, head: &TapeHead) -> Option<Changed> {
+    let present = content(trial.file.as_ref()?.as_path()).ok()?;
+    let recorded = head.scenario.digest;
+    (present != recorded).then(|| Changed {
+        what: "the scenario".to_owned(),
+        recorded: recorded.to_string(),
+        present: present.to_string(),
     })
 }
 

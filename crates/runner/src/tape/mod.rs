@@ -14,7 +14,7 @@ pub use belljar_egress::tape::{
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use facts::{Changed, TapeFacts};
 pub use find::{FindError, find_tapes, scenario_of, tape_beside};
-pub use make::{MakeError, agent_version, make};
+pub use make::{MakeError, agent_version, make, scenario_changed};
 
 use belljar_contract::{BodyRef, Exchange};
 use belljar_egress::gateway::Answer;

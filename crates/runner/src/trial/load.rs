@@ -107,7 +107,11 @@ pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Tria
     let mut told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
     let mut diagnostics = Vec::new();
     let mut faults = |under: &str, found: Vec<DataFault>| {
-        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&fault.under(under))));
+        // The hosts of `expect_denied` are read with the checks and have their own place.
+        let placed = |fault: DataFault| {
+            if fault.path.starts_with("expect_denied") { fault } else { fault.under(under) }
+        };
+        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&placed(fault))));
     };
     let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
     let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane)

@@ -28,10 +28,8 @@ pub struct Machine {
     pub agent: Option<AbsPath>,
     /// The system's directories.
     pub system: Vec<SystemEntry>,
-    /// Directories of `/etc` that hold no secret and that programs need.
+    /// Files and directories of `/etc` that hold no secret and that programs need.
     pub etc: Vec<AbsPath>,
-    /// Files of `/etc` of the same kind; each is copied.
-    pub etc_files: Vec<AbsPath>,
     /// Which limits can be set: the control groups there are.
     pub limits: Vec<belljar_contract::Need>,
     /// Paths in the project that are mounted over themselves, in order: what the host would execute later
@@ -55,20 +53,20 @@ pub struct Lowering<'a> {
 /// Programs and libraries; each is a directory or, on merged systems, a link into `/usr`.
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix"];
 
-/// Parts of `/etc` without secrets that are directories: alternatives and trust roots.
-const ETC_DIRECTORIES: [&str; 3] = ["/etc/alternatives", "/etc/pki", "/etc/ssl/certs"];
-
-/// Small files of `/etc` without secrets: the linker's cache, the time zone, names of ports and formats. They are
-/// copied, because a file costs a fraction of a mount.
-const ETC_FILES: [&str; 8] = [
+/// Parts of `/etc` without secrets: alternatives and trust roots, the linker's cache, the time zone, names of ports and
+/// formats.
+const ETC: [&str; 11] = [
+    "/etc/alternatives",
     "/etc/debian_version",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/localtime",
     "/etc/mime.types",
     "/etc/os-release",
+    "/etc/pki",
     "/etc/protocols",
     "/etc/services",
+    "/etc/ssl/certs",
 ];
 
 /// Looks at the system: a handful of calls, because every start pays for them.
@@ -87,16 +85,13 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         }
         found.is_dir().then_some(SystemEntry::Directory(at))
     });
-    let here = |path: &&&str| Path::new(path).exists();
-    let etc = ETC_DIRECTORIES.iter().filter(here).filter_map(|path| abs(path));
-    let etc_files = ETC_FILES.iter().filter(here).filter_map(|path| abs(path));
+    let etc = ETC.iter().filter(|path| Path::new(path).exists()).filter_map(|path| abs(path));
     Machine {
         bwrap,
         guest,
         agent,
         system: system.collect(),
         etc: etc.collect(),
-        etc_files: etc_files.collect(),
         limits: Vec::new(),
         guarded: Vec::new(),
     }

@@ -7,6 +7,7 @@ mod limits;
 mod machine;
 mod making;
 mod running;
+mod telling;
 
 pub use bwrap::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
 pub use either::Running;

@@ -1,5 +1,6 @@
 //! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
 
+use super::telling::{self, Told};
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
@@ -13,7 +14,6 @@ use belljar_sys::process::{OwnedChild, Prepare};
 use belljar_sys::spawn::{Program, SpawnError, Stream, Terminal};
 use belljar_sys::{fds, mounts};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -219,7 +219,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         words.extend(opener.word(argument)?);
         words.push(0);
     }
-    let by_descriptor = hold_bytes("arguments", &words)?;
+    let by_descriptor = telling::hold_bytes("arguments", &words)?;
     let mut argv = vec![
         launch.program.as_bytes().to_vec(),
         b"--args".to_vec(),
@@ -251,7 +251,9 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         leaf: None,
         landlock: nothing,
     };
-    running.seal(launch, variables, streams)?;
+    // While bubblewrap makes the namespaces.
+    let root = telling::tell(&launch.root, identities)?;
+    running.seal(launch, root, variables, streams)?;
     let Some(guest) = running.guest else {
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
     };
@@ -329,53 +331,17 @@ struct Opener<'a> {
 
 impl Opener<'_> {
     fn word(&mut self, argument: &LaunchArgument) -> Result<Vec<u8>, LaunchError> {
-        let descriptor = match argument {
-            LaunchArgument::Text(text) => return Ok(text.as_bytes().to_vec()),
-            LaunchArgument::Control => return Ok(self.control.to_string().into_bytes()),
-            LaunchArgument::Source(path) => open_source(path, self.identities)?,
-            LaunchArgument::Readable(path) => open_readable(path)?,
-            LaunchArgument::Content { name, content } => {
-                hold_bytes(name, &making::content_bytes(name, content)?)?
+        match argument {
+            LaunchArgument::Text(text) => Ok(text.as_bytes().to_vec()),
+            LaunchArgument::Control => Ok(self.control.to_string().into_bytes()),
+            LaunchArgument::Program(path) => {
+                let (descriptor, _identity) = telling::open_source(path, self.identities)?;
+                let word = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+                self.kept.push(descriptor);
+                Ok(word.into_bytes())
             }
-        };
-        let word = descriptor.as_raw_fd().to_string().into_bytes();
-        self.kept.push(descriptor);
-        Ok(word)
-    }
-}
-
-/// Opens exactly this path: no component of it may be a symbolic link, so that nothing can be slipped in
-/// between the plan and the launch.
-fn open_source(
-    path: &AbsPath,
-    identities: &BTreeMap<AbsPath, mounts::Identity>,
-) -> Result<OwnedFd, LaunchError> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let opened =
-        rustix::fs::openat2(rustix::fs::CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-            .map_err(|errno| LaunchError::Source { path: path.clone(), cause: errno.into() })?;
-    if let Some(expected) = identities.get(path) {
-        let found = mounts::identity_of(opened.as_fd()).map_err(|error| LaunchError::Source {
-            path: path.clone(),
-            cause: std::io::Error::other(error),
-        })?;
-        if found != *expected {
-            return Err(LaunchError::Changed { path: path.clone() });
         }
     }
-    Ok(opened)
-}
-
-/// A file of the system; symbolic links of the system are its own affair.
-fn open_readable(path: &AbsPath) -> Result<OwnedFd, LaunchError> {
-    let file =
-        std::fs::File::open(path).map_err(|cause| LaunchError::Source { path: path.clone(), cause })?;
-    Ok(file.into())
-}
-
-fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
-    let failed = |error| LaunchError::Content { name: name.to_owned(), cause: std::io::Error::other(error) };
-    fds::sealed_memfd("belljar", bytes).map_err(failed)
 }
 
 /// Tells the guest where the streams lead, and gives the descriptors that go with the message, in order.
@@ -398,13 +364,18 @@ impl Running {
     fn seal(
         &mut self,
         launch: &Launch,
+        root: Told,
         variables: Vec<GuestVariable>,
         streams: Streams,
     ) -> Result<(), LaunchError> {
         let mut spec = launch.guest.clone();
+        // The sources stay open until the guest has them: no other file can get the number of one that is removed.
+        let Told { root, contents, sources: _held } = root;
+        spec.root = root;
         spec.environment.retain(|known| !variables.iter().any(|new| new.name == known.name));
         spec.environment.extend(variables);
-        let attached = attach(&mut spec, streams);
+        let mut attached = attach(&mut spec, streams);
+        attached.push(contents);
         let body = spec.to_bytes().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
         let attached: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
         let sent = message::send(self.control.as_fd(), &body, &attached);

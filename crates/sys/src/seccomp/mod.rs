@@ -108,7 +108,19 @@ fn install(program: &BpfProgram) -> Result<(), Errno> {
     crate::raw::check(answer).map(drop)
 }
 
+/// How many parts a program has. The kernel walks it once for every call that there is when it is installed, and again
+/// for each call that it cannot answer beforehand: what is not in question is passed over.
+const PARTS: usize = 8;
+
 fn build(entries: &[&Entry], answer: Answer) -> Result<BpfProgram, seccompiler::BackendError> {
+    build_in(entries, answer, PARTS)
+}
+
+fn build_in(
+    entries: &[&Entry],
+    answer: Answer,
+    parts: usize,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for entry in entries {
         let known = rules.entry(entry.number).or_default();
@@ -118,11 +130,44 @@ fn build(entries: &[&Entry], answer: Answer) -> Result<BpfProgram, seccompiler::
         }
     }
     let refuse = SeccompAction::Errno(answer.errno().raw_os_error() as u32);
-    SeccompFilter::new(rules, SeccompAction::Allow, refuse, ARCHITECTURE)?.try_into()
+    let share = rules.len().div_ceil(parts);
+    let mut built = Vec::new();
+    loop {
+        let next = rules.keys().nth(share).copied();
+        let rest = next.map(|next| rules.split_off(&next)).unwrap_or_default();
+        let first = rules.keys().next().copied().unwrap_or_default();
+        let part = SeccompFilter::new(rules, SeccompAction::Allow, refuse.clone(), ARCHITECTURE)?;
+        built.push((first, part.try_into()?));
+        if rest.is_empty() {
+            return Ok(divided(built));
+        }
+        rules = rest;
+    }
 }
 
-/// Compares the low half only: the arguments in the table are 32-bit values for the kernel, and a filter that
-/// looked at 64 bits would be passed by setting a bit that the kernel ignores.
+/// Programs, each for the numbers from its first to that of the next, become one that goes to the right one at once.
+fn divided(parts: Vec<(i64, BpfProgram)>) -> BpfProgram {
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP: u16 = 0x05;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const OFFSET_OF_NUMBER: u32 = 0;
+    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let mut program = vec![instruction(LOAD_WORD, 0, 0, OFFSET_OF_NUMBER)];
+    // Two instructions for each part but the last, and one for that.
+    let end = 2 * parts.len();
+    let mut begin = end;
+    for (at, (_, part)) in parts.iter().enumerate() {
+        if let Some((next, _)) = parts.get(at + 1) {
+            program.push(instruction(JUMP_IF_AT_LEAST, 1, 0, *next as u32));
+        }
+        let distance = begin - program.len() - 1;
+        program.push(instruction(JUMP, 0, 0, distance as u32));
+        begin += part.len();
+    }
+    program.extend(parts.into_iter().flat_map(|(_, part)| part));
+    program
+}
+
 fn condition(check: &Check) -> Result<SeccompCondition, seccompiler::BackendError> {
     let (operator, value) = match check.is {
         Is::Equal(value) => (SeccompCmpOp::Eq, value),
@@ -164,3 +209,6 @@ fn foreign_guard() -> BpfProgram {
 fn foreign_guard() -> BpfProgram {
     Vec::new()
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@ pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
 
 check! {
     /// An attempt to reach the host was refused. `example.org` means that and all names below it, `*.example.org` only
-    /// those below. `expect_denied` of a scenario writes one of these for each host.
+    /// those below. `expect_denied` of a scenario writes one of these for each host. Where nothing but the model's own
+    /// door listens inside, an attempt ends unseen and the check is unknown.
     Denied(Egress, "egress_denied"): HostMatch
 }
 check! {
@@ -54,6 +55,19 @@ fn line(seq: u64, decision: &EgressDecision) -> String {
     format!("egress row {seq}: {} {word}", decision.destination)
 }
 
+/// Listeners that serve one thing only, so that an attempt to reach something else does not come there.
+const SINGLE: [&str; 2] = ["model", "ssh"];
+
+/// Whether an attempt to reach any host would have come to something that writes it down.
+fn sees_attempts(rows: &[EgressRow]) -> bool {
+    rows.iter().any(|row| match row {
+        EgressRow::Opened { format: _, run: _, opened_at_ms: _, policy: _, listeners } => {
+            listeners.iter().any(|listener| !SINGLE.contains(&listener.as_str()))
+        }
+        EgressRow::Decided { .. } | EgressRow::Finished { .. } | EgressRow::Closed { .. } => false,
+    })
+}
+
 /// A finding for what is not in the log.
 fn missing(message: String, all: Result<(), &'static str>, rows: usize) -> Finding {
     match all {
@@ -71,6 +85,11 @@ impl Check for Denied {
         let decisions = decisions(rows, &self.0);
         let denied = |decision: &EgressDecision| matches!(decision.verdict, EgressVerdict::Denied { .. });
         let refused: Vec<_> = decisions.iter().filter(|(_, decision)| denied(decision)).collect();
+        if refused.is_empty() && !sees_attempts(rows) {
+            return Finding::unknown(
+                "every way out was closed and nothing inside listened for attempts, so one could not be seen",
+            );
+        }
         if refused.is_empty() {
             return missing(format!("no attempt to reach {} was refused", self.0), all, rows.len());
         }

@@ -37,7 +37,9 @@ fn exists(run: &Run<'_>, path: &PathName) -> Finding {
     };
     match look(&files.after, path.as_str()) {
         Place::Nothing => gone(run, format!("{path} is not there")),
-        place => astray(path, &place),
+        place @ (Place::File(..) | Place::Folder(_) | Place::Special(_) | Place::Astray { .. }) => {
+            astray(path, &place)
+        }
     }
 }
 
@@ -77,7 +79,11 @@ impl Check for Visible {
                 Finding::fail(format!("{path} is there, but not where the user sees it"))
                     .shown(&format!("{found}; the user sees {folders}"))
             }
-            _ => exists(run, path),
+            Place::File(..)
+            | Place::Folder(_)
+            | Place::Nothing
+            | Place::Special(_)
+            | Place::Astray { .. } => exists(run, path),
         }
     }
 }

@@ -42,16 +42,17 @@ impl Check for Delivered {
                 Finding::fail("an answer came back as an error").seen(*at, &text(gate))
             }
             (true, None, Some((gate, at))) => {
-                run.missing("an answer was not seen to reach the model").seen(*at, &text(gate))
+                run.fails_if_whole("an answer was not seen to reach the model").seen(*at, &text(gate))
             }
             (true, None, None) => {
-                let finding = run.absent(format!("{} answers, all of them reached the model", gates.len()));
+                let finding =
+                    run.holds_if_whole(format!("{} answers, all of them reached the model", gates.len()));
                 gates.iter().fold(finding, |finding, (gate, at)| finding.seen(*at, &text(gate)))
             }
             (false, Some((gate, at)), _) => {
                 Finding::pass("an answer came back as an error").seen(*at, &text(gate))
             }
-            (false, None, _) => run.missing("no answer came back as an error"),
+            (false, None, _) => run.fails_if_whole("no answer came back as an error"),
         }
     }
 }
@@ -62,10 +63,10 @@ impl Check for CountMin {
         let delivered: Vec<(u64, String)> = delivered.map(|(gate, at)| (at, text(&gate))).collect();
         let message = format!("{} answers reached the model, at least {} wanted", delivered.len(), self.0.0);
         if (delivered.len() as u64) < self.0.0 {
-            return run.missing(message);
+            return run.fails_if_whole(message);
         }
         // "At least none" rests on the conversation, not on an answer.
-        let finding = if self.0.0 == 0 { run.absent(message) } else { Finding::pass(message) };
+        let finding = if self.0.0 == 0 { run.holds_if_whole(message) } else { Finding::pass(message) };
         delivered.iter().fold(finding, |finding, (seq, text)| finding.seen(*seq, text))
     }
 }

@@ -67,7 +67,7 @@ impl Check for Blocked {
             }
             (None, None) => Finding::unknown(UNTOLD),
             (None, Some(seq)) => {
-                run.missing("no hook blocked such a tool").seen(seq, "a hook that was told of")
+                run.fails_if_whole("no hook blocked such a tool").seen(seq, "a hook that was told of")
             }
         }
     }
@@ -82,7 +82,9 @@ impl Check for NotBlocked {
                 Finding::fail(format!("a hook blocked {}", hook.tool)).seen(hook.seq, hook.text)
             }
             (None, None) => Finding::unknown(UNTOLD),
-            (None, Some(seq)) => run.absent("no hook blocked a tool").seen(seq, "a hook that was told of"),
+            (None, Some(seq)) => {
+                run.holds_if_whole("no hook blocked a tool").seen(seq, "a hook that was told of")
+            }
         }
     }
 }

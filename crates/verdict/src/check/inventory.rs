@@ -30,17 +30,9 @@ struct Inventory<'a> {
 }
 
 fn inventories<'a>(run: &Run<'a>) -> Vec<Inventory<'a>> {
-    let began = run.evidence.seen.iter().filter_map(|seen| match &seen.what {
-        Observation::ConversationBegan {
-            session: _,
-            version: _,
-            model: _,
-            permission_mode: _,
-            tools,
-            servers,
-            skills,
-        } => Some(Inventory { seq: seen.seq, tools, servers, skills }),
-        _ => None,
+    let began = run.evidence.seen.iter().filter_map(|seen| {
+        let Observation::ConversationBegan { tools, servers, skills, .. } = &seen.what else { return None };
+        Some(Inventory { seq: seen.seq, tools, servers, skills })
     });
     began.collect()
 }

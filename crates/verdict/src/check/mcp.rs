@@ -32,7 +32,7 @@ impl Check for NoMcpError {
             return Finding::fail(format!("{tool} failed")).seen(back.seq, back.text);
         }
         match began {
-            Some(seq) => run.absent("no MCP server failed").seen(seq, "the servers the agent found"),
+            Some(seq) => run.holds_if_whole("no MCP server failed").seen(seq, "the servers the agent found"),
             None => Finding::unknown("the agent did not tell which servers it found"),
         }
     }

@@ -62,7 +62,7 @@ impl Check for Asked {
     fn judge(&self, run: &Run<'_>) -> Finding {
         match questions(run).into_iter().find(|(_, question)| fits(&self.0, question)) {
             Some((seq, question)) => Finding::pass("the question was asked").seen(seq, &question.question),
-            None => run.missing("no question that matches was asked"),
+            None => run.fails_if_whole("no question that matches was asked"),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Check for Options {
             .filter(|(_, question)| when.as_ref().is_none_or(|when| fits(when, question)))
             .collect();
         if chosen.is_empty() {
-            return run.missing("no such question was asked");
+            return run.fails_if_whole("no such question was asked");
         }
         if when.is_none() && chosen.len() > 1 {
             let finding =
@@ -104,7 +104,7 @@ impl Check for Options {
             }
         }
         // "Each that matches" and "the only one" are both said of a whole conversation.
-        let finding = run.absent("the question offered these labels");
+        let finding = run.holds_if_whole("the question offered these labels");
         chosen.iter().fold(finding, |finding, (seq, question)| finding.seen(*seq, &question.question))
     }
 

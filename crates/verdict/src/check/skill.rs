@@ -37,9 +37,9 @@ check! {
 
 /// The uses, in order.
 fn uses<'a>(run: &Run<'a>) -> Vec<(u64, &'a str, SkillWay)> {
-    let uses = run.evidence.seen.iter().filter_map(|seen| match &seen.what {
-        Observation::SkillActivated { skill, way, by: _, call: _ } => Some((seen.seq, skill.as_str(), *way)),
-        _ => None,
+    let uses = run.evidence.seen.iter().filter_map(|seen| {
+        let Observation::SkillActivated { skill, way, by: _, call: _ } = &seen.what else { return None };
+        Some((seen.seq, skill.as_str(), *way))
     });
     uses.collect()
 }
@@ -53,11 +53,9 @@ const fn by_the_model(way: SkillWay) -> bool {
 
 /// Whether skills could be put to use by their tool, and which event says so.
 fn has_the_tool(run: &Run<'_>) -> Option<u64> {
-    run.evidence.seen.iter().find_map(|seen| match &seen.what {
-        Observation::ConversationBegan { tools, .. } if tools.iter().any(|tool| tool == "Skill") => {
-            Some(seen.seq)
-        }
-        _ => None,
+    run.evidence.seen.iter().find_map(|seen| {
+        let Observation::ConversationBegan { tools, .. } = &seen.what else { return None };
+        tools.iter().any(|tool| tool == "Skill").then_some(seen.seq)
     })
 }
 
@@ -72,7 +70,7 @@ impl Check for Triggered {
                 Finding::pass(format!("the skill {skill} was put to use")).seen(seq, skill)
             }
             None if has_the_tool(run).is_none() => Finding::unknown(UNOBSERVABLE),
-            None => run.missing("no skill that matches was put to use"),
+            None => run.fails_if_whole("no skill that matches was put to use"),
         }
     }
 }
@@ -85,9 +83,9 @@ impl Check for NotTriggered {
                 Finding::fail(format!("the skill {skill} was put to use")).seen(seq, skill)
             }
             None => match has_the_tool(run) {
-                Some(seq) => {
-                    run.absent("no skill that matches was put to use").seen(seq, "the tool was offered")
-                }
+                Some(seq) => run
+                    .holds_if_whole("no skill that matches was put to use")
+                    .seen(seq, "the tool was offered"),
                 None => Finding::unknown(UNOBSERVABLE),
             },
         }
@@ -106,11 +104,11 @@ impl Check for ToolUsed {
             {
                 // Another skill may have been put to use in between, so all must have been seen.
                 return run
-                    .absent(format!("{} was called while {name} was in use", call.tool))
+                    .holds_if_whole(format!("{} was called while {name} was in use", call.tool))
                     .seen(*from, name)
                     .seen(call.seq, &call.line());
             }
         }
-        run.missing("no such call was made while the skill was in use")
+        run.fails_if_whole("no such call was made while the skill was in use")
     }
 }

@@ -81,7 +81,7 @@ impl Check for Dispatched {
     fn judge(&self, run: &Run<'_>) -> Finding {
         match dispatches(run).iter().find_map(|dispatch| dispatch.matching(&self.0)) {
             Some((seq, name)) => Finding::pass("the sub-agent was begun").seen(seq, name),
-            None => run.missing("no sub-agent that matches was begun"),
+            None => run.fails_if_whole("no sub-agent that matches was begun"),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Check for ToolUsed {
             Some(call) => {
                 Finding::pass(format!("a sub-agent called {}", call.tool)).seen(call.seq, &call.line())
             }
-            None => run.missing(format!("no sub-agent called {}", self.0)),
+            None => run.fails_if_whole(format!("no sub-agent called {}", self.0)),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Check for ToolAbsent {
         }
         match fitting().find(|call| call.origin == Origin::Unseen) {
             Some(call) => Finding::unknown(format!("who called {} is not known", call.tool)),
-            None => run.absent(format!("no sub-agent called {}", self.0)),
+            None => run.holds_if_whole(format!("no sub-agent called {}", self.0)),
         }
     }
 }
@@ -141,6 +141,6 @@ impl Check for OutputContains {
                     .seen(named, "begun here");
             }
         }
-        run.missing("no such sub-agent brought it back")
+        run.fails_if_whole("no such sub-agent brought it back")
     }
 }

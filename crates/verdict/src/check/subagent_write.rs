@@ -53,7 +53,7 @@ impl Check for FileWrite {
                 Some(_) | None => {}
             }
         }
-        let finding = run.missing("no sub-agent wrote the file");
+        let finding = run.fails_if_whole("no sub-agent wrote the file");
         failed.into_iter().fold(finding, |finding, (seq, text)| finding.seen(seq, text))
     }
 

@@ -94,12 +94,12 @@ impl Check for AllCompleted {
             Err(unknown) => return unknown,
         };
         if tasks.is_empty() {
-            return run.missing("no task was made");
+            return run.fails_if_whole("no task was made");
         }
         if let Some(open) = tasks.iter().find(|task| task.status != "completed") {
-            return run.missing(excerpt(&open.line())).seen(open.changed, &open.line());
+            return run.fails_if_whole(excerpt(&open.line())).seen(open.changed, &open.line());
         }
-        let finding = run.absent(format!("{} tasks, all completed", tasks.len()));
+        let finding = run.holds_if_whole(format!("{} tasks, all completed", tasks.len()));
         tasks.iter().fold(finding, |finding, task| finding.seen(task.changed, &task.line()))
     }
 }
@@ -112,10 +112,10 @@ impl Check for CountMin {
         };
         let message = format!("{} tasks, at least {} wanted", tasks.len(), self.0.0);
         if (tasks.len() as u64) < self.0.0 {
-            return run.missing(message);
+            return run.fails_if_whole(message);
         }
         // A task may be taken from the list later on, so the end must have been seen.
-        let finding = run.absent(message);
+        let finding = run.holds_if_whole(message);
         tasks.iter().fold(finding, |finding, task| finding.seen(task.made, &task.line()))
     }
 }
@@ -132,9 +132,9 @@ impl Check for Status {
             .filter(|task| which.is_match(&task.subject) || which.is_match(&task.number))
             .collect();
         match meant.iter().find(|task| task.status == status.0) {
-            Some(task) => run.absent(excerpt(&task.line())).seen(task.changed, &task.line()),
+            Some(task) => run.holds_if_whole(excerpt(&task.line())).seen(task.changed, &task.line()),
             None => {
-                let finding = run.missing(format!("no task that matches is {}", excerpt(&status.0)));
+                let finding = run.fails_if_whole(format!("no task that matches is {}", excerpt(&status.0)));
                 meant.iter().fold(finding, |finding, task| finding.seen(task.changed, &task.line()))
             }
         }

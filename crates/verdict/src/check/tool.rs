@@ -8,12 +8,12 @@ use crate::run::{Origin, Run};
 pub(super) const KEYS: &[Key] = &[Called::KEY, NotCalled::KEY, CallsMax::KEY];
 
 check! {
-    /// The agent or a sub-agent called a tool of this name; `*` is any text, `?` one character. Whether the call was
-    /// let through or succeeded is another matter, see `tool_no_error`.
+    /// The agent itself called a tool of this name; `*` is any text, `?` one character. Whether the call was let through
+    /// or succeeded is another matter, see `tool_no_error`; for sub-agents see `subagent_tool_used`.
     Called(Tools, "tool_called"): ToolGlob
 }
 check! {
-    /// Nobody called a tool of this name; `*` is any text, `?` one character. Needs the whole conversation.
+    /// Nobody called a tool of this name, no sub-agent either; `*` is any text, `?` one character. Needs the whole conversation.
     NotCalled(Tools, "tool_not_called"): ToolGlob
 }
 check! {
@@ -23,10 +23,11 @@ check! {
 
 impl Check for Called {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let calls = run.calls().iter().filter(|call| self.0.fits(call.tool));
+        let own = run.calls().iter().filter(|call| call.origin == Origin::Main);
+        let calls = own.filter(|call| self.0.fits(call.tool));
         let calls: Vec<(u64, String)> = calls.map(|call| (call.seq, call.line())).collect();
         if calls.is_empty() {
-            return run.missing(format!("no tool {} was called", self.0));
+            return run.fails_if_whole(format!("the agent itself called no tool {}", self.0));
         }
         let finding = Finding::pass(format!("{} was called, {} in all", self.0, calls.len()));
         calls.iter().fold(finding, |finding, (seq, line)| finding.seen(*seq, line))
@@ -37,7 +38,7 @@ impl Check for NotCalled {
     fn judge(&self, run: &Run<'_>) -> Finding {
         match run.calls().iter().find(|call| self.0.fits(call.tool)) {
             Some(call) => Finding::fail(format!("{} was called", call.tool)).seen(call.seq, &call.line()),
-            None => run.absent(format!("no tool {} was called", self.0)),
+            None => run.holds_if_whole(format!("no tool {} was called", self.0)),
         }
     }
 }

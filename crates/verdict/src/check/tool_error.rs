@@ -31,7 +31,7 @@ fn failed(calls: &[&Call<'_>], run: &Run<'_>) -> Option<Finding> {
             }
             Some(_) => {}
             None => {
-                let finding = run.missing(format!("{} never came back", call.tool));
+                let finding = run.fails_if_whole(format!("{} never came back", call.tool));
                 return Some(finding.seen(call.seq, &call.line()));
             }
         }
@@ -47,12 +47,12 @@ impl Check for NoError {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let calls = matching(run, &self.0);
         if calls.is_empty() {
-            return run.missing("no tool that matches was called");
+            return run.fails_if_whole("no tool that matches was called");
         }
         if let Some(failed) = failed(&calls, run) {
             return failed;
         }
-        let finding = run.absent(format!("none of {} calls failed", calls.len()));
+        let finding = run.holds_if_whole(format!("none of {} calls failed", calls.len()));
         calls.iter().fold(finding, |finding, call| finding.seen(call.seq, &call.line()))
     }
 }
@@ -60,7 +60,7 @@ impl Check for NoError {
 impl Check for NoErrorIfCalled {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let calls = matching(run, &self.0);
-        let passed = || run.absent(format!("none of {} calls failed", calls.len()));
+        let passed = || run.holds_if_whole(format!("none of {} calls failed", calls.len()));
         failed(&calls, run).unwrap_or_else(passed)
     }
 }

@@ -18,7 +18,8 @@ check! {
     NotContains(Tools, "tool_result_not_contains"): Text
 }
 check! {
-    /// What a tool returned matches.
+    /// What a tool returned matches. Needs the whole conversation, because a pattern may rest on where a text ends, and long
+    /// ones may have been cut.
     Matches(Tools, "tool_result_matches"): Pattern
 }
 check! {
@@ -33,17 +34,18 @@ fn first(run: &Run<'_>, find: impl Fn(&str) -> Option<Range<usize>>) -> Option<(
     })
 }
 
-fn returned(run: &Run<'_>, find: impl Fn(&str) -> Option<Range<usize>>) -> Finding {
+/// A finding that holds where something is found.
+fn returned(run: &Run<'_>, found: Finding, find: impl Fn(&str) -> Option<Range<usize>>) -> Finding {
     match first(run, find) {
-        Some((seq, text)) => Finding::pass("a tool returned it").seen(seq, &text),
-        None => run.missing("no tool returned it"),
+        Some((seq, text)) => found.seen(seq, &text),
+        None => run.fails_if_whole("no tool returned it"),
     }
 }
 
 fn not_returned(run: &Run<'_>, find: impl Fn(&str) -> Option<Range<usize>>) -> Finding {
     match first(run, find) {
         Some((seq, text)) => Finding::fail("a tool returned it").seen(seq, &text),
-        None => run.absent("no tool returned it"),
+        None => run.holds_if_whole("no tool returned it"),
     }
 }
 
@@ -53,7 +55,7 @@ fn find(text: &str, wanted: &str) -> Option<Range<usize>> {
 
 impl Check for Contains {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        returned(run, |text| find(text, &self.0.0))
+        returned(run, Finding::pass("a tool returned it"), |text| find(text, &self.0.0))
     }
 }
 
@@ -65,7 +67,7 @@ impl Check for NotContains {
 
 impl Check for Matches {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        returned(run, |text| self.0.find(text))
+        returned(run, run.holds_if_whole("a tool returned what matches"), |text| self.0.find(text))
     }
 }
 

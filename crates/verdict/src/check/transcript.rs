@@ -79,8 +79,8 @@ fn said(run: &Run<'_>, what: &str, reach: &Reach, find: impl Fn(&str) -> Option<
     }
     let transcript = Transcript::of(run);
     match find(&transcript.text) {
-        Some(place) => transcript.at(run.absent(format!("the agent said {what}")), &place),
-        None => run.missing(format!("the agent did not say {what}")),
+        Some(place) => transcript.at(run.holds_if_whole(format!("the agent said {what}")), &place),
+        None => run.fails_if_whole(format!("the agent did not say {what}")),
     }
 }
 
@@ -88,7 +88,7 @@ fn not_said(run: &Run<'_>, what: &str, find: impl Fn(&str) -> Option<Range<usize
     let transcript = Transcript::of(run);
     match find(&transcript.text) {
         Some(place) => transcript.at(Finding::fail(format!("the agent said {what}")), &place),
-        None => run.absent(format!("the agent did not say {what}")),
+        None => run.holds_if_whole(format!("the agent did not say {what}")),
     }
 }
 

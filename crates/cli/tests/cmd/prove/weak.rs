@@ -1,13 +1,15 @@
 //! Sandboxes with a wall taken out, so that every probe is seen to fail.
 //!
-//! A program called `bwrap` stands before the real one on PATH: it reads the lowered arguments from the descriptor
-//! that they come by, edits them, and hands them on. Walls that the guest puts up from inside are taken out by a
-//! guest that puts up none.
+//! A program called `bwrap` stands before the real one on PATH, and between belljar and the guest: it reads the lowered
+//! arguments from the descriptor that they come by and the root from the message to the guest, edits them, and hands
+//! them on. Walls that the guest puts up from inside are taken out by a guest that puts up none; its root is made by
+//! bubblewrap then, from the same list.
 
 /// One wall, or a few that stand behind each other.
 pub struct Weakening {
     pub name: &'static str,
-    /// Python that edits the list `args`; `home` is the made-up user's.
+    /// Python that edits the list `args` of bubblewrap, or, where the guest is the real one, the list `parts` of the
+    /// root; `home` is the made-up user's.
     pub edit: &'static str,
     /// Whether the guest that seals nothing takes the place of the real one.
     pub unsealed: bool,
@@ -22,7 +24,7 @@ const DROP: &str = "def drop(*names):\n    args[:] = [a for a in args if a not i
 pub const WEAKENINGS: &[Weakening] = &[
     Weakening {
         name: "the user's home is bound, read-only",
-        edit: "before_project('--ro-bind', home, home)",
+        edit: "parts.insert(at_project(), bind(home, 'ro'))",
         unsealed: false,
         red: &[
             "files.ssh-key",
@@ -34,13 +36,14 @@ pub const WEAKENINGS: &[Weakening] = &[
             "files.through-planted-link",
             "files.through-process-root",
             "sockets.in-home",
+            "secrets.git-login",
+            "refused.late-file",
         ],
     },
     Weakening {
         name: "the user's home and the places for temporary files are bound, to be written",
-        edit: "before_project('--bind', home, home)\nat = args.index('--remount-ro')\n\
-               args[at:at] = ['--bind', '/tmp', '/tmp', '--bind', '/var/tmp', '/var/tmp', '--bind', '/dev/shm', '/dev/shm']\n\
-               before_end('--bind', home, home)",
+        edit: "parts.insert(at_project(), bind(home, 'rw'))\n\
+               parts += [bind(path, 'rw') for path in ('/tmp', '/var/tmp', '/dev/shm', home)]",
         unsealed: false,
         red: &[
             "persist.shell-start",
@@ -57,8 +60,7 @@ pub const WEAKENINGS: &[Weakening] = &[
     },
     Weakening {
         name: "no guards over the project",
-        edit: "at = 0\nwhile at + 2 < len(args):\n    guard = args[at] in ('--ro-bind-fd', '--bind-fd') and args[at + 2].startswith(project + '/')\n\
-               \x20   if guard: del args[at:at + 3]\n    else: at += 1",
+        edit: "parts[:] = [part for part in parts if not ('bind' in part and part['bind']['at'].startswith(project + '/'))]",
         unsealed: false,
         red: &[
             "executed.git-hook",
@@ -142,6 +144,13 @@ pub const WEAKENINGS: &[Weakening] = &[
             "terminal.type-on-tty",
         ],
     },
+    Weakening {
+        name: "the network of the host, and a proxy that asks no rules",
+        edit: "drop('--unshare-net')\nnaive = True\n\
+               before_end('--ro-bind', '/etc/resolv.conf', '/etc/resolv.conf', '--ro-bind', '/etc/hosts', '/etc/hosts')",
+        unsealed: true,
+        red: NETWORK,
+    },
     // Bubblewrap itself forbids new privileges, and owns the namespaces that these ask for.
     Weakening {
         name: "no bubblewrap at all",
@@ -157,6 +166,62 @@ pub const WEAKENINGS: &[Weakening] = &[
     },
 ];
 
+/// Every row of the way out.
+const NETWORK: &[&str] = &[
+    "network.address",
+    "network.name",
+    "network.machine",
+    "network.same-port",
+    "network.datagram",
+    "network.quic",
+    "network.lookup",
+    "network.resolver",
+    "proxy.plain",
+    "proxy.tunnel",
+    "proxy.tunnel-address",
+    "proxy.tunnel-upper-case",
+    "proxy.tunnel-trailing-dot",
+    "proxy.tunnel-suffix",
+    "proxy.tunnel-nul",
+    "proxy.tunnel-user",
+    "proxy.user",
+    "proxy.machine",
+    "proxy.machine-name",
+    "proxy.machine-zero",
+    "proxy.machine-number",
+    "proxy.machine-mapped",
+    "proxy.rebind",
+    "proxy.rebind-machine",
+    "proxy.rebind-private",
+    "proxy.rebind-link",
+    "proxy.flip",
+    "proxy.port-22",
+    "proxy.port-25",
+    "proxy.host-allowed",
+    "proxy.host-evil",
+    "proxy.path-alone",
+    "proxy.fronting",
+    "proxy.no-token",
+    "proxy.redirection",
+    "proxy.websocket",
+    "proxy.h2c",
+    "proxy.method",
+    "proxy.path",
+    "proxy.path-dots",
+    "proxy.path-encoded-dots",
+    "proxy.path-slashes",
+    "proxy.path-parameter",
+    "proxy.path-encoded-slash",
+    "proxy.socks-name",
+    "proxy.socks-nul",
+    "proxy.socks-address",
+    "proxy.socks-rebind",
+    "secrets.credential",
+    "secrets.other-host",
+    "secrets.echoed",
+    "secrets.authority-key",
+];
+
 /// The program that stands before bubblewrap.
 pub fn wrapper(weakening: &Weakening) -> String {
     WRAPPER
@@ -167,7 +232,7 @@ pub fn wrapper(weakening: &Weakening) -> String {
 }
 
 const WRAPPER: &str = r##"#!/usr/bin/python3
-import os, re, sys
+import array, json, os, re, select, socket, struct, sys
 GUEST = r'''@GUEST@'''
 if '--version' in sys.argv:
     os.execv('/usr/bin/bwrap', ['bwrap', '--version'])
@@ -175,39 +240,98 @@ fd = int(sys.argv[2])
 os.lseek(fd, 0, 0)
 args = [w.decode() for w in open(fd, 'rb', closefd=False).read().split(b'\0')[:-1]]
 command = sys.argv[3:]
-project = next((a for a in args if a.endswith('/user/demo')), None)
+supervisor = socket.socket(fileno=int(command[-1]))
+def receive(source):
+    data, ancillary, _, _ = source.recvmsg(1 << 20, socket.CMSG_SPACE(4 * 128) + socket.CMSG_SPACE(12))
+    fds = array.array('i')
+    for level, kind, raw in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS): fds.frombytes(raw[:len(raw) - len(raw) % 4])
+    return data, list(fds)
+def send(target, data, fds):
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else []
+    sent = target.sendmsg([data], ancillary)
+    target.sendall(data[sent:])
+    for fd in fds: os.close(fd)
+data, fds = receive(supervisor)
+while len(data) < 4 or len(data) < 4 + struct.unpack('>I', data[:4])[0]:
+    more, others = receive(supervisor)
+    if not more: sys.exit(1)
+    data, fds = data + more, fds + others
+spec = json.loads(data[4:])
+parts = spec['root']['built']['parts']
+project = next((p['bind']['at'] for p in parts if 'bind' in p and p['bind']['at'].endswith('/user/demo')), None)
 home = os.path.dirname(project) if project else '/nonexistent'
-def before_project(*words):
-    # `--bind-fd N PROJECT`
-    at = args.index(project) - 2
-    args[at:at] = words
+def bind(path, access): return {'bind': {'from': path, 'is': 'system', 'at': path, 'access': access}}
+def at_project(): return next(at for at, p in enumerate(parts) if 'bind' in p and p['bind']['at'] == project)
+def inherited(content):
+    fd = os.memfd_create('content', 0)
+    os.write(fd, content); os.lseek(fd, 0, 0)
+    return str(fd)
+def translated():
+    contents = open(fds.pop(), 'rb').read()
+    words = [a for a in args[:args.index('--dev-bind')]]
+    while '--cap-add' in words: del words[words.index('--cap-add'):words.index('--cap-add') + 2]
+    words[words.index('--uid') + 1] = words[words.index('--gid') + 1] = '1000'
+    for part in parts:
+        (kind, p), = part.items()
+        if kind == 'bind': words += ['--ro-bind' if p['access'] == 'ro' else '--bind', p['from'], p['at']]
+        elif kind == 'link': words += ['--symlink', p['to'], p['at']]
+        elif kind in ('directory', 'memory'):
+            words += ['--perms', '%04o' % p['mode'], '--dir' if kind == 'directory' else '--tmpfs', p['at']]
+        elif kind == 'processes': words += ['--proc', p['at']]
+        elif kind == 'devices': words += ['--dev', p['at']]
+        elif kind == 'mask': words += ['--ro-bind', '/dev/null', p['at']]
+        elif kind == 'file':
+            words += ['--file', inherited(contents[:p['length']]), p['at']]
+            contents = contents[p['length']:]
+        else: sys.exit('what is ' + kind)
+    spec['root'] = 'as_found'
+    return words + ['--remount-ro', '/', '--chdir', '/']
 def before_end(*words):
     at = args.index('--remount-ro')
     args[at:at] = words
-bare = False
+bare = naive = False
+if @UNSEALED@:
+    guest = os.readlink(command[command.index('--') + 1])
+    args = translated()
 @DROP@
 @EDIT@
+ours, theirs = socket.socketpair()
+control = str(theirs.fileno())
+command[-1] = control
+theirs.set_inheritable(True)
 if @UNSEALED@:
     text = open(home + '/.config/belljar/belljar.toml').read()
     entering = re.search(r'TOKEN = "(.*)"', text).group(1)
     secret = open(home + '/.ssh/id_ed25519').read().strip()
     inside = '/opt/belljar/bin/weak.py'
-    r, w = os.pipe()
-    os.write(w, GUEST.encode()); os.close(w)
-    os.set_inheritable(r, True)
-    before_end('--file', str(r), inside)
+    before_end('--file', inherited(GUEST.encode()), inside)
     before_end('--setenv', 'LEAKED', secret, '--setenv', 'SSH_AUTH_SOCK', home + '/agent.sock', '--setenv', 'ENTERING', entering)
-    control = command[-1]
+    if naive:
+        before_end('--setenv', 'NAIVE', secret.replace('secret', 'credential'))
+    command = ['--', '/usr/bin/python3', inside, control, entering]
+body = json.dumps(spec).encode()
+if os.fork() == 0:
+    ours.close(), supervisor.close()
+    for fd in fds: os.close(fd)
     if bare:
         open(home + '/weak.py', 'w').write(GUEST)
         environment = {'PATH': '/usr/bin:/bin', 'LEAKED': secret, 'ENTERING': entering}
-        # `--ro-bind-fd N PATH`
-        guest = os.readlink('/proc/self/fd/' + args[args.index('/opt/belljar/bin/belljar-guest') - 1])
         os.execve('/usr/bin/python3', ['python3', home + '/weak.py', control, entering, guest], environment)
-    command = ['--', '/usr/bin/python3', inside, control, entering]
-m = os.memfd_create('args', 0)
-os.write(m, b''.join(a.encode() + b'\0' for a in args)); os.lseek(m, 0, 0)
-os.execv('/usr/bin/bwrap', ['bwrap', '--args', str(m)] + command)
+    os.execv('/usr/bin/bwrap', ['bwrap', '--args', inherited(b''.join(a.encode() + b'\0' for a in args))] + command)
+theirs.close()
+send(ours, struct.pack('>I', len(body)) + body, fds)
+# Not `select`: the numbers are high, because descriptors are among what must not come in.
+poll, sources = select.poll(), {supervisor.fileno(): supervisor, ours.fileno(): ours}
+for number in sources: poll.register(number, select.POLLIN)
+while True:
+    for source in [sources[number] for number, _ in poll.poll()]:
+        try:
+            data, fds = receive(source)
+            if not data: os._exit(0)
+            send(ours if source is supervisor else supervisor, data, fds)
+        except OSError:
+            os._exit(0)
 "##;
 
 /// Speaks the protocol of the guest and puts up no wall.
@@ -249,6 +373,12 @@ if pid == 0:
     for fd in fds: os.close(fd)
     env = dict(os.environ)
     env.update({v['name']: v['value'] for v in spec['environment']})
+    if 'NAIVE' in env and 'SSL_CERT_FILE' in env:
+        # The proxy of the proof's made-up internet, which asks for no token; the credential; a key beside its certificate.
+        proxy = 'http://belljar:open@127.0.0.1:3999'
+        env.update(BELLJAR_PROXY='127.0.0.1:3999', BELLJAR_PROXY_TOKEN='open', PROVE_CREDENTIAL=env['NAIVE'])
+        env.update({name: proxy for name in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
+        open(os.path.dirname(env['SSL_CERT_FILE']) + '/own.key', 'w').write('-----BEGIN PRIVATE KEY-----')
     os.chdir(spec['directory'])
     # Without walls the prober lies where it was installed.
     if len(sys.argv) > 3 and spec['program'].startswith('/opt/belljar/'): spec['program'] = sys.argv[3]

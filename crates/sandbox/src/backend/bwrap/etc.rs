@@ -3,7 +3,7 @@
 use belljar_contract::{AbsPath, RESOLVER};
 
 /// Inside, the agent has this number whoever started it.
-pub(super) const USER: u32 = 1000;
+pub(in crate::backend) const USER: u32 = 1000;
 
 /// The files and what they hold.
 pub(super) fn files(home: &AbsPath, resolver: bool) -> Vec<(&'static str, String)> {

@@ -1,15 +1,16 @@
-//! A plan becomes arguments for bubblewrap. Pure.
+//! A plan becomes arguments for bubblewrap, which makes the namespaces, and a root for the guest to build in them. Pure.
 //!
-//! The order is the meaning: namespaces, the system, `/etc`, kernel file systems, what the plan mounts in its
-//! own order, guards over the project, files, and at last the root itself read-only.
+//! The order is the meaning: the system, `/etc`, kernel file systems, what the plan mounts in its own order, guards
+//! over the project, files. At last the guest makes the root itself read-only: from then on the files in it, and the
+//! empty directories around the project, cannot be written.
 
 use super::etc;
 use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
+    AbsPath, Access, BackendKind, BindSource, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
     GuestAddress, GuestBeginning, GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource,
-    GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, Limits, Mount, MountSource,
-    Need, OsText, Plan, Unmet, WorkspaceMode,
+    GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, Limits, Mount,
+    MountSource, Need, OsText, Plan, RootPart, Unmet, WorkspaceMode,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -28,44 +29,26 @@ pub const PROXY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCAL
 /// How long processes have to end.
 const GRACE_MS: u32 = 500;
 
-struct Arguments(Vec<LaunchArgument>);
+/// The parts of the root, in order.
+struct Parts(Vec<RootPart>);
 
-impl Arguments {
-    fn text(&mut self, text: &str) -> &mut Self {
-        // A text of ours has no NUL; one that did would end the launch at bubblewrap's own parser.
-        self.0.extend(OsText::new(text.as_bytes()).ok().map(LaunchArgument::Text));
-        self
-    }
-
-    fn texts(&mut self, texts: &[&str]) -> &mut Self {
-        for text in texts {
-            self.text(text);
-        }
-        self
-    }
-
-    fn path(&mut self, path: &AbsPath) -> &mut Self {
-        self.0.extend(OsText::new(path.as_bytes()).ok().map(LaunchArgument::Text));
-        self
+impl Parts {
+    /// A name of ours; every one of them is absolute.
+    fn own(&mut self, path: &str, part: impl FnOnce(AbsPath) -> RootPart) {
+        self.0.extend(AbsPath::new(path).ok().map(part));
     }
 
     fn bind(&mut self, source: &AbsPath, target: &AbsPath, access: Access) {
-        self.text(match access {
-            Access::ReadOnly => "--ro-bind-fd",
-            Access::ReadWrite => "--bind-fd",
-        });
-        self.0.push(LaunchArgument::Source(source.clone()));
-        self.path(target);
+        self.0.push(RootPart::Bind { from: BindSource::Host(source.clone()), at: target.clone(), access });
+    }
+
+    fn system(&mut self, path: &AbsPath) {
+        let from = BindSource::System(path.clone());
+        self.0.push(RootPart::Bind { from, at: path.clone(), access: Access::ReadOnly });
     }
 
     fn file(&mut self, target: &AbsPath, content: FileContent) {
-        self.texts(&["--perms", "0644", "--file"]);
-        self.0.push(LaunchArgument::Content { name: target.to_string(), content });
-        self.path(target);
-    }
-
-    fn tmpfs(&mut self, mode: &str, target: &AbsPath) {
-        self.texts(&["--perms", mode, "--tmpfs"]).path(target);
+        self.0.push(RootPart::File { at: target.clone(), content });
     }
 }
 
@@ -90,44 +73,13 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     if !unmet.is_empty() {
         return Err(unmet);
     }
-    let mut arguments = Arguments(Vec::new());
     let doors = Doors::of(&plan.egress).listeners();
-    namespaces(&mut arguments, !doors.is_empty());
-    for entry in &machine.system {
-        match entry {
-            SystemEntry::Directory(path) => {
-                arguments.text("--ro-bind").path(path).path(path);
-            }
-            SystemEntry::Link { at, to } => {
-                arguments.text("--symlink");
-                arguments.0.push(LaunchArgument::Text(to.clone()));
-                arguments.path(at);
-            }
-        }
-    }
-    // Before what the plan mounts: a project may lie below one of them.
-    for (mode, path) in [("0755", "/run"), ("1777", "/var/tmp")] {
-        if let Ok(path) = AbsPath::new(path) {
-            arguments.tmpfs(mode, &path);
-        }
-    }
-    for mount in &plan.mounts {
-        lower_mount(mount, lowering, &mut arguments);
-    }
-    for (path, access) in &machine.guarded {
-        if let Some(target) = inside(plan, path) {
-            arguments.bind(path, &target, *access);
-        }
-    }
-    for file in &plan.files {
-        arguments.file(&file.target, file.content.clone());
-    }
-    finish(&mut arguments, lowering);
     Ok(Launch {
         backend: BackendKind::Bwrap,
         program: OsText::new(program.as_bytes()).unwrap_or_default(),
-        arguments: arguments.0,
-        command: command(),
+        arguments: texts(&NAMESPACES),
+        command: command(&machine.guest),
+        root: root(lowering),
         guest: with_doors(guest(lowering, terminal), doors),
         made: Vec::new(),
         limits: plan.limits.clone(),
@@ -136,34 +88,72 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     })
 }
 
-fn namespaces(arguments: &mut Arguments, doors: bool) {
+fn texts(words: &[&str]) -> Vec<LaunchArgument> {
+    words.iter().filter_map(|word| OsText::new(*word).ok().map(LaunchArgument::Text)).collect()
+}
+
+/// What bubblewrap does: the namespaces. In them the guest still sees the machine, and it alone runs there; it may mount,
+/// so that it can build the root, and as user 0 it may have terminals in it.
+const NAMESPACES: [&str; 26] = [
     // Asked for one by one: `--unshare-all` would try the user namespace only where it thinks it is needed.
-    arguments.texts(&[
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-ipc",
-        "--unshare-uts",
-        "--unshare-cgroup",
-        "--hostname",
-        "belljar",
-        "--uid",
-        "1000",
-        "--gid",
-        "1000",
-        "--cap-drop",
-        "ALL",
-        "--die-with-parent",
-        "--as-pid-1",
-        "--clearenv",
-    ]);
-    if doors {
-        // Over the new user namespace alone, and for the guest alone: it makes a network namespace with the doors, then
-        // empties the sets, before the command is started.
-        for capability in ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"] {
-            arguments.texts(&["--cap-add", capability]);
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup",
+    "--hostname",
+    "belljar",
+    "--uid",
+    "0",
+    "--gid",
+    "0",
+    "--cap-drop",
+    "ALL",
+    "--cap-add",
+    "CAP_SYS_ADMIN",
+    "--cap-add",
+    // Without it user 0 cannot be another user in a namespace within this one.
+    "CAP_SETFCAP",
+    "--die-with-parent",
+    "--as-pid-1",
+    "--clearenv",
+    // The binds of the guest are made from it; devices among them.
+    "--dev-bind",
+    "/",
+    "/",
+    "--chdir",
+    "/",
+];
+
+fn root(lowering: &Lowering<'_>) -> Vec<RootPart> {
+    let Lowering { plan, machine, .. } = *lowering;
+    let mut parts = Parts(Vec::new());
+    for entry in &machine.system {
+        match entry {
+            SystemEntry::Directory(path) => parts.system(path),
+            SystemEntry::Link { at, to } => parts.0.push(RootPart::Link { at: at.clone(), to: to.clone() }),
         }
     }
+    // Before what the plan mounts: a project may lie below one of them.
+    parts.own("/run", |at| RootPart::Memory { at, mode: 0o755 });
+    parts.own("/var/tmp", |at| RootPart::Memory { at, mode: 0o1777 });
+    for mount in &plan.mounts {
+        lower_mount(mount, lowering, &mut parts);
+    }
+    for (path, access) in &machine.guarded {
+        if let Some(target) = inside(plan, path) {
+            parts.bind(path, &target, *access);
+        }
+    }
+    for file in &plan.files {
+        parts.file(&file.target, file.content.clone());
+    }
+    parts.own(RUN, |at| RootPart::Directory { at, mode: 0o700 });
+    if let Ok(path) = AbsPath::new(GUEST) {
+        parts.bind(&machine.guest, &path, Access::ReadOnly);
+    }
+    parts.0
 }
 
 /// Where allowed names have addresses, the guest opens a socket at each.
@@ -173,61 +163,52 @@ fn with_doors(mut guest: GuestSpec, doors: Vec<GuestListener>) -> GuestSpec {
     guest
 }
 
-fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, arguments: &mut Arguments) {
+fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
     let Lowering { plan, machine, .. } = lowering;
     let Mount { target, source, access, why: _ } = mount;
+    let at = target.clone();
     match source {
         // The system's directories come first, before anything of the plan.
         MountSource::System => {}
         MountSource::SyntheticEtc => {
             let resolver = !Doors::of(&plan.egress).doors.is_empty();
             for (path, text) in etc::files(&plan.home_directory, resolver) {
-                if let Ok(path) = AbsPath::new(path) {
-                    arguments.file(&path, FileContent::Text(text));
-                }
-            }
-            for path in &machine.etc_files {
-                arguments.texts(&["--perms", "0644", "--file"]);
-                arguments.0.push(LaunchArgument::Readable(path.clone()));
-                arguments.path(path);
+                parts.own(path, |at| RootPart::File { at, content: FileContent::Text(text) });
             }
             for path in &machine.etc {
-                arguments.text("--ro-bind").path(path).path(path);
+                parts.system(path);
             }
         }
         MountSource::Proc => {
-            arguments.text("--proc").path(target);
+            parts.0.push(RootPart::Processes { at });
             // The kernel lists the keys of a user by number and description in every namespace.
-            for hidden in ["/proc/keys", "/proc/key-users"] {
-                arguments.texts(&["--ro-bind", "/dev/null", hidden]);
+            for hidden in ["keys", "key-users"] {
+                parts.0.push(RootPart::Mask { at: target.child(hidden) });
             }
         }
-        MountSource::Devices => {
-            arguments.text("--dev").path(target);
-        }
+        MountSource::Devices => parts.0.push(RootPart::Devices { at }),
         MountSource::Temporary => {
-            let mode = if *target == plan.home_directory { "0700" } else { "1777" };
-            arguments.tmpfs(mode, target);
+            let mode = if *target == plan.home_directory { 0o700 } else { 0o1777 };
+            parts.0.push(RootPart::Memory { at, mode });
         }
         MountSource::AgentProgram => {
             if let (Some(agent), Errand::Agent(_)) = (&machine.agent, lowering.errand) {
-                arguments.bind(agent, target, Access::ReadOnly);
+                parts.bind(agent, target, Access::ReadOnly);
             }
         }
         MountSource::Workspace => match plan.workspace.mode {
-            WorkspaceMode::Direct => arguments.bind(&plan.workspace.source, target, *access),
-            WorkspaceMode::Copy => arguments.bind(&copy_directory(plan), target, *access),
-            // Mounted in a namespace that only bubblewrap sees, so it has no descriptor out here.
+            WorkspaceMode::Direct => parts.bind(&plan.workspace.source, target, *access),
+            WorkspaceMode::Copy => parts.bind(&copy_directory(plan), target, *access),
+            // Mounted in a namespace that only bubblewrap and the guest see, so nothing can be opened out here.
             WorkspaceMode::Overlay => {
-                if let Ok(merged) = AbsPath::new(overlay(plan).target()) {
-                    arguments.text("--bind").path(&merged).path(target);
-                }
+                let from = AbsPath::new(overlay(plan).target()).ok().map(BindSource::Mounted);
+                parts.0.extend(from.map(|from| RootPart::Bind { from, at, access: Access::ReadWrite }));
             }
         },
-        MountSource::Host(path) => arguments.bind(path, target, *access),
+        MountSource::Host(path) => parts.bind(path, target, *access),
         // The runner makes them before a launch.
         MountSource::InstanceDirectory(path) | MountSource::InstanceFile(path) => {
-            arguments.bind(path, target, *access);
+            parts.bind(path, target, *access);
         }
     }
 }
@@ -241,21 +222,13 @@ fn inside(plan: &Plan, path: &AbsPath) -> Option<AbsPath> {
     }
 }
 
-fn finish(arguments: &mut Arguments, lowering: &Lowering<'_>) {
-    arguments.texts(&["--perms", "0700", "--dir", RUN]);
-    if let Ok(path) = AbsPath::new(GUEST) {
-        arguments.bind(&lowering.machine.guest, &path, Access::ReadOnly);
-    }
-    // Files made above lie in the root's own memory: from here on they, and the empty directories around the
-    // project, cannot be written.
-    arguments.texts(&["--remount-ro", "/", "--chdir", "/"]);
-}
-
-fn command() -> Vec<LaunchArgument> {
-    let mut words = Arguments(Vec::new());
-    words.texts(&["--", GUEST, "init", "--control"]);
-    words.0.push(LaunchArgument::Control);
-    words.0
+/// The guest, by its descriptor: inside, its name may mean another file by then.
+fn command(guest: &AbsPath) -> Vec<LaunchArgument> {
+    let mut words = texts(&["--"]);
+    words.push(LaunchArgument::Program(guest.clone()));
+    words.extend(texts(&["init", "--control"]));
+    words.push(LaunchArgument::Control);
+    words
 }
 
 /// What is started, with its environment and streams; the same for every backend.
@@ -296,7 +269,7 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
     let listeners = [
         model.then(|| unix(MODEL_LISTENER, "model.sock")).flatten(),
         (!plan.ssh.is_empty()).then(|| unix(SSH_LISTENER, "ssh-agent.sock")).flatten(),
-        plan.egress.opens().then(proxy),
+        plan.has_proxy().then(proxy),
     ];
     let listeners: Vec<GuestListener> = listeners.into_iter().flatten().collect();
     GuestSpec {
@@ -313,6 +286,8 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         range: None,
         beginning: beginning(plan, terminal, &listeners),
         listeners,
+        // What it is made of is known when it is started.
+        root: GuestRoot::AsFound,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
         umask: 0o022,

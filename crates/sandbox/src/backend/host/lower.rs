@@ -58,6 +58,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         program: guest.program.clone(),
         arguments: Vec::new(),
         command: Vec::new(),
+        root: Vec::new(),
         guest,
         made,
         limits: plan.limits.clone(),

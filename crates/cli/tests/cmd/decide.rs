@@ -1,0 +1,28 @@
+use crate::stage::Stage;
+
+#[test]
+fn one_question_is_rehearsed() {
+    let stage = Stage::new();
+    let policy =
+        "- when_tool: Bash\n  allow_if: command.startsWith('ls')\n- when_question: colour\n  choose: red\n";
+    stage.write("project/policy.yaml", policy);
+    let with = |words: &[&str]| stage.run(&[&["decide", "--answer-policy", "policy.yaml"], words].concat());
+    for (words, status, part) in [
+        (
+            &["--question", "Which colour?", "--option", "Red", "--option", "Blue"][..],
+            0,
+            "Red  (scenario: rule 2",
+        ),
+        (&["--question", "Which size?", "--option", "S"], 1, "when_question"),
+        (&["--tool", "Bash", "--input", r#"{"command": "ls -l"}"#], 0, "allow"),
+        (&["--tool", "Bash", "--input", r#"{"command": "rm -r x"}"#], 0, "deny"),
+        (&["--tool", "Write", "--strict"], 0, "deny"),
+        (&["--tool", "Bash", "--input", "[]"], 2, "--input"),
+    ] {
+        let found = with(words);
+        assert_eq!(found.status.code(), Some(status), "{words:?}: {}{}", found.stdout, found.stderr);
+        assert!(format!("{}{}", found.stdout, found.stderr).contains(part), "{words:?}: {found:?}");
+    }
+    let value = stage.json(&["decide", "--question", "Which?", "--option", "A", "--first", "--json"]);
+    assert_eq!((&value["data"]["answer"], &value["data"]["by"]), (&"A".into(), &"first".into()));
+}

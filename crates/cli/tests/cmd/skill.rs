@@ -1,0 +1,116 @@
+use super::{HELLO, script, tried, tried_json};
+use crate::stage::Stage;
+use belljar_testkit::require;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn a_folder_is_tried_with_what_it_needs() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    stage.write("project/data/in.txt", "in\n");
+    stage.write("project/more.txt", "more\n");
+    let played = script(&[
+        json!({"tool_use": {"name": "Skill", "input": {"skill": "notes"}}}),
+        json!({"tool_use": {"name": "Bash", "input": {
+            "command": "cat data/in.txt uploads/more.txt > outputs/both.txt; rm data/in.txt", "description": "x"}}}),
+        json!({"text": "Done."}),
+    ]);
+    stage.write("project/script.json", played);
+    stage.write("project/policy.yaml", "answers:\n  - when_tool: Bash\n    decide: allow\n");
+    let words = [
+        "skill",
+        "skills/notes",
+        "go",
+        "--script",
+        "script.json",
+        "--folder",
+        "data",
+        "--upload",
+        "more.txt",
+        "--answer-policy",
+        "policy.yaml",
+        "--json",
+    ];
+    let (status, envelope) = tried_json(&stage, &words);
+    assert_eq!(status, 0, "{envelope:#}");
+    let folder = Path::new(envelope["data"]["folder"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(folder.join("artifacts/files/outputs/both.txt")).unwrap(), "in\nmore\n");
+    assert_eq!(fs::read_to_string(stage.path("project/data/in.txt")).unwrap(), "in\n", "the original stays");
+    let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    assert!(events.contains("skill_activated"), "{events}");
+}
+
+#[test]
+fn plugins_and_marketplaces_are_tried_as_well() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.write("project/plug/.claude-plugin/plugin.json", r#"{"name": "plug", "version": "1.0.0"}"#);
+    stage.skill("project/plug/skills", "greet");
+    let market =
+        r#"{"name": "shop", "owner": {"name": "x"}, "plugins": [{"name": "plug", "source": "./plug"}]}"#;
+    stage.write("project/.claude-plugin/marketplace.json", market);
+    let played = script(&[
+        json!({"tool_use": {"name": "Skill", "input": {"skill": "plug:greet"}}}),
+        json!({"text": "Done."}),
+    ]);
+    stage.write("project/script.json", played);
+    for folder in ["plug", "."] {
+        let (status, envelope) =
+            tried_json(&stage, &["skill", folder, "go", "--script", "script.json", "--json"]);
+        assert_eq!(status, 0, "{folder}: {envelope:#}");
+        let folder = Path::new(envelope["data"]["folder"].as_str().unwrap());
+        let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+        assert!(events.contains("\"skill\":\"plug:greet\""), "{events}");
+    }
+    stage.skill("project/other", "one");
+    let words = ["skill", "other/one", "go", "--marketplace", ".", "--enable", "nothing@shop"];
+    let found = stage.run(&words);
+    assert_eq!(found.status.code(), Some(2));
+    assert!(found.stderr.contains("has no plugin `nothing`"), "{}", found.stderr);
+}
+
+#[test]
+fn a_conversation_is_gone_on_with() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    stage.write("project/one.json", HELLO);
+    let words = ["skill", "skills/notes", "my name is Quill", "--script", "one.json", "--session-id", "talk"];
+    let found = tried(&stage, &words);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let words = ["skill", "skills/notes", "who am I?", "--script", "one.json", "--resume", "talk", "--json"];
+    let (status, envelope) = tried_json(&stage, &words);
+    assert_eq!(status, 0, "{envelope:#}");
+    let folder = Path::new(envelope["data"]["folder"].as_str().unwrap());
+    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    assert!(requests.contains("my name is Quill") && requests.contains("who am I?"), "{requests}");
+    let found = tried(&stage, &["skill", "skills/notes", "x", "--script", "one.json", "--resume", "nobody"]);
+    assert!(found.stderr.contains("no conversation of this name"), "{}", found.stderr);
+    assert_ne!(found.status.code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_tried_is_named() {
+    let stage = Stage::new();
+    stage.write("project/empty/x.txt", "");
+    stage.skill("project/skills", "notes");
+    for (words, part) in [
+        (&["skill", "nowhere", "go"][..], "does not exist"),
+        (&["skill", "empty", "go"], "has no SKILL.md"),
+        (&["skill", "skills/notes", " "], "the prompt is empty"),
+        (
+            &["skill", "skills/notes", "go", "--upload", "nowhere.txt", "--dry-run"],
+            "nowhere.txt` does not exist",
+        ),
+        (&["skill", "skills/notes", "go", "--session-id", "a/b"], "cannot be the name of a conversation"),
+        (&["skill", "skills/notes", "go", "--answer", "no equals"], "no equals"),
+        (&["skill", "skills/notes", "go", "--allow", "http://x/y"], "http://x/y"),
+    ] {
+        let found = stage.run(words);
+        assert_eq!(found.status.code(), Some(2), "{words:?}: {}", found.stderr);
+        assert!(found.stderr.contains(part), "{words:?}: {}", found.stderr);
+    }
+}

@@ -1,0 +1,217 @@
+use super::{script, tried, tried_json};
+use crate::stage::Stage;
+use belljar_testkit::require;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+/// A call of the shell, then a last word.
+fn one_command(command: &str) -> String {
+    script(&[
+        json!({"tool_use": {"name": "Bash", "input": {"command": command, "description": "do it"}}}),
+        json!({"text": "All done."}),
+    ])
+}
+
+fn scenario(stage: &Stage, name: &str, yaml: &str, script: &str) {
+    stage.write(&format!("project/{name}.yaml"), yaml);
+    stage.write(&format!("project/{name}.script.json"), script);
+}
+
+fn first(envelope: &Value) -> &Value {
+    &envelope["data"]["results"][0]
+}
+
+fn outcomes(envelope: &Value) -> Vec<&str> {
+    let checks = first(envelope)["checks"].as_array().unwrap().iter();
+    checks.map(|check| check["outcome"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_examples_pass_together() {
+    require!(Agent, Bwrap, Curl);
+    let stage = Stage::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap();
+    let (status, envelope) =
+        tried_json(&stage, &["test", "--scripted", "--json", &examples.display().to_string()]);
+    assert_eq!((status, &envelope["data"]["passed"]), (0, &json!(3)), "{envelope:#}");
+    assert!(
+        !stage.path("home/.local/state/belljar/staging").read_dir().unwrap().any(|_| true),
+        "no stage stays"
+    );
+}
+
+#[test]
+fn checks_pass_and_fail_on_evidence() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let yaml = "prompt: go\n\
+                answers: [{when_tool: Bash, decide: allow}]\n\
+                assert:\n\
+                \x20 - file_exists: outputs/made.txt\n\
+                \x20 - file_exists: outputs/other.txt\n\
+                \x20 - artifact_text: {artifact: outputs/made.txt, contains: [written]}\n\
+                \x20 - transcript_contains: All done.\n\
+                \x20 - tool_not_called: Bash\n";
+    scenario(&stage, "a", yaml, &one_command("echo written > outputs/made.txt"));
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!(status, 1, "{envelope:#}");
+    assert_eq!(outcomes(&envelope), ["pass", "fail", "pass", "pass", "fail"], "{envelope:#}");
+    assert_eq!(first(&envelope)["conclusion"], "failed");
+    let folder = Path::new(first(&envelope)["folder"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(folder.join("artifacts/files/outputs/made.txt")).unwrap(), "written\n");
+    for name in ["events.jsonl", "frames.jsonl", "egress.jsonl", "files.json", "result.json", "run.json"] {
+        assert!(folder.join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn a_tool_that_no_rule_names_is_held_against_the_run_or_refused() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let command = one_command("touch outputs/made.txt");
+    scenario(&stage, "a", "prompt: go\nassert: [{file_exists: outputs/made.txt}]\n", &command);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!(status, 1, "{envelope:#}");
+    assert_eq!(first(&envelope)["signals"][0]["code"], "permissive_auto_allow", "{envelope:#}");
+    stage.write("project/session.yaml", "permission_parity: strict\n");
+    let yaml = "prompt: go\nsession: session.yaml\nassert: [{file_absent: outputs/made.txt}]\n";
+    scenario(&stage, "b", yaml, &command);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "b.yaml"]);
+    assert_eq!(status, 0, "{envelope:#}");
+}
+
+#[test]
+fn answers_reach_the_model() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let question = |text: &str, header: &str, multi: bool| {
+        json!({"question": text, "header": header, "multiSelect": multi, "options": [
+            {"label": "Blue", "description": "b"}, {"label": "Red", "description": "r"}]})
+    };
+    let ask = |questions: Vec<Value>| json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": questions}}});
+    let played = script(&[
+        ask(vec![question("Which colour?", "one", false), question("Which ones?", "many", true)]),
+        ask(vec![question("In your words?", "free", false)]),
+        json!({"text": "Thank you."}),
+    ]);
+    let yaml = "prompt: go\n\
+                answers:\n\
+                \x20 - {when_question: which colour, choose: red}\n\
+                \x20 - {when_question: which ones, choose: [Blue, Red]}\n\
+                \x20 - {when_question: your words, answer: as green as grass}\n\
+                assert:\n\
+                \x20 - gate_answers_delivered: true\n\
+                \x20 - gate_answer_count_min: 2\n\
+                \x20 - tool_result_contains: '\"Which colour?\"=\"Red\"'\n\
+                \x20 - tool_result_contains: '\"Which ones?\"=\"Blue, Red\"'\n";
+    scenario(&stage, "a", yaml, &played);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!(status, 0, "{envelope:#}");
+    let folder = Path::new(first(&envelope)["folder"].as_str().unwrap());
+    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    let last = requests.lines().last().unwrap();
+    for answer in ["Red", "Blue, Red", "as green as grass"] {
+        assert!(last.contains(answer), "{answer} in {last}");
+    }
+}
+
+#[test]
+fn an_open_question_fails_with_the_line_that_would_answer_it() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let played = script(&[
+        json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": [
+            {"question": "Which format?", "header": "Format", "multiSelect": false, "options": [
+                {"label": "PDF", "description": "p"}, {"label": "HTML", "description": "h"}]}]}}}),
+        json!({"text": "Thank you."}),
+    ]);
+    scenario(&stage, "a", "prompt: go\n", &played);
+    let found = tried(&stage, &["test", "--scripted", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+    assert!(found.stderr.contains("when_question") && found.stderr.contains("PDF"), "{}", found.stderr);
+    let found = tried(&stage, &["test", "--scripted", "a.yaml", "--answer", "format=HTML"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains("= HTML"), "{}", found.stderr);
+    let found = tried(&stage, &["test", "--scripted", "a.yaml", "--first"]);
+    assert!(found.stderr.contains("= PDF"), "{}", found.stderr);
+}
+
+#[test]
+fn one_bad_file_does_not_stop_the_others() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let played = script(&[json!({"text": "Hello."})]);
+    scenario(&stage, "good", "prompt: go\nassert: [{transcript_contains: Hello}]\n", &played);
+    scenario(&stage, "bad", "prompt: go\nasert: []\n", &played);
+    scenario(&stage, "wrong", "prompt: go\nassert: [{transcript_contains: Bye}]\n", &played);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "."]);
+    assert_eq!(status, 1, "{envelope:#}");
+    let codes: Vec<u64> = envelope["data"]["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|result| result["exit_code"].as_u64().unwrap())
+        .collect();
+    assert_eq!(codes, [2, 0, 1], "{envelope:#}");
+    let found = tried(&stage, &["test", "--scripted", "."]);
+    assert!(found.stderr.contains("bad.yaml:2: unknown key `asert`"), "{}", found.stderr);
+    assert!(found.stderr.contains("1 passed, 2 not"), "{}", found.stderr);
+    let found = tried(&stage, &["test", "--scripted", ".", "-k", "good"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let (_, envelope) =
+        tried_json(&stage, &["test", "--scripted", "--json", ".", "--jobs", "1", "--fail-fast"]);
+    assert_eq!(envelope["data"]["results"].as_array().unwrap().len(), 1, "{envelope:#}");
+    let (_, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "good.yaml", "--repeat", "3"]);
+    assert_eq!(envelope["data"]["passed"], 3, "{envelope:#}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_before_anything_happens() {
+    let stage = Stage::new();
+    stage.write(
+        "project/a.yaml",
+        "prompt: go\nassert:\n  - transcript_match: x\n  - transcript_matches: '(?=x)'\n",
+    );
+    let found = stage.run(&["test", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(2));
+    assert!(
+        found.stderr.contains("transcript_match") && found.stderr.contains("a.yaml:3"),
+        "{}",
+        found.stderr
+    );
+    assert!(found.stderr.contains("a.yaml:4"), "{}", found.stderr);
+    assert!(!stage.path("home/.local").exists(), "nothing was made");
+    let found = stage.run(&["test", "nowhere.yaml"]);
+    assert_eq!(found.status.code(), Some(2));
+    stage.write("project/empty/x.txt", "");
+    let found = stage.run(&["test", "empty"]);
+    assert!(found.stderr.contains("no scenario"), "{}", found.stderr);
+}
+
+#[test]
+fn an_agent_that_fails_is_told_apart_from_a_check_that_fails() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let error = r#"{"version": 1, "turns": [{"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "no"}}}]}"#;
+    scenario(&stage, "a", "prompt: go\nassert: [{result: success}]\n", error);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!((status, &first(&envelope)["conclusion"]), (5, &json!("agent_failed")), "{envelope:#}");
+    scenario(&stage, "b", "prompt: go\nassert: [{result: error}]\n", error);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "b.yaml"]);
+    assert_eq!(status, 0, "{envelope:#}");
+}
+
+#[test]
+fn time_that_is_up_ends_the_run() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let yaml = "prompt: go\ntimeout_ms: 4000\nanswers: [{when_tool: Bash, decide: allow}]\n";
+    scenario(&stage, "a", yaml, &one_command("sleep 300"));
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert!(status == 5 || status == 6, "{envelope:#}");
+    let folder = Path::new(first(&envelope)["folder"].as_str().unwrap());
+    let result: Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
+    assert_eq!(result["status"]["how"], "limit_reached", "{result}");
+}

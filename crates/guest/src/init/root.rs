@@ -1,0 +1,90 @@
+//! The root of the command, built from the parts that the spec lists.
+//!
+//! Before it stands the guest sees the machine, and nothing but the guest runs here. Afterwards the machine is gone, for
+//! the guest too, and the guest is the user whom the spec names, in a namespace that has no power over these mounts.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use belljar_contract::{Access, GuestPart, GuestRoot, GuestSource, GuestSpec, GuestStep, OsText};
+use belljar_sys::mounts::Identity;
+use belljar_sys::root::{Root, Source, Writing};
+use belljar_sys::userns;
+
+use super::Refusal;
+
+/// Builds it and goes there; takes the content of the files from what came with the spec.
+pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(), Refusal> {
+    let (parts, user) = match &spec.root {
+        GuestRoot::AsFound => return Ok(()),
+        GuestRoot::Built { parts, user } => (parts, *user),
+    };
+    let missing = "the content of the files was not attached";
+    let contents = attached.pop().ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
+    let mut bytes = Vec::new();
+    File::from(contents).read_to_end(&mut bytes).map_err(|error| Refusal::new(GuestStep::Spec, &error))?;
+    let mut left = bytes.as_slice();
+    let root = Root::begin().map_err(refused)?;
+    for part in parts {
+        make(&root, part, &mut left)?;
+    }
+    root.enter().map_err(refused)?;
+    userns::become_user(user).map_err(|cause| Refusal::new(GuestStep::Root, &UserError { user, cause }))
+}
+
+fn refused(error: belljar_sys::root::RootError) -> Refusal {
+    Refusal::new(GuestStep::Root, &error)
+}
+
+fn path(text: &OsText) -> &Path {
+    Path::new(OsStr::from_bytes(text.as_bytes()))
+}
+
+fn make(root: &Root, part: &GuestPart, contents: &mut &[u8]) -> Result<(), Refusal> {
+    match part {
+        GuestPart::Directory { at, mode } => root.directory(path(at), *mode),
+        GuestPart::Link { at, to } => root.link(path(at), path(to)),
+        GuestPart::File { at, length } => {
+            let split = usize::try_from(*length).ok().and_then(|length| contents.split_at_checked(length));
+            let short = "the content of the files is shorter than they are";
+            let (own, rest) = split.ok_or_else(|| Refusal::because(GuestStep::Spec, short))?;
+            *contents = rest;
+            root.file(path(at), own)
+        }
+        GuestPart::Memory { at, mode } => root.memory(path(at), *mode),
+        GuestPart::Processes { at } => root.processes(path(at)),
+        GuestPart::Devices { at } => root.devices(path(at)),
+        GuestPart::Mask { at } => root.mask(path(at)),
+        GuestPart::Bind { from, is, at, access } => {
+            root.bind(path(from), source(*is), path(at), writing(*access))
+        }
+    }
+    .map_err(refused)
+}
+
+fn source(source: GuestSource) -> Source {
+    match source {
+        GuestSource::System => Source::System,
+        GuestSource::Mounted => Source::Shown,
+        GuestSource::Exactly { device, inode } => Source::Exactly(Identity { device, inode }),
+    }
+}
+
+fn writing(access: Access) -> Writing {
+    match access {
+        Access::ReadOnly => Writing::Refused,
+        Access::ReadWrite => Writing::Allowed,
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot become user {user}")]
+struct UserError {
+    user: u32,
+    #[source]
+    cause: belljar_sys::Errno,
+}

@@ -1,0 +1,152 @@
+//! A made-up internet, in a network of its own: hosts that are allowed, hosts that are not, a resolver, and a proxy
+//! that asks no rules, through which everything must be seen to go before a wall is believed.
+//!
+//! Nothing here touches the network of this machine: all addresses lead back to the place itself, and names are found
+//! in files that only processes in it see.
+
+mod naive;
+mod peers;
+
+use super::ProveError;
+use belljar_contract::HostName;
+use belljar_egress::intercept::Authority;
+use belljar_sys::apart::{Apart, ApartError, ApartSpec, Enter};
+use peers::Peers;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Where the proxy without rules listens.
+pub(super) const NAIVE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3999);
+/// Its token, which it does not ask for.
+pub(super) const NAIVE_TOKEN: &str = "open-to-everyone";
+/// Who gets the credential.
+const BOUND: &str = "bound.test";
+/// Who gets none, and speaks TLS as well.
+const OTHER: &str = "other.test";
+
+/// Names, and where they lead. `flip.allowed.test` is the resolver's: it leads to another host each time.
+const NAMES: &str = "127.0.0.1 localhost\n::1 localhost\n\
+    10.99.0.2 allowed.test\n10.99.0.3 evil.test evilallowed.test rebind.allowed.test\n10.99.0.4 other.test\n\
+    10.99.0.5 bound.test\n10.99.0.6 paths.test\n127.0.0.1 local.allowed.test\n192.168.77.7 private.allowed.test\n\
+    169.254.7.7 link.allowed.test\n";
+
+/// What the made-up user allows: a host, those below it, one with rules about requests, two with TLS.
+pub(super) const RULES: &str = "allow = [\n\
+    \"allowed.test:80\", \"*.allowed.test:80\", \"allowed.test\", \"10.99.0.2:80\", \"10.99.0.2\",\n\
+    \"bound.test\", \"10.99.0.5\", \"other.test\", \"10.99.0.4\", \"10.99.0.6:80\",\n\
+    { host = \"paths.test:80\", methods = [\"GET\"], paths = [\"/ok/**\"] },\n]\n";
+
+/// The addresses that are not the loopback's.
+const RANGES: [(Ipv4Addr, u8); 3] = [
+    (Ipv4Addr::new(10, 99, 0, 0), 24),
+    (Ipv4Addr::new(192, 168, 77, 0), 24),
+    (Ipv4Addr::new(169, 254, 7, 0), 24),
+];
+
+/// What a host is, by the name that it is told apart with.
+const TCP: [(&str, &str); 13] = [
+    ("allowed", "10.99.0.2:80"),
+    ("allowed-tls", "10.99.0.2:443"),
+    ("allowed", "10.99.0.2:22"),
+    ("allowed", "10.99.0.2:25"),
+    ("evil", "10.99.0.3:80"),
+    ("evil", "10.99.0.3:443"),
+    ("evil", "10.99.0.3:3128"),
+    (OTHER, "10.99.0.4:443"),
+    (BOUND, "10.99.0.5:443"),
+    ("paths", "10.99.0.6:80"),
+    ("private", "192.168.77.7:80"),
+    ("link", "169.254.7.7:80"),
+    ("machine", "127.0.0.1:80"),
+];
+
+const UDP: [(&str, &str); 3] =
+    [("resolver", "10.99.0.53:53"), ("evil", "10.99.0.3:9999"), ("evil", "10.99.0.3:443")];
+
+/// The place, and what was heard in it.
+pub(super) struct Outside {
+    place: Apart,
+    peers: Peers,
+    authority: Arc<Authority>,
+    /// The certificate that the made-up machine trusts.
+    pub trusted: PathBuf,
+}
+
+impl Outside {
+    /// Makes it, with its files in `folder`. Nobody listens yet: this process must have no threads while the places
+    /// are made. The inner error is that of a machine that grants none.
+    pub fn make(folder: &Path) -> Result<Result<Self, ApartError>, ProveError> {
+        let failed = |cause| ProveError::Scene { path: folder.to_owned(), cause };
+        let over = seen_there(folder).map_err(failed)?;
+        let parse = |at: &&str| at.parse().ok();
+        let tcp: Vec<SocketAddr> = TCP.iter().filter_map(|(_, at)| parse(at)).collect();
+        let udp: Vec<SocketAddr> = UDP.iter().filter_map(|(_, at)| parse(at)).collect();
+        let spec = ApartSpec { ranges: RANGES.to_vec(), over, tcp, udp };
+        let place = match Apart::make(&spec, || naive::serve(NAIVE)) {
+            Ok(place) => place,
+            Err(error) => return Ok(Err(error)),
+        };
+        let authority = Authority::new(&speakers(), SystemTime::now());
+        let authority = Arc::new(authority.map_err(|error| failed(std::io::Error::other(error)))?);
+        let trusted = folder.join("trusted/authority.pem");
+        std::fs::create_dir_all(folder.join("trusted")).map_err(failed)?;
+        std::fs::write(&trusted, authority.pem()).map_err(failed)?;
+        Ok(Ok(Self { place, peers: Peers::default(), authority, trusted }))
+    }
+
+    /// Lets the hosts listen.
+    pub fn open(&mut self) -> Result<(), ProveError> {
+        let failed = |cause| ProveError::Scene { path: self.trusted.clone(), cause };
+        let names = TCP.iter().map(|(name, _)| *name);
+        for (name, listener) in names.zip(self.place.tcp.drain(..)) {
+            let host = speakers().into_iter().find(|host| host.as_str() == name);
+            let speaker = host.map(|host| (host, Arc::clone(&self.authority)));
+            self.peers.listen(name, listener, speaker).map_err(failed)?;
+        }
+        for ((name, _), socket) in UDP.iter().zip(self.place.udp.drain(..)) {
+            self.peers.take_datagrams(name, socket).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a command run there, in this directory.
+    pub fn enter(&self, command: &mut Command, directory: &Path) -> Result<(), ProveError> {
+        let failed = |cause| ProveError::Scene { path: directory.to_owned(), cause };
+        command.enters(&self.place, directory).map(drop).map_err(failed)
+    }
+
+    /// Whether a host heard the text; with `NAME|` in front of it, whether that one did.
+    pub fn heard(&self, text: &str) -> bool {
+        let (name, text) = text.split_once('|').map_or((None, text), |(name, text)| (Some(name), text));
+        self.peers.heard(name, text)
+    }
+}
+
+/// The hosts that speak TLS.
+fn speakers() -> Vec<HostName> {
+    [BOUND, OTHER].iter().filter_map(|name| HostName::new(name).ok()).collect()
+}
+
+/// The files that decide where names lead, and what is put in their place. Those that this machine lacks decide nothing.
+fn seen_there(folder: &Path) -> std::io::Result<Vec<(PathBuf, PathBuf)>> {
+    let empty = folder.join("empty");
+    std::fs::create_dir_all(&empty)?;
+    let mut over = Vec::new();
+    for (text, at) in [
+        (NAMES, "/etc/hosts"),
+        ("nameserver 10.99.0.53\noptions timeout:1 attempts:1\n", "/etc/resolv.conf"),
+        ("hosts: files dns\n", "/etc/nsswitch.conf"),
+    ] {
+        let file = folder.join(at.trim_start_matches("/etc/"));
+        std::fs::write(&file, text)?;
+        if Path::new(at).exists() {
+            over.push((file, PathBuf::from(at)));
+        }
+    }
+    // A daemon that keeps names would ask the network of this machine.
+    over.extend(Path::new("/run/nscd").is_dir().then(|| (empty, PathBuf::from("/run/nscd"))));
+    Ok(over)
+}

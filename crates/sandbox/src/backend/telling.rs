@@ -1,0 +1,102 @@
+//! What the guest is told about the root: sources opened and identified, contents put together.
+
+use super::{LaunchError, making};
+use belljar_contract::{AbsPath, BindSource, GuestPart, GuestRoot, GuestSource, OsText, RootPart};
+use belljar_sys::fds;
+use belljar_sys::mounts::{self, Identity};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The root in the guest's words.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Its parts.
+    pub root: GuestRoot,
+    /// What the files hold, one after the other.
+    pub contents: OwnedFd,
+    /// What was identified, still open.
+    pub sources: Vec<OwnedFd>,
+}
+
+/// Opens the sources, compares them with what was planned, and puts the contents together.
+pub(super) fn tell(
+    parts: &[RootPart],
+    identities: &BTreeMap<AbsPath, Identity>,
+) -> Result<Told, LaunchError> {
+    let mut teller = Teller { identities, contents: Vec::new(), sources: Vec::new() };
+    let parts = parts.iter().map(|part| teller.part(part)).collect::<Result<_, _>>()?;
+    let Teller { identities: _, contents, sources } = teller;
+    let contents = hold_bytes("the files inside", &contents)?;
+    Ok(Told { root: GuestRoot::Built { parts, user: super::bwrap::USER }, contents, sources })
+}
+
+struct Teller<'a> {
+    identities: &'a BTreeMap<AbsPath, Identity>,
+    contents: Vec<u8>,
+    sources: Vec<OwnedFd>,
+}
+
+impl Teller<'_> {
+    fn part(&mut self, part: &RootPart) -> Result<GuestPart, LaunchError> {
+        Ok(match part {
+            RootPart::Directory { at, mode } => GuestPart::Directory { at: text(at), mode: *mode },
+            RootPart::Link { at, to } => GuestPart::Link { at: text(at), to: to.clone() },
+            RootPart::File { at, content } => {
+                let bytes = making::content_bytes(&at.to_string(), content)?;
+                self.contents.extend_from_slice(&bytes);
+                GuestPart::File { at: text(at), length: bytes.len() as u64 }
+            }
+            RootPart::Memory { at, mode } => GuestPart::Memory { at: text(at), mode: *mode },
+            RootPart::Processes { at } => GuestPart::Processes { at: text(at) },
+            RootPart::Devices { at } => GuestPart::Devices { at: text(at) },
+            RootPart::Mask { at } => GuestPart::Mask { at: text(at) },
+            RootPart::Bind { from, at, access } => GuestPart::Bind {
+                from: text(from.path()),
+                is: self.source(from)?,
+                at: text(at),
+                access: *access,
+            },
+        })
+    }
+
+    fn source(&mut self, source: &BindSource) -> Result<GuestSource, LaunchError> {
+        Ok(match source {
+            BindSource::System(_) => GuestSource::System,
+            BindSource::Mounted(_) => GuestSource::Mounted,
+            BindSource::Host(path) => {
+                let (opened, Identity { device, inode }) = open_source(path, self.identities)?;
+                self.sources.push(opened);
+                GuestSource::Exactly { device, inode }
+            }
+        })
+    }
+}
+
+/// A path has no NUL.
+fn text(path: &AbsPath) -> OsText {
+    OsText::new(path.as_bytes()).unwrap_or_default()
+}
+
+/// Opens exactly this path: no component of it may be a symbolic link, so that nothing can be slipped in
+/// between the plan and the launch.
+pub(super) fn open_source(
+    path: &AbsPath,
+    identities: &BTreeMap<AbsPath, Identity>,
+) -> Result<(OwnedFd, Identity), LaunchError> {
+    let failed = |cause| LaunchError::Source { path: path.clone(), cause };
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened =
+        rustix::fs::openat2(rustix::fs::CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(|errno| failed(errno.into()))?;
+    let found = mounts::identity_of(opened.as_fd()).map_err(|error| failed(std::io::Error::other(error)))?;
+    match identities.get(path) {
+        Some(expected) if found != *expected => Err(LaunchError::Changed { path: path.clone() }),
+        Some(_) | None => Ok((opened, found)),
+    }
+}
+
+pub(super) fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
+    let failed = |error| LaunchError::Content { name: name.to_owned(), cause: std::io::Error::other(error) };
+    fds::sealed_memfd("belljar", bytes).map_err(failed)
+}

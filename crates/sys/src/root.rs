@@ -1,0 +1,357 @@
+//! A root built from nothing with the mount calls that take descriptors, then entered for good.
+//!
+//! Whoever calls this is the first process of a fresh mount namespace that still shows the machine. The new root is
+//! memory; each part is opened once in the old root and put in its place by descriptor. Names in the new root are
+//! resolved below it and never through a symbolic link, so that nothing a project holds can lead a mount elsewhere.
+//! [`Root::enter`] makes the root read-only and leaves the old one, which nothing can reach any more.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::mounts::{Below, Identity, MountError, identity_of, set_attributes};
+
+/// What no mount of a sandbox has: programs with another user's rights, and devices.
+const PLAIN: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+/// The same for what nothing is executed from.
+const DATA: MountAttrFlags = PLAIN.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+/// For device nodes themselves.
+const DEVICE: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+/// The devices that programs expect; none of them leads to anything of the machine.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Names below `/dev` that lead elsewhere.
+const DEVICE_LINKS: [(&str, &str); 6] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("core", "/proc/kcore"),
+    ("ptmx", "pts/ptmx"),
+];
+/// Switches of the whole machine below `/proc`, which the superuser's sandboxes could otherwise turn.
+const MACHINE_SWITCHES: [&str; 7] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"];
+
+/// Why a part of the root could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// The kernel refused.
+    #[error("cannot {act} `{}`", path.display())]
+    Refused {
+        /// What was to be done.
+        act: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+    /// The kernel is too old.
+    #[error("this kernel cannot {act}; Linux 5.12 or newer can")]
+    Kernel {
+        /// What it has no call for.
+        act: &'static str,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
+    },
+    /// A source is another file or directory than the one that was meant.
+    #[error("`{}` is not what it was when the sandbox was planned", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// Whether what is bound can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writing {
+    /// No, and neither can anything mounted below it.
+    Refused,
+    /// As far as the modes of the files allow.
+    Allowed,
+}
+
+/// What a source is, and how its name is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A part of the system, whose own symbolic links are followed.
+    System,
+    /// What a mount of this namespace shows there; no part of the name may be a link.
+    Shown,
+    /// Exactly this file or directory; no part of the name may be a link.
+    Exactly(Identity),
+}
+
+/// A root on its way.
+#[derive(Debug)]
+pub struct Root {
+    top: OwnedFd,
+}
+
+fn refused<'a>(act: &'static str, path: &'a Path) -> impl Fn(Errno) -> RootError + 'a {
+    move |cause| match cause {
+        Errno::NOSYS => RootError::Kernel { act, cause },
+        _ => RootError::Refused { act, path: path.to_owned(), cause },
+    }
+}
+
+impl Root {
+    /// Begins with an empty root, mounted over the old one, which stays in use until [`Root::enter`].
+    ///
+    /// # Errors
+    /// Fails without `CAP_SYS_ADMIN` over the mount namespace, and on a kernel without these calls.
+    pub fn begin() -> Result<Self, RootError> {
+        let path = Path::new("/");
+        let top = memory(0o755).map_err(refused("make a root at", path))?;
+        attach(&top, CWD, "/").map_err(refused("mount over", path))?;
+        Ok(Root { top })
+    }
+
+    /// A directory; those above it are made where they are missing.
+    ///
+    /// # Errors
+    /// Fails if there is something else, or the place cannot be written.
+    pub fn directory(&self, path: &Path, mode: u32) -> Result<(), RootError> {
+        let fault = refused("make the directory", path);
+        let (parent, name) = self.parent(path)?;
+        match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
+            Ok(()) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let made = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(&fault)?;
+                // The mask may have taken something away.
+                rustix::fs::fchmod(&made, Mode::from_raw_mode(mode)).map_err(&fault)
+            }
+            Err(Errno::EXIST) => self.reach(path).map(drop),
+            Err(cause) => Err(fault(cause)),
+        }
+    }
+
+    /// A symbolic link.
+    ///
+    /// # Errors
+    /// Fails if something is there.
+    pub fn link(&self, path: &Path, to: &Path) -> Result<(), RootError> {
+        let (parent, name) = self.parent(path)?;
+        rustix::fs::symlinkat(to, &parent, name).map_err(refused("make the link", path))
+    }
+
+    /// A file with this content, readable by all.
+    ///
+    /// # Errors
+    /// Fails if the place cannot be written.
+    pub fn file(&self, path: &Path, content: &[u8]) -> Result<(), RootError> {
+        let fault = refused("write the file", path);
+        let (parent, name) = self.parent(path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o644);
+        let file = rustix::fs::openat(&parent, name, flags, mode).map_err(&fault)?;
+        let mut left = content;
+        while !left.is_empty() {
+            let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, left)).map_err(&fault)?;
+            left = left.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// An empty file system in memory.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses it.
+    pub fn memory(&self, path: &Path, mode: u32) -> Result<(), RootError> {
+        let made = memory(mode).map_err(refused("make memory for", path))?;
+        self.put(&made, &self.reach(path)?, path)
+    }
+
+    /// The processes of this namespace. Switches of the whole machine cannot be written.
+    ///
+    /// # Errors
+    /// Fails where the old root does not show all of its own `/proc`.
+    pub fn processes(&self, path: &Path) -> Result<(), RootError> {
+        let made = file_system("proc", &[], DATA).map_err(refused("show processes at", path))?;
+        self.put(&made, &self.reach(path)?, path)?;
+        for name in MACHINE_SWITCHES {
+            let path = path.join(name);
+            let Some(place) = self.find(&path)? else { continue };
+            let shown = open_tree(place.as_fd()).map_err(refused("show", &path))?;
+            self.close(&shown, &path, Writing::Refused, DATA)?;
+            self.put(&shown, &place, &path)?;
+        }
+        Ok(())
+    }
+
+    /// A few devices without a machine behind them, and a place for terminals of the sandbox's own.
+    ///
+    /// # Errors
+    /// Fails if one of them is missing, or where user 0 is nobody: terminals need an owner.
+    pub fn devices(&self, path: &Path) -> Result<(), RootError> {
+        self.memory(path, 0o755)?;
+        for name in DEVICES {
+            let from = Path::new("/dev").join(name);
+            let source = open_source(&from, Source::System)?;
+            let node = open_tree(source.as_fd()).map_err(refused("open", &from))?;
+            let at = path.join(name);
+            self.close(&node, &at, Writing::Allowed, DEVICE)?;
+            self.put(&node, &self.reach_file(&at)?, &at)?;
+        }
+        self.directory(&path.join("shm"), 0o755)?;
+        let terminals = path.join("pts");
+        let options = [("ptmxmode", "0666"), ("mode", "0620")];
+        let made = file_system("devpts", &options, DEVICE).map_err(refused("show terminals at", path))?;
+        self.put(&made, &self.reach(&terminals)?, &terminals)?;
+        DEVICE_LINKS.iter().try_for_each(|(name, to)| self.link(&path.join(name), Path::new(to)))
+    }
+
+    /// Shows a file or directory of the old root, with everything mounted below it.
+    ///
+    /// # Errors
+    /// Fails if it is gone, is another than was meant, or cannot be put in its place.
+    pub fn bind(&self, from: &Path, source: Source, at: &Path, writing: Writing) -> Result<(), RootError> {
+        let opened = open_source(from, source)?;
+        let kind = rustix::fs::fstat(&opened).map_err(refused("look at", from))?;
+        let shown = open_tree(opened.as_fd()).map_err(refused("show", from))?;
+        self.close(&shown, at, writing, PLAIN)?;
+        let place = match FileType::from_raw_mode(kind.st_mode) {
+            FileType::Directory => self.reach(at)?,
+            _ => self.reach_file(at)?,
+        };
+        self.put(&shown, &place, at)
+    }
+
+    /// Puts a device that cannot be opened over a file that is not to be read. What is not there needs no mask.
+    ///
+    /// # Errors
+    /// Fails if it stays visible.
+    pub fn mask(&self, at: &Path) -> Result<(), RootError> {
+        let Some(place) = self.find(at)? else { return Ok(()) };
+        let null = open_source(Path::new("/dev/null"), Source::System)?;
+        let mask = open_tree(null.as_fd()).map_err(refused("mask", at))?;
+        self.close(&mask, at, Writing::Refused, DATA)?;
+        self.put(&mask, &place, at)
+    }
+
+    /// Makes the root itself read-only, goes there and leaves the old one.
+    ///
+    /// # Errors
+    /// Fails if the old root stays.
+    pub fn enter(self) -> Result<(), RootError> {
+        let path = Path::new("/");
+        set_attributes(self.top.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY, Below::Left)
+            .map_err(refused("make read-only", path))?;
+        rustix::process::fchdir(&self.top).map_err(refused("enter", path))?;
+        // The old root ends up on top of the new one, from where it is taken off.
+        rustix::process::pivot_root(".", ".").map_err(refused("turn to", path))?;
+        rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(refused("leave the old", path))?;
+        rustix::process::chdir("/").map_err(refused("enter", path))
+    }
+
+    fn close(
+        &self,
+        mount: &OwnedFd,
+        path: &Path,
+        writing: Writing,
+        attributes: MountAttrFlags,
+    ) -> Result<(), RootError> {
+        let attributes = match writing {
+            Writing::Refused => attributes | MountAttrFlags::MOUNT_ATTR_RDONLY,
+            Writing::Allowed => attributes,
+        };
+        set_attributes(mount.as_fd(), attributes, Below::Too).map_err(refused("restrict", path))
+    }
+
+    fn put(&self, mount: &OwnedFd, place: &OwnedFd, path: &Path) -> Result<(), RootError> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        rustix::mount::move_mount(mount, "", place, "", flags).map_err(refused("mount at", path))
+    }
+
+    /// What is there, if anything is.
+    fn find(&self, path: &Path) -> Result<Option<OwnedFd>, RootError> {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(&self.top, below, flags, Mode::empty(), resolve) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(cause) => Err(refused("reach", path)(cause)),
+        }
+    }
+
+    /// The directory there, made where it is missing, like those above it.
+    fn reach(&self, path: &Path) -> Result<OwnedFd, RootError> {
+        if let Some(found) = self.find(path)? {
+            return Ok(found);
+        }
+        let fault = refused("make the directory", path);
+        let (parent, name) = self.parent(path)?;
+        rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)).map_err(&fault)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(&fault)
+    }
+
+    /// The file there, made empty where it is missing.
+    fn reach_file(&self, path: &Path) -> Result<OwnedFd, RootError> {
+        if let Some(found) = self.find(path)? {
+            return Ok(found);
+        }
+        let fault = refused("make the file", path);
+        let (parent, name) = self.parent(path)?;
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o444)).map_err(fault)
+    }
+
+    fn parent<'path>(&self, path: &'path Path) -> Result<(OwnedFd, &'path OsStr), RootError> {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => Ok((self.reach(parent)?, name)),
+            _ => Err(refused("use", path)(Errno::INVAL)),
+        }
+    }
+}
+
+fn open_source(path: &Path, source: Source) -> Result<OwnedFd, RootError> {
+    let fault = refused("open", path);
+    let resolve = match source {
+        Source::System => ResolveFlags::empty(),
+        Source::Shown | Source::Exactly(_) => ResolveFlags::NO_SYMLINKS,
+    };
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).map_err(&fault)?;
+    if let Source::Exactly(expected) = source {
+        let found = identity_of(opened.as_fd()).map_err(|error| match error {
+            MountError::Identify { cause, .. } => fault(cause),
+            _ => fault(Errno::IO),
+        })?;
+        if found != expected {
+            return Err(RootError::Changed { path: path.to_owned() });
+        }
+    }
+    Ok(opened)
+}
+
+fn open_tree(source: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    rustix::mount::open_tree(source, "", flags)
+}
+
+fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+    rustix::mount::move_mount(mount, "", below, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+fn memory(mode: u32) -> Result<OwnedFd, Errno> {
+    file_system("tmpfs", &[("mode", &format!("{mode:04o}"))], PLAIN)
+}
+
+fn file_system(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        rustix::mount::fsconfig_set_string(context.as_fd(), *name, *value)?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}

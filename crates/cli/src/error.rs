@@ -75,6 +75,17 @@ impl CliError {
         out
     }
 
+    /// The status that goes with it.
+    pub fn exit(&self) -> ExitCode {
+        self.0.exit
+    }
+
+    /// What went wrong and why, in a line.
+    pub fn line(&self) -> String {
+        let Failure { message, causes, .. } = &*self.0;
+        std::iter::once(message).chain(causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+    }
+
     /// Says what went wrong, to people or to machines.
     pub fn print(&self, verb: &'static str, output: &Output) -> ExitCode {
         let Failure { exit, message, causes, hints, findings } = &*self.0;

@@ -39,6 +39,9 @@ fn fixture(verb: &str) -> Stage {
     if verb == "trace" {
         crate::cmd::tried(&stage, &["skill", "skills/changelog", "Hello", "--script", "hello.json"]);
     }
+    if verb == "replay" {
+        crate::cmd::record::recorded(&stage);
+    }
     stage
 }
 

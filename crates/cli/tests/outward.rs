@@ -158,10 +158,10 @@ fn node_fetch_needs_no_settings() {
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "hello\n"), "{}", found.stderr);
 }
 
-const KEY: &str = "sk-ant-real-0123456789abcdef-outside-only";
+pub const KEY: &str = "sk-ant-real-0123456789abcdef-outside-only";
 
 /// The events of a streamed answer with one block.
-fn streamed(start: &str, delta: &str, stop: &str) -> String {
+pub fn streamed(start: &str, delta: &str, stop: &str) -> String {
     let usage = r#"{"input_tokens":11,"output_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":0}"#;
     let head = format!(
         r#"{{"type":"message_start","message":{{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-8","content":[],"stop_reason":null,"stop_sequence":null,"usage":{usage}}}}}"#

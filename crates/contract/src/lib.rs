@@ -35,6 +35,7 @@ mod run;
 mod scrub;
 mod secret;
 mod ssh;
+mod tape;
 mod trust;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -99,4 +100,9 @@ pub use secret::Secret;
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
+pub use tape::{
+    BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
+    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapePart,
+    TapeScenario, TapeSkillPlace, canonical_json,
+};
 pub use trust::{TrustFile, TrustVariable, trust_variables};

@@ -9,6 +9,7 @@
 //! - [`resolve`]: names to addresses, once per connection.
 //! - [`script`]: a scripted model, so that the real agent can be run to its end without a key, a token or a network.
 //! - [`ssh`]: signatures for logins at declared hosts, by keys that stay outside.
+//! - [`tape`]: exchanges with the model, taken down and given again.
 //! - [`tls`]: TLS towards the world.
 
 pub mod gateway;
@@ -18,4 +19,5 @@ pub mod proxy;
 pub mod resolve;
 pub mod script;
 pub mod ssh;
+pub mod tape;
 pub mod tls;

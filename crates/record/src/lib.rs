@@ -22,6 +22,7 @@ mod line;
 mod reader;
 mod redact;
 mod store;
+pub mod tape;
 mod writer;
 
 pub use disk::{Size, measure, remove_tree, write_atomically};

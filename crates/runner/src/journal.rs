@@ -8,6 +8,8 @@ use belljar_contract::{
     AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT,
     RunHead, RunId, RunName, RunStatus,
 };
+use belljar_egress::tape::{Normaliser, Recorder};
+use belljar_record::tape::{ExchangeLog, TapeWriteError};
 use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -28,6 +30,9 @@ pub enum JournalError {
     /// Its folder cannot be made.
     #[error("the run cannot be recorded")]
     Write(#[from] WriteError),
+    /// Its exchanges cannot be kept.
+    #[error("the exchanges of the run cannot be kept")]
+    Tape(#[from] TapeWriteError),
 }
 
 /// A run that is being recorded. Trouble while it runs does not change how the run ends; it is told at the end.
@@ -109,6 +114,13 @@ impl Journal {
     /// The file of the egress log, and what keeps secrets out of it.
     pub fn egress_log(&self) -> Result<(File, Redact), JournalError> {
         Ok((self.writer.egress_log()?, Arc::clone(&self.redact)))
+    }
+
+    /// Takes the exchanges with the model down, in the run's folder.
+    pub fn recorder(&self, normalisers: Vec<Normaliser>) -> Result<Recorder, JournalError> {
+        let log = ExchangeLog::create(self.writer.directory().child("tape"))?;
+        let keep = Box::new(crate::tape::KeptExchanges(log));
+        Ok(Recorder::new(keep, crate::tape::scrub(Arc::clone(&self.redact)), normalisers))
     }
 
     /// Records what happened.

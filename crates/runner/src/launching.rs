@@ -9,6 +9,7 @@ use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, 
 use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
 use crate::talk::{ModelCalls, Talk, TalkRecord, TalkRequest};
+use crate::tape::{ReplayModel, Taping};
 use crate::terminal::{Terminal, TerminalError};
 use crate::trial::FilesWatch;
 use crate::values::{Found, for_the_guest, values};
@@ -20,6 +21,7 @@ use belljar_contract::{
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
+use belljar_egress::tape::ReplayReport;
 use belljar_record::Redact;
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, held_limits,
@@ -92,6 +94,8 @@ pub enum Model {
     Live,
     /// A script is played; no key, no tokens, no network.
     Script(Script),
+    /// A tape is replayed; no key, no tokens, no network, unless a drift is to be answered by the model itself.
+    Replay(ReplayModel),
 }
 
 impl Model {
@@ -185,6 +189,8 @@ pub struct RunRequest<'a> {
     pub attendant: Attendant,
     /// The workspace whose files are listed at the end.
     pub files: Option<FilesWatch>,
+    /// Whether the exchanges with the model are kept.
+    pub taping: Taping,
     /// Told of everything that is recorded, as it happens and before it is redacted.
     pub watch: &'a mut dyn FnMut(&Event),
 }
@@ -229,6 +235,10 @@ pub struct Report {
     pub spent: Option<Spent>,
     /// What the scripted model was asked, where one played.
     pub transcript: Option<Transcript>,
+    /// How many exchanges were kept, or why they are not whole; where they were to be.
+    pub taped: Option<Result<u64, String>>,
+    /// How the replay of a tape went.
+    pub replayed: Option<ReplayReport>,
 }
 
 /// What the model used in a run.
@@ -247,7 +257,7 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, watch } =
+    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, taping, watch } =
         request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (machine, guard) = look(planned, surroundings)?;
@@ -256,7 +266,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let mut launch = lower_here(&plan, errand, &machine, terminal)?;
     let outward = match (&model, plan.has_proxy()) {
         (Model::Absent, false) => None,
-        (Model::Absent | Model::Live | Model::Script(_), _) => {
+        (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
             let request = OutwardRequest { plan: &plan, surroundings, model: &model, mode, ask: &mut *ask };
             let outward = Outward::prepare(request)?;
             outward.fill(&mut plan)?;
@@ -311,6 +321,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         outward,
         attendant,
         terminal,
+        taping,
         watch,
     };
     let mut told = OutwardEnd::default();
@@ -337,7 +348,8 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
-    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript, failures } = told;
+    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript, taped, replayed, failures } =
+        told;
     trouble.extend(failures);
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
     let folder = journal.map(|mut journal| {
@@ -350,7 +362,19 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     });
     let troubles = troubles.into_iter().map(|trouble| (trouble.to_string(), trouble.fix())).collect();
     let needed = needed.into_iter().collect();
-    Ok(Report { outcome: ended?, folder, trouble, planted, denied, needed, troubles, spent, transcript })
+    Ok(Report {
+        outcome: ended?,
+        folder,
+        trouble,
+        planted,
+        denied,
+        needed,
+        troubles,
+        spent,
+        transcript,
+        taped,
+        replayed,
+    })
 }
 
 fn spent(usage: &UsageTotals, cost_micros: u64) -> Spent {
@@ -392,6 +416,7 @@ struct Prepared<'a> {
     outward: Option<Outward>,
     attendant: Attendant,
     terminal: bool,
+    taping: Taping,
     watch: &'a mut dyn FnMut(&Event),
 }
 
@@ -411,6 +436,7 @@ fn carry_out(
         outward,
         attendant,
         terminal,
+        taping,
         watch,
     } = prepared;
     let name = match &journal {
@@ -420,6 +446,10 @@ fn carry_out(
     let record = match &journal {
         Some(journal) if outward.is_some() => Some((journal.id().clone(), journal.egress_log()?)),
         Some(_) | None => None,
+    };
+    let recorder = match (&journal, taping) {
+        (Some(journal), Taping::On(normalisers)) if record.is_some() => Some(journal.recorder(normalisers)?),
+        (Some(_) | None, Taping::On(_) | Taping::Off) => None,
     };
     let signals = take_signals()?;
     let (attendant, calls) = attendant.with_model_calls();
@@ -445,7 +475,8 @@ fn carry_out(
     // Serves until the end of this function; the sandbox ends before it. Its log is begun before the command is.
     let serving = match outward.zip(record) {
         Some((outward, (run, (log, redact)))) => {
-            let request = ServingRequest { plan, running: &mut running, model, calls, run, log, redact };
+            let request =
+                ServingRequest { plan, running: &mut running, model, recorder, calls, run, log, redact };
             Some(Serving::start(outward, request)?)
         }
         None => None,

@@ -24,6 +24,7 @@ mod starting;
 mod supervise;
 mod sweep;
 mod talk;
+pub mod tape;
 mod terminal;
 pub mod trial;
 mod values;

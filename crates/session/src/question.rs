@@ -172,6 +172,18 @@ pub enum AnswerError {
 }
 
 impl By {
+    /// Everyone who can answer.
+    pub const ALL: [Self; 8] = [
+        Self::Scenario,
+        Self::Policy,
+        Self::CommandLine,
+        Self::Parity,
+        Self::First,
+        Self::External,
+        Self::Person,
+        Self::Belljar,
+    ];
+
     /// As it is recorded.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -3,6 +3,7 @@ use super::trying::{LastWord, TryOptions, failure, show, warn};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::ExitCode;
+use belljar_runner::tape::Taping;
 use belljar_runner::trial::{Keep, TrialRequest};
 use belljar_runner::{Spoken, Surroundings, Then};
 use std::io::{BufRead, IsTerminal, Write};
@@ -44,6 +45,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             then: Then::Listen(Spoken(Box::new(next_line))),
             conversation: args.subject.conversation()?,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },
+            taping: Taping::Off,
             watch: &mut |event| show(event, detail, output),
         })
         .map_err(|error| failure(error, surroundings))?;

@@ -18,6 +18,8 @@ mod init;
 mod instances;
 mod plan;
 mod prove;
+mod record;
+mod replay;
 mod run;
 mod shell;
 mod skill;
@@ -73,6 +75,8 @@ pub enum Verb {
     Prove(prove::Args),
     Skill(skill::Args),
     Test(test::Args),
+    Record(record::Args),
+    Replay(replay::Args),
     Chat(chat::Args),
     Trace(trace::Args),
     Decide(decide::Args),
@@ -101,6 +105,8 @@ impl Verb {
             Verb::Prove(_) => "prove",
             Verb::Skill(_) => "skill",
             Verb::Test(_) => "test",
+            Verb::Record(_) => "record",
+            Verb::Replay(_) => "replay",
             Verb::Chat(_) => "chat",
             Verb::Trace(_) => "trace",
             Verb::Decide(_) => "decide",
@@ -118,6 +124,8 @@ impl Verb {
             | Verb::Shell(_)
             | Verb::Skill(_)
             | Verb::Test(_)
+            | Verb::Record(_)
+            | Verb::Replay(_)
             | Verb::Chat(_) => true,
             Verb::Plan(_)
             | Verb::Check(_)
@@ -158,6 +166,8 @@ impl Verb {
             Verb::Prove(args) => args.json,
             Verb::Skill(args) => args.options.json,
             Verb::Test(args) => args.options.json,
+            Verb::Record(args) => args.options.json,
+            Verb::Replay(args) => args.json,
             Verb::Chat(args) => args.options.json,
             Verb::Trace(args) => args.json,
             Verb::Decide(args) => args.json,
@@ -195,6 +205,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
         Verb::Prove(args) => prove::run(args, &planner()?, output),
         Verb::Skill(args) => skill::run(args, &surroundings()?, output),
         Verb::Test(args) => test::run(args, &surroundings()?, output),
+        Verb::Record(args) => record::run(args, &surroundings()?, output),
+        Verb::Replay(args) => replay::run(args, &surroundings()?, output),
         Verb::Chat(args) => chat::run(args, &surroundings()?, output),
         Verb::Trace(args) => trace::run(args, &surroundings()?, output),
         Verb::Decide(args) => decide::run(args, &surroundings()?, output),

@@ -3,6 +3,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::report::{PlanPage, render_plan};
+use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
     Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, load_subject,
 };
@@ -125,6 +126,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             then: Then::End,
             conversation,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },
+            taping: Taping::Off,
             watch: &mut |event| show(event, detail, output),
         })
         .map_err(|error| failure(error, surroundings))?;

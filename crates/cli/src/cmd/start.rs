@@ -85,23 +85,35 @@ pub fn start(
     audit(&planned, output);
     warn_of_open(planner, &planned, errand, output)?;
     let mut ask = |message: &str| ask_hidden(message);
-    let Report { outcome, folder, trouble, planted, denied, needed, troubles, spent, transcript: _ } =
-        carry_out(RunRequest {
-            planned: &planned,
-            surroundings: planner.surroundings(),
-            errand,
-            name,
-            model,
-            mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
-            ask: &mut ask,
-            attendant: Attendant::User,
-            files: None,
-            watch: &mut |_event| {},
-        })
-        .map_err(|error| {
-            let hints = launch_hints(&error, planner.surroundings());
-            hints.into_iter().fold(CliError::from(error), CliError::hint)
-        })?;
+    let Report {
+        outcome,
+        folder,
+        trouble,
+        planted,
+        denied,
+        needed,
+        troubles,
+        spent,
+        transcript: _,
+        taped: _,
+        replayed: _,
+    } = carry_out(RunRequest {
+        planned: &planned,
+        surroundings: planner.surroundings(),
+        errand,
+        name,
+        model,
+        mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
+        ask: &mut ask,
+        attendant: Attendant::User,
+        files: None,
+        taping: belljar_runner::tape::Taping::Off,
+        watch: &mut |_event| {},
+    })
+    .map_err(|error| {
+        let hints = launch_hints(&error, planner.surroundings());
+        hints.into_iter().fold(CliError::from(error), CliError::hint)
+    })?;
     match &outcome {
         Outcome::NotExecuted { what, exit } => {
             let why = if *exit == ExitCode::NotFound {

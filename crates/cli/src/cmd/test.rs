@@ -3,6 +3,7 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
     Conversation, Job, Keep, SuiteNews, SuiteRequest, TrialRequest, WorkerOutcome, end_with_input,
     load_scenario, run_suite,
@@ -61,7 +62,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     if args.worker {
         end_with_input().map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     }
-    let files = files(args, surroundings)?;
+    let files = scenario_files(&args.paths, args.filter.as_deref(), surroundings)?;
     if args.list {
         return list(&files, surroundings, output);
     }
@@ -80,9 +81,13 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 }
 
 /// The scenario files that the arguments mean, sorted, each once.
-fn files(args: &Args, surroundings: &Surroundings) -> Result<Vec<AbsPath>, CliError> {
+pub(super) fn scenario_files(
+    paths: &[PathBuf],
+    filter: Option<&str>,
+    surroundings: &Surroundings,
+) -> Result<Vec<AbsPath>, CliError> {
     let mut out = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         let path = TryOptions::path(surroundings, path)?;
         match std::fs::metadata(&path) {
             Err(cause) => return Err(CliError::io(format!("cannot read `{path}`"), cause)),
@@ -92,8 +97,8 @@ fn files(args: &Args, surroundings: &Surroundings) -> Result<Vec<AbsPath>, CliEr
     }
     out.sort();
     out.dedup();
-    if let Some(wanted) = &args.filter {
-        out.retain(|path| surroundings.shown(path).contains(wanted.as_str()));
+    if let Some(wanted) = filter {
+        out.retain(|path| surroundings.shown(path).contains(wanted));
     }
     if out.is_empty() {
         return Err(CliError::new(ExitCode::Invalid, "there is no scenario to run")
@@ -154,6 +159,7 @@ fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Outp
             then: Then::End,
             conversation: Conversation::Fresh,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },
+            taping: Taping::Off,
             watch: &mut |event| show(event, detail, output),
         })
         .map_err(|error| failure(error, surroundings))?;
@@ -165,7 +171,7 @@ fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Outp
 }
 
 /// The script beside a scenario.
-fn beside(file: &AbsPath) -> AbsPath {
+pub(super) fn beside(file: &AbsPath) -> AbsPath {
     let stem = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let stem = stem.trim_end_matches(".yaml").trim_end_matches(".yml");
     let folder = file.parent().unwrap_or_else(|| file.clone());
@@ -395,7 +401,7 @@ fn summary(rows: &[Row], never: usize, output: &Output) {
 }
 
 /// One status for many: what a person must look at first.
-fn worst(exits: impl Iterator<Item = ExitCode>) -> ExitCode {
+pub(super) fn worst(exits: impl Iterator<Item = ExitCode>) -> ExitCode {
     let order = [
         ExitCode::Bug,
         ExitCode::Failed,

@@ -73,7 +73,7 @@ pub enum LastWord {
     PersonAtTerminal,
 }
 
-fn patience(text: &str) -> Result<TimeSpan, String> {
+pub fn patience(text: &str) -> Result<TimeSpan, String> {
     TimeSpan::parse(text).map_err(|error| error.to_string())
 }
 

@@ -32,6 +32,7 @@ mod transport;
 mod upstream;
 mod usage;
 
+pub(crate) use answer::{Again, document_answer, error_answer};
 pub use answer::{Answer, AnswerBody, Answering, Asked, BodyFault, Broken, HangUp};
 #[cfg(target_os = "macos")]
 pub use credential::KEYCHAIN_COMMAND;

@@ -16,7 +16,7 @@ use super::format::Script;
 use super::log::{Ledger, LoggedRequest, Transcript, WaitTimedOut};
 use super::player::Player;
 use super::service::Scripted;
-use crate::gateway::{Address, Answer, Bound, FrontLimits, Listen, ListenError, serve};
+use crate::gateway::{Address, Answer, Bound, FrontLimits, Listen, ListenError, Observe, Observed, serve};
 
 /// Why a scripted model could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,26 @@ impl ScriptedModel {
     /// # Errors
     /// When the script has faults or the address cannot be had.
     pub fn start(script: Script, listen: Listen) -> Result<Self, StartError> {
+        Self::start_observed(script, listen, None)
+    }
+
+    /// As [`ScriptedModel::start`], with someone who watches every exchange.
+    ///
+    /// # Errors
+    /// As [`ScriptedModel::start`].
+    pub fn start_observed(
+        script: Script,
+        listen: Listen,
+        observer: Option<Arc<dyn Observe>>,
+    ) -> Result<Self, StartError> {
         let (bound, address) = open(&script, listen)?;
         let ledger = Arc::new(Ledger::new(Player::new(script)));
         let (stop, stopped) = oneshot::channel();
         let (report, started) = mpsc::sync_channel(1);
-        let served = Arc::clone(&ledger);
+        let served = match observer {
+            None => scripted(&ledger),
+            Some(observer) => Arc::new(Observed::new(scripted(&ledger), observer)),
+        };
         let thread = std::thread::Builder::new()
             .name("scripted-model".to_owned())
             .spawn(move || run(bound, served, stopped, &report))
@@ -180,7 +195,7 @@ fn scripted(ledger: &Arc<Ledger>) -> Arc<dyn Answer> {
 /// Body of the model's own thread: serves until the other end of `stopped` is dropped.
 fn run(
     bound: Bound,
-    ledger: Arc<Ledger>,
+    answer: Arc<dyn Answer>,
     stopped: oneshot::Receiver<()>,
     report: &mpsc::SyncSender<Result<(), StartError>>,
 ) {
@@ -197,7 +212,7 @@ fn run(
             report.send(Err(error)).ok();
         }
         Ok((runtime, listener)) => {
-            runtime.spawn(serve(listener, scripted(&ledger), FrontLimits::default()));
+            runtime.spawn(serve(listener, answer, FrontLimits::default()));
             report.send(Ok(())).ok();
             // Dropping the runtime afterwards drops every connection.
             runtime.block_on(stopped).ok();

@@ -20,6 +20,7 @@ use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Inter
 use belljar_egress::log::LogError;
 use belljar_egress::proxy::{Mode, ProxyError, USER};
 use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError};
+use belljar_egress::tape::OnDrift;
 use belljar_egress::tls::{ExtraRoots, TlsClient, TlsClientError};
 use belljar_sandbox::PROXY_ADDRESS;
 use serving::LiveModel;
@@ -141,7 +142,10 @@ impl Outward {
         };
         let live = match model {
             Model::Live => Some(credentials::live_model(plan, surroundings)?),
-            Model::Absent | Model::Script(_) => None,
+            Model::Replay(replay) if replay.on_drift == OnDrift::Live => {
+                Some(credentials::live_model(plan, surroundings)?)
+            }
+            Model::Absent | Model::Script(_) | Model::Replay(_) => None,
         };
         let (ssh_found, keys) = if plan.ssh.is_empty() {
             (Vec::new(), None)

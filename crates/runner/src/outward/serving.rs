@@ -6,14 +6,15 @@ use crate::launching::Model;
 use crate::talk::{ModelCall, ModelCalls};
 use belljar_contract::{Destination, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
 use belljar_egress::gateway::{
-    self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, PriceTable, ProviderTools,
-    Upstream, UpstreamTimes, UsageTotals,
+    self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed,
+    PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, ScriptedModel, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
+use belljar_egress::tape::{Recorder, Replay, ReplayReport};
 use belljar_egress::tls::TlsClient;
 use belljar_record::Redact;
 use belljar_sandbox::{MODEL_LISTENER, PROXY_LISTENER, Running, SSH_LISTENER};
@@ -46,6 +47,7 @@ pub(crate) struct ServingRequest<'a> {
     pub model: Model,
     /// What somebody beside the agent asks the model.
     pub calls: Option<ModelCalls>,
+    pub recorder: Option<Recorder>,
     pub run: RunId,
     pub log: File,
     pub redact: Redact,
@@ -59,6 +61,8 @@ pub(crate) struct Serving {
     thread: Option<JoinHandle<io::Result<Option<ProxySummary>>>>,
     script: Option<ScriptedModel>,
     live: Option<Live>,
+    replay: Option<Replay>,
+    recorder: Option<Recorder>,
     log: Arc<EgressLog>,
     notices: Arc<Notices>,
     _keys: Option<HeldKeys>,
@@ -79,6 +83,10 @@ pub(crate) struct OutwardEnd {
     pub cost_micros: Option<u64>,
     /// What the scripted model was asked.
     pub transcript: Option<Transcript>,
+    /// How many exchanges were kept, or why they are not whole.
+    pub taped: Option<Result<u64, String>>,
+    /// How the replay of a tape went.
+    pub replayed: Option<ReplayReport>,
     /// Why the log is not whole, or the services ended early.
     pub failures: Vec<String>,
 }
@@ -87,7 +95,7 @@ impl Serving {
     /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
     pub fn start(outward: Outward, request: ServingRequest<'_>) -> Result<Self, OutwardError> {
         let Outward { mode, policy, token, interceptor, live, keys, .. } = outward;
-        let ServingRequest { plan, running, model, calls, run, log, redact } = request;
+        let ServingRequest { plan, running, model, recorder, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let opening = LogOpening {
@@ -97,16 +105,28 @@ impl Serving {
             listeners: sockets.names.clone(),
             limit: LOG_LIMIT,
         };
+        let bytes = crate::tape::scrub(Arc::clone(&redact));
         let scrub = Arc::new(move |text: &str| redact.scrub(text));
         let log = EgressLog::open(log, opening, scrub).map_err(OutwardError::Log)?;
         let notices = Arc::new(Notices::default());
         let live = live.map(|live| live_answer(live, &log, &notices));
-        let (script, model_socket) = match (model, sockets.model) {
+        let observer = recorder.clone().map(|recorder| Arc::new(recorder) as Arc<dyn Observe>);
+        let mut replay = None;
+        let (script, answer) = match (model, sockets.model) {
             (Model::Script(script), Some(socket)) => {
-                let served = ScriptedModel::start(script, Listen::BoundUnix(socket.into()));
+                let listen = Listen::BoundUnix(socket.into());
+                let served = ScriptedModel::start_observed(script, listen, observer);
                 (Some(served.map_err(|error| OutwardError::Start(io::Error::other(error)))?), None)
             }
-            (Model::Live | Model::Absent, socket) => (None, socket),
+            (Model::Replay(model), socket) => {
+                let live = live.clone().map(|live| Arc::new(live) as Arc<dyn Answer>);
+                let served = replay.insert(model.replay(bytes, live));
+                (None, socket.map(|socket| (socket, observed(Arc::new(served.clone()), observer))))
+            }
+            (Model::Live | Model::Absent, socket) => {
+                let answer = live.clone().map(|live| observed(Arc::new(live), observer));
+                (None, socket.zip(answer))
+            }
             (Model::Script(_), None) => (None, None),
         };
         let proxy = sockets.proxy.map(|listener| ProxyConfig {
@@ -130,13 +150,12 @@ impl Serving {
             let sink = Arc::new(KeySink(Arc::clone(&log)));
             (listener, SshConfig { grants: keys.grants.clone(), sink, limits: SshLimits::default() })
         });
-        let answers: Option<Arc<dyn Answer>> = match (&script, &live) {
-            (Some(script), _) => Some(script.answer()),
-            (None, Some(live)) => Some(Arc::new(live.clone())),
-            (None, None) => None,
+        // Whoever answers the agent answers those beside it, on a tape as well.
+        let beside = match &script {
+            Some(script) => Some(script.answer()),
+            None => answer.as_ref().map(|(_, answer)| Arc::clone(answer)),
         };
-        let services =
-            Services { proxy, broker, model: model_socket.zip(live.clone()), calls: calls.zip(answers) };
+        let services = Services { proxy, broker, model: answer, calls: calls.zip(beside) };
         let (alive, held) = io::pipe().map_err(OutwardError::Start)?;
         let (shutdown, wish) = watch::channel(false);
         let thread = std::thread::Builder::new()
@@ -152,6 +171,8 @@ impl Serving {
             thread: Some(thread),
             script,
             live,
+            replay,
+            recorder,
             log,
             notices,
             _keys: keys,
@@ -180,6 +201,8 @@ impl Serving {
             None => {}
         }
         end.transcript = self.script.take().map(ScriptedModel::finish);
+        end.taped = self.recorder.take().map(|recorder| recorder.finish());
+        end.replayed = self.replay.take().map(|replay| replay.report());
         if let Err(error) = self.log.close() {
             end.failures.push(error.to_string());
         }
@@ -230,6 +253,14 @@ impl Sockets {
     }
 }
 
+/// Whoever answers, with whoever watches.
+fn observed(answer: Arc<dyn Answer>, observer: Option<Arc<dyn Observe>>) -> Arc<dyn Answer> {
+    match observer {
+        Some(observer) => Arc::new(Observed::new(answer, observer)),
+        None => answer,
+    }
+}
+
 fn live_answer(live: LiveModel, log: &Arc<EgressLog>, notices: &Arc<Notices>) -> Live {
     let LiveModel { upstream, found, cap, provider_tools, tls } = live;
     let sink = ModelSink {
@@ -260,7 +291,7 @@ fn raw_destinations(plan: &Plan) -> BTreeSet<Destination> {
 struct Services {
     proxy: Option<ProxyConfig>,
     broker: Option<(UnixListener, SshConfig)>,
-    model: Option<(OwnedFd, Live)>,
+    model: Option<(OwnedFd, Arc<dyn Answer>)>,
     calls: Option<(ModelCalls, Arc<dyn Answer>)>,
 }
 
@@ -320,11 +351,11 @@ impl Services {
             let wish = ended(wish);
             async {
                 match model {
-                    Some((socket, live)) => {
+                    Some((socket, answer)) => {
                         let bound = Listen::BoundUnix(socket.into()).open().map_err(io::Error::other)?.0;
                         let listener = bound.listener().map_err(io::Error::other)?;
                         tokio::select! {
-                            () = gateway::serve(listener, Arc::new(live), FrontLimits::default()) => {
+                            () = gateway::serve(listener, answer, FrontLimits::default()) => {
                                 return Err(io::Error::other("the model's gateway ended"));
                             }
                             () = wish => {}

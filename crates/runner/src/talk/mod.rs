@@ -454,7 +454,7 @@ impl Console for Talk {
 }
 
 /// Cuts the texts of an observation to what the record takes; gives how many bytes are lost.
-fn shorten(what: &mut Observation) -> u64 {
+pub(crate) fn shorten(what: &mut Observation) -> u64 {
     match what {
         Observation::Said { text, .. }
         | Observation::Thought { text, .. }

@@ -28,6 +28,7 @@ use crate::launching::{Attendant, Model, Outcome, Report, RunError, RunRequest, 
 use crate::names::fresh_run_id;
 use crate::planning::{Planned, Planner, PlanningError, Surroundings};
 use crate::talk::{Deciders, Outside, TalkRequest, TalkTimes, Then};
+use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
     AbsPath, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan, Run,
     RunName,
@@ -93,6 +94,8 @@ pub struct TrialRequest<'a> {
     pub conversation: Conversation,
     /// Whether the whole workspace is kept, not only what the agent made.
     pub keep: Keep,
+    /// Whether the exchanges with the model are kept for a tape.
+    pub taping: Taping,
     /// Told of everything as it happens.
     pub watch: &'a mut dyn FnMut(&Event),
 }
@@ -169,6 +172,8 @@ pub struct Tried {
     pub plan: Plan,
     /// How the run itself went.
     pub report: Report,
+    /// What a tape says of the trial.
+    pub facts: TapeFacts,
 }
 
 impl Trial {
@@ -237,8 +242,18 @@ impl Trial {
     /// # Errors
     /// When it did not take place. A trial that failed is no error.
     pub fn run(&self, request: TrialRequest<'_>) -> Result<Tried, TrialError> {
-        let TrialRequest { surroundings, model, backend, name, answering, then, conversation, keep, watch } =
-            request;
+        let TrialRequest {
+            surroundings,
+            model,
+            backend,
+            name,
+            answering,
+            then,
+            conversation,
+            keep,
+            taping,
+            watch,
+        } = request;
         let planning = Planning { surroundings, backend, conversation: &conversation };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
@@ -252,6 +267,7 @@ impl Trial {
             react: None,
             times: TalkTimes::default(),
         };
+        let facts = TapeFacts::of(&planned, &skill_places(plan), surroundings, (&taping, &model));
         let mut ask = |message: &str| crate::terminal::ask_hidden(message);
         let report = run(RunRequest {
             planned: &planned,
@@ -263,6 +279,7 @@ impl Trial {
             ask: &mut ask,
             attendant: Attendant::Talk(Box::new(talk)),
             files: Some(files),
+            taping,
             watch,
         })
         .map_err(Box::new)?;
@@ -276,7 +293,7 @@ impl Trial {
         let (run, evidence) = evidence(&folder, self.scenario.lane)?;
         let judgement = self.checks.judge(&evidence);
         let plan = planned.compiled.plan;
-        Ok(Tried { judgement, run, folder, plan, report })
+        Ok(Tried { judgement, run, folder, plan, report, facts })
     }
 
     fn arguments(&self, planned: &Planned, conversation: &Conversation) -> Result<Vec<OsText>, TrialError> {
@@ -334,7 +351,7 @@ pub struct Planning<'a> {
 }
 
 /// Where each skill lies for the agent, so that its use is seen. A plugin's skills carry the plugin's name.
-fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
+pub(crate) fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
     let inside = |source: &AbsPath| {
         let mount = plan.mounts.iter().find(|mount| mount.source == MountSource::Host(source.clone()));
         mount.map(|mount| mount.target.clone())

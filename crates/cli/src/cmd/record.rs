@@ -1,0 +1,134 @@
+use super::test::{beside, scenario_files, worst};
+use super::trying::{LastWord, TryOptions, failure, result_json, script, show, tell, warn};
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode};
+use belljar_runner::tape::{MakeError, Normaliser, Taping, make, tape_beside};
+use belljar_runner::trial::{Conversation, Keep, TrialRequest, load_scenario};
+use belljar_runner::{Surroundings, Then};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Record scenarios, so that they can be replayed without a model
+///
+/// Each scenario is run and judged as by `test`, and every exchange with the model is kept on a tape beside it,
+/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. Secrets that
+/// belljar knows are replaced by their names.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
+    $ belljar record --json --scripted scenarios/hello.yaml --out tapes\n")]
+pub struct Args {
+    /// Scenario files, or folders in which they are looked for
+    #[arg(required = true, value_name = "SCENARIO")]
+    paths: Vec<PathBuf>,
+    /// Record the script beside each scenario, NAME.script.json, played in the model's place
+    #[arg(long, conflicts_with = "script")]
+    scripted: bool,
+    /// Record a run that did not pass as well
+    #[arg(long)]
+    allow_failing: bool,
+    /// Put the tapes into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Make alike what else may differ when the tape is replayed: uuid, timestamp, duration
+    #[arg(long = "normalise", value_name = "NAME")]
+    normalise: Vec<String>,
+    #[command(flatten)]
+    pub options: TryOptions,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let files = scenario_files(&args.paths, None, surroundings)?;
+    let normalisers = normalisers(&args.normalise)?;
+    let out = args.out.as_ref().map(|path| TryOptions::path(surroundings, path)).transpose()?;
+    let mut rows = Vec::new();
+    for file in &files {
+        rows.push(one(args, surroundings, (file, out.as_ref()), &normalisers, output)?);
+    }
+    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    if output.json {
+        let recorded = rows.iter().filter(|(_, row)| !row["tape"].is_null()).count();
+        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
+        output.envelope(&Envelope::new("record", exit, json!({"results": results, "recorded": recorded})));
+    }
+    Ok(exit)
+}
+
+/// The usual ones, and those that were asked for.
+fn normalisers(wanted: &[String]) -> Result<Vec<Normaliser>, CliError> {
+    let mut all = Normaliser::defaults();
+    for name in wanted {
+        let one = Normaliser::parse(name).map_err(|error| {
+            let known: Vec<&str> = Normaliser::ALL.iter().map(|one| one.name()).collect();
+            CliError::from_chain(ExitCode::Invalid, &error).hint(format!("there are {}", known.join(", ")))
+        })?;
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn one(
+    args: &Args,
+    surroundings: &Surroundings,
+    (file, out): (&AbsPath, Option<&AbsPath>),
+    normalisers: &[Normaliser],
+    output: &Output,
+) -> Result<(ExitCode, Value), CliError> {
+    let options = &args.options;
+    let trial = load_scenario(surroundings, file)?;
+    if !options.quiet {
+        warn(&trial, output);
+    }
+    let model = match args.scripted {
+        true => script(&beside(file))?,
+        false => options.model(surroundings)?,
+    };
+    let detail = options.detail();
+    let tried = trial
+        .run(TrialRequest {
+            surroundings,
+            model,
+            backend: options.backend.map(super::start::Backend::kind),
+            name: None,
+            answering: options.answering(surroundings, LastWord::Nobody)?,
+            then: Then::End,
+            conversation: Conversation::Fresh,
+            keep: if options.keep { Keep::Workspace } else { Keep::Changes },
+            taping: Taping::On(normalisers.to_vec()),
+            watch: &mut |event| show(event, detail, output),
+        })
+        .map_err(|error| failure(error, surroundings))?;
+    if !output.json {
+        tell(&trial, &tried, options, surroundings, output);
+    }
+    let mut row = result_json(&trial, &tried);
+    let passed = tried.judgement.conclusion == Conclusion::Passed;
+    if !passed && !args.allow_failing {
+        row["tape"] = Value::Null;
+        if !output.json {
+            output.say(
+                "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n",
+            );
+        }
+        return Ok((tried.judgement.conclusion.exit(), row));
+    }
+    let tape = make(&trial, &tried, normalisers, &tape_beside(file, out)).map_err(not_made)?;
+    row["tape"] = json!(tape);
+    row["exchanges"] = json!(tried.report.taped.and_then(Result::ok));
+    if !output.json && !options.quiet {
+        output.say(&format!("recorded {} exchanges in {}\n", row["exchanges"], surroundings.shown(&tape)));
+    }
+    Ok((ExitCode::Passed, row))
+}
+
+fn not_made(error: MakeError) -> CliError {
+    let hint = match &error {
+        MakeError::Exchanges { .. } | MakeError::Read { .. } | MakeError::NoFile => None,
+        MakeError::Write(_) => Some("what was recorded before is unchanged"),
+    };
+    let error = CliError::from_chain(ExitCode::Unverified, &error);
+    hint.into_iter().fold(error, CliError::hint)
+}

@@ -1,0 +1,333 @@
+use super::test::worst;
+use super::trying::{LastWord, TryOptions, failure, patience, result_json, show, tell};
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::report::Style;
+use belljar_runner::tape::{
+    Changed, Drift, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
+    agent_version, find_tapes, protocol, scenario_changed, scenario_of,
+};
+use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
+use belljar_runner::{Model, Surroundings, Then};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
+///
+/// Tools, hooks and servers really run; files and what was reached are judged again. A request that the tape does not
+/// have is a drift: it is shown with both values, and the status is 7. With --protocol nothing runs: the recorded
+/// conversation is read and judged again.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --json --protocol scenarios\n"
+)]
+pub struct Args {
+    /// Tapes, or folders in which they are looked for
+    #[arg(required = true, value_name = "TAPE")]
+    paths: Vec<PathBuf>,
+    /// What becomes of a request that the tape does not have
+    #[arg(long, value_enum, default_value = "fail", value_name = "HOW", conflicts_with = "protocol")]
+    on_drift: Drifting,
+    /// Run nothing: read the recorded conversation and judge it again
+    #[arg(long)]
+    protocol: bool,
+    /// Give answers with the silences that were recorded, not as fast as possible
+    #[arg(long, conflicts_with = "protocol")]
+    timed: bool,
+    /// Answer a question, as in 'which format=PDF'
+    #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
+    answers: Vec<String>,
+    /// Keep the whole workspace in the run's folder
+    #[arg(long)]
+    keep: bool,
+    /// Say only what went wrong
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say everything: thoughts, whole results, the evidence behind each check
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What becomes of a drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Drifting {
+    /// End the run at once
+    Fail,
+    /// Go on with the nearest recorded answer; the status is 7 all the same
+    Continue,
+    /// Let the model itself answer; the status is 7 all the same
+    Live,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let mut tapes = Vec::new();
+    for path in &args.paths {
+        let path = TryOptions::path(surroundings, path)?;
+        tapes.extend(find_tapes(&path).map_err(|error| not_found(&error))?);
+    }
+    tapes.sort();
+    tapes.dedup();
+    // One bad tape does not stop the others; alone, it is the error of the verb.
+    let rows = match tapes.as_slice() {
+        [tape] => vec![one(args, surroundings, tape, output)?],
+        _ => tapes.iter().map(|tape| row(args, surroundings, tape, output)).collect(),
+    };
+    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
+    if output.json {
+        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
+        let data = json!({"results": results, "passed": passed, "failed": rows.len() - passed});
+        output.envelope(&Envelope::new("replay", exit, data));
+    } else if rows.len() > 1 {
+        output.say(&format!("{passed} replayed, {} not\n", rows.len() - passed));
+    }
+    Ok(exit)
+}
+
+fn row(args: &Args, surroundings: &Surroundings, tape: &AbsPath, output: &Output) -> (ExitCode, Value) {
+    one(args, surroundings, tape, output).unwrap_or_else(|error| {
+        let value = json!({"tape": tape, "exit_code": error.exit().code(), "error": error.line()});
+        if !output.json {
+            output.say(&format!("{}: {}\n", surroundings.shown(tape), error.line()));
+        }
+        (error.exit(), value)
+    })
+}
+
+fn one(
+    args: &Args,
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    output: &Output,
+) -> Result<(ExitCode, Value), CliError> {
+    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+    let trial = load_scenario(surroundings, &scenario)?;
+    match args.protocol {
+        true => read_again(args, surroundings, &tape, &trial, output),
+        false => run_again(args, surroundings, tape, &trial, output),
+    }
+}
+
+fn not_found(error: &FindError) -> CliError {
+    let hint = match error {
+        FindError::NoTape { .. } => "`belljar record` makes one",
+        FindError::NoScenario { .. } => "a tape lies where it can find its scenario",
+    };
+    CliError::from_chain(ExitCode::Invalid, error).hint(hint)
+}
+
+fn unusable(error: &TapeFailure) -> CliError {
+    let exit = if error.fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
+    CliError::from_chain(exit, error).hint("record it again with `belljar record`")
+}
+
+/// The recorded conversation, read and judged again.
+fn read_again(
+    args: &Args,
+    surroundings: &Surroundings,
+    tape: &Tape,
+    trial: &Trial,
+    output: &Output,
+) -> Result<(ExitCode, Value), CliError> {
+    let found =
+        protocol::replay(tape, trial).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+    let exit = match &found.mismatch {
+        Some(_) => ExitCode::Drifted,
+        None => found.judgement.conclusion.exit(),
+    };
+    let value = json!({
+        "tape": tape.directory(),
+        "scenario": trial.scenario.name,
+        "lane": "protocol",
+        "conclusion": found.judgement.conclusion,
+        "exit_code": exit.code(),
+        "checks": found.judgement.checks,
+        "signals": found.judgement.signals,
+        "observations": found.observations,
+        "mismatch": found.mismatch,
+    });
+    if !output.json && (!args.quiet || exit != ExitCode::Passed) {
+        let style = output.err_style();
+        let shown = if args.verbose {
+            belljar_runner::report::Shown::Everything
+        } else {
+            belljar_runner::report::Shown::Failures
+        };
+        let mut text = belljar_runner::report::render_judgement(&found.judgement, shown, style);
+        if let Some(mismatch) = &found.mismatch {
+            text.push_str(&format!(
+                "{} observation {} is read differently\n    recorded: {}\n    present:  {}\n",
+                style.removed("x"),
+                mismatch.at,
+                mismatch.recorded.as_deref().unwrap_or("nothing"),
+                mismatch.present.as_deref().unwrap_or("nothing"),
+            ));
+        }
+        text.push_str(&format!("{}: {}\n", surroundings.shown(tape.directory()), exit.meaning()));
+        output.say(&text);
+    }
+    Ok((exit, value))
+}
+
+/// The real agent, with the recorded answers.
+fn run_again(
+    args: &Args,
+    surroundings: &Surroundings,
+    tape: Tape,
+    trial: &Trial,
+    output: &Output,
+) -> Result<(ExitCode, Value), CliError> {
+    let options = try_options(args)?;
+    let on_drift = match args.on_drift {
+        Drifting::Fail => OnDrift::Fail,
+        Drifting::Continue => OnDrift::Continue,
+        Drifting::Live => OnDrift::Live,
+    };
+    let pace = if args.timed { Pace::AsRecorded } else { Pace::Fast };
+    let tape = Arc::new(tape);
+    let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace).map_err(|error| {
+        CliError::from_chain(ExitCode::Invalid, &error).hint("a newer belljar may have it")
+    })?;
+    let detail = options.detail();
+    let tried = trial
+        .run(TrialRequest {
+            surroundings,
+            model: Model::Replay(model),
+            backend: None,
+            name: None,
+            answering: options.answering(surroundings, LastWord::Nobody)?,
+            then: Then::End,
+            conversation: Conversation::Fresh,
+            keep: if args.keep { Keep::Workspace } else { Keep::Changes },
+            taping: Taping::Off,
+            watch: &mut |event| show(event, detail, output),
+        })
+        .map_err(|error| failure(error, surroundings))?;
+    let report = tried.report.replayed.clone().unwrap_or_default();
+    let mut changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
+    changed.extend(scenario_changed(trial, &tape.head));
+    let exit = match report.is_faithful() {
+        true => tried.judgement.conclusion.exit(),
+        false => ExitCode::Drifted,
+    };
+    let mut value = result_json(trial, &tried);
+    value["tape"] = json!(tape.directory());
+    value["lane"] = json!("model");
+    value["exit_code"] = json!(exit.code());
+    value["replay"] = json!(report);
+    value["changed"] = json!(changed);
+    if !output.json {
+        if exit != ExitCode::Passed || !args.quiet {
+            output.say(&drift_text(&report, &changed, output.err_style()));
+        }
+        tell(trial, &tried, &options, surroundings, output);
+    }
+    Ok((exit, value))
+}
+
+/// Nobody who takes time answers in a replay.
+fn try_options(args: &Args) -> Result<TryOptions, CliError> {
+    let decider_timeout = patience("1s").map_err(|error| CliError::new(ExitCode::Bug, error.to_string()))?;
+    Ok(TryOptions {
+        answers: args.answers.clone(),
+        answer_policy: None,
+        decider_cmd: None,
+        decider_dir: None,
+        decider_llm: false,
+        intent: None,
+        decider_model: String::new(),
+        decider_timeout,
+        first: false,
+        script: None,
+        backend: None,
+        keep: args.keep,
+        quiet: args.quiet,
+        verbose: args.verbose,
+        json: args.json,
+    })
+}
+
+/// How a replay went, for people.
+fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> String {
+    let mut text = String::new();
+    for (at, drift) in report.drifts.iter().enumerate() {
+        // What a conversation once contains it contains for good.
+        let before = report.drifts[..at].iter().find(|earlier| {
+            earlier.kind == drift.kind
+                && !drift.differences.is_empty()
+                && earlier.differences == drift.differences
+        });
+        text.push_str(&match before {
+            Some(earlier) => {
+                format!(
+                    "  request {} differs in the same way as request {}\n",
+                    drift.request, earlier.request
+                )
+            }
+            None => one_drift(drift, style),
+        });
+    }
+    if report.more_drifts > 0 {
+        text.push_str(&format!("  and {} more\n", report.more_drifts));
+    }
+    // After a drift it is no news that the rest was not asked for.
+    for left in report.unconsumed.iter().filter(|_| report.drifts.is_empty()) {
+        let mark = style.removed("x");
+        let line = format!("{mark} exchange {} of {} was not asked for\n", left.exchange, left.conversation);
+        text.push_str(&line);
+    }
+    for Changed { what, recorded, present } in changed {
+        if !report.is_faithful() || what.contains("version") {
+            text.push_str(&format!("  {what} was {recorded} when it was recorded and is {present}\n"));
+        }
+    }
+    let drifts = report.drifts.len() as u64 + report.more_drifts;
+    text.push_str(&format!(
+        "replayed {} of {} exchanges, {drifts} drifted, {} not asked for\n",
+        report.exact,
+        report.exchanges,
+        report.unconsumed.len()
+    ));
+    text
+}
+
+fn one_drift(drift: &Drift, style: Style) -> String {
+    let nearest = drift.nearest.map_or("nothing like it was recorded".to_owned(), |seq| {
+        format!("compared with exchange {seq}, the nearest")
+    });
+    let mut text = format!(
+        "{} {} in {}, request {}; {nearest}\n",
+        style.removed("x"),
+        drift.kind.words(),
+        drift.conversation,
+        drift.request
+    );
+    if !drift.covered_by.is_empty() {
+        text.push_str(&format!(
+            "  recorded with --normalise {} it would match\n",
+            drift.covered_by.join(" --normalise ")
+        ));
+    }
+    for difference in &drift.differences {
+        let value = |value: &Option<String>| {
+            let shown = value.as_ref().map(|value| value.replace('\n', "\n              "));
+            shown.unwrap_or_else(|| "nothing".to_owned())
+        };
+        text.push_str(&format!("    {}\n", difference.pointer));
+        text.push_str(&format!("    recorded: {}\n", value(&difference.recorded)));
+        text.push_str(&format!("    present:  {}\n", value(&difference.present)));
+        if let Some(call) = &difference.call {
+            text.push_str(&format!("    from the call {} {} ({})\n", call.name, call.input, call.id));
+        }
+    }
+    if drift.more > 0 {
+        text.push_str(&format!("    and {} more differences\n", drift.more));
+    }
+    text
+}

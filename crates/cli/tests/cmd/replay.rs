@@ -1,0 +1,329 @@
+use super::record::{SCENARIO, bash, data, fill, main_turn, plain, recorded, scenario, script, with_agent};
+use crate::outward::{KEY, serve, streamed};
+use crate::stage::Stage;
+use belljar_testkit::{agent, require};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+fn replay(stage: &Stage, more: &[&str]) -> (Option<i32>, Value) {
+    let words = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
+    let found = stage.finish(&mut with_agent(stage, &words));
+    (found.status.code(), data(&found)["results"][0].clone())
+}
+
+#[track_caller]
+fn faithful(result: &(Option<i32>, Value), exchanges: u64) {
+    let (status, row) = result;
+    let replay = &row["replay"];
+    assert_eq!(*status, Some(0), "{row:#}");
+    assert_eq!((&replay["drifts"], &replay["unconsumed"]), (&json!([]), &json!([])), "{replay:#}");
+    assert_eq!(
+        (&replay["exchanges"], &replay["exact"]),
+        (&json!(exchanges), &json!(exchanges)),
+        "{replay:#}"
+    );
+}
+
+/// Records and replays without drift.
+#[track_caller]
+fn comes_back(script: &Value, exchanges: u64) {
+    let stage = scenario(script);
+    recorded(&stage);
+    faithful(&replay(&stage, &[]), exchanges);
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
+}
+
+#[test]
+fn a_plain_run_comes_back() {
+    require!(Agent, Bwrap);
+    comes_back(&plain(), 2);
+}
+
+#[test]
+fn three_calls_at_once_come_back() {
+    require!(Agent, Bwrap);
+    let calls = json!([bash("sleep 0.3; echo one"), bash("mktemp"), bash("seq 1 40000")]);
+    comes_back(&script(&[main_turn(&calls), main_turn(&json!([{"text": "all done"}]))]), 2);
+}
+
+#[test]
+fn sub_agents_come_back() {
+    require!(Agent, Bwrap);
+    let agent = |prompt: &str| {
+        json!({"tool_use": {"name": "Agent",
+            "input": {"description": "part", "prompt": prompt, "subagent_type": "general-purpose"}}})
+    };
+    let sub = |contains: &str, content: Value| {
+        json!({"when": {"sender": "sub_agent", "last_message_contains": contains},
+            "answer": {"reply": {"content": content}}})
+    };
+    let turns = [
+        main_turn(&json!([agent("do the first"), agent("do the second")])),
+        sub("do the first", json!([bash("echo of the first")])),
+        sub("do the second", json!([bash("echo of the second")])),
+        sub("of the first", json!([{"text": "the first is done"}])),
+        sub("of the second", json!([{"text": "the second is done"}])),
+        main_turn(&json!([{"text": "all done"}])),
+    ];
+    comes_back(&script(&turns), 6);
+}
+
+#[test]
+fn failures_of_the_model_come_back() {
+    require!(Agent, Bwrap);
+    let slow = json!({"status": 429, "message": "slow down", "headers": {"retry-after": "1"}});
+    let cut = json!({"content": [{"text": "this breaks off"}], "cut": {"after_events": 2}});
+    let turns = [
+        json!({"answer": {"error": slow}}),
+        main_turn(&json!([bash("echo one")])),
+        json!({"answer": {"reply": cut}}),
+        main_turn(&json!([{"text": "all done"}])),
+    ];
+    comes_back(&script(&turns), 4);
+}
+
+#[test]
+fn a_task_that_goes_on_behind_keeps_its_name() {
+    require!(Agent, Bwrap);
+    // The recorded answer names the task of the recorded run; the agent must hear the name of its own.
+    let begin = json!({"tool_use": {"name": "Bash", "id": "toolu_begin",
+        "input": {"command": "echo from behind", "description": "try", "run_in_background": true}}});
+    let turns = [main_turn(&json!([begin])), main_turn(&json!([{"text": "all done"}]))];
+    let mut script = script(&turns);
+    script["when_exhausted"] = json!({"reply": "all done"});
+    let stage = scenario(&script);
+    recorded(&stage);
+    let (status, row) = replay(&stage, &[]);
+    assert_eq!((status, &row["replay"]["drifts"]), (Some(0), &json!([])), "{row:#}");
+}
+
+#[test]
+fn a_changed_script_is_shown_and_a_restored_one_passes() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    stage.write("project/skills/hello/scripts/hello.sh", "echo hellp from the script\n");
+    let (status, row) = replay(&stage, &[]);
+    assert_eq!(status, Some(7), "{row:#}");
+    let drift = &row["replay"]["drifts"][0];
+    assert_eq!(drift["kind"], "tool-result", "{drift:#}");
+    let difference = &drift["differences"][0];
+    assert!(difference["pointer"].as_str().unwrap().starts_with("/messages/"), "{difference:#}");
+    assert_eq!(difference["recorded"], "hello from the script");
+    assert_eq!(difference["present"], "hellp from the script");
+    assert_eq!(difference["call"]["name"], "Bash");
+    assert!(difference["call"]["input"].as_str().unwrap().contains("hello.sh"), "{difference:#}");
+    assert!(row["changed"].to_string().contains("the skill `hello`"), "{row:#}");
+    assert!(row["duration_ms"].as_u64().unwrap() < 20_000, "the run ends at once: {row:#}");
+
+    let found = stage.finish(&mut with_agent(&stage, &["replay", "scenarios", "--on-drift", "continue"]));
+    assert_eq!(found.status.code(), Some(7), "going on is never green: {}", found.stderr);
+    for part in
+        ["tool-result drift", "/messages/", "recorded: hello from", "present:  hellp from", "all done"]
+    {
+        assert!(found.stderr.contains(part), "{part}: {}", found.stderr);
+    }
+    stage.write("project/skills/hello/scripts/hello.sh", "echo hello from the script\n");
+    faithful(&replay(&stage, &[]), 2);
+}
+
+#[test]
+fn what_changes_by_itself_is_cosmetic_and_can_be_made_alike() {
+    require!(Agent, Bwrap);
+    let turns = [main_turn(&json!([bash("date +%T.%N")])), main_turn(&json!([{"text": "all done"}]))];
+    let stage = scenario(&script(&turns));
+    recorded(&stage);
+    let (status, row) = replay(&stage, &[]);
+    let drift = &row["replay"]["drifts"][0];
+    assert_eq!((status, &drift["kind"]), (Some(7), &json!("cosmetic")), "{row:#}");
+    assert_eq!(drift["covered_by"], json!(["timestamp/1"]));
+    let words = ["record", "--scripted", "scenarios/hello.yaml", "--normalise", "timestamp"];
+    let found = stage.finish(&mut with_agent(&stage, &words));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    faithful(&replay(&stage, &[]), 2);
+}
+
+#[test]
+fn another_prompt_is_a_prompt_drift() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    stage.write("project/scenarios/hello.yaml", SCENARIO.replace("Say hello", "Say goodbye"));
+    let (status, row) = replay(&stage, &[]);
+    let drift = &row["replay"]["drifts"][0];
+    assert_eq!((status, &drift["kind"]), (Some(7), &json!("prompt")), "{row:#}");
+    let first = &drift["differences"][0];
+    assert_eq!((&first["recorded"], &first["present"]), (&json!("Say hello"), &json!("Say goodbye")));
+    assert!(row["changed"].to_string().contains("the scenario"), "{row:#}");
+}
+
+#[test]
+fn another_version_of_the_agent_is_named() {
+    require!(Agent, AgentNext, Bwrap);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    let folder = agent::next().unwrap().parent().unwrap().display().to_string();
+    let mut command = stage.command(&["replay", "--json", "scenarios/hello.tape"]);
+    let found = stage.finish(command.env("PATH", format!("{folder}:/usr/bin:/bin")));
+    let row = data(&found)["results"][0].clone();
+    assert_eq!(found.status.code(), Some(7), "{row:#}");
+    let version =
+        json!({"what": "the agent's version", "recorded": agent::VERSION, "present": agent::NEXT_VERSION});
+    assert!(row["changed"].as_array().unwrap().contains(&version), "{row:#}");
+}
+
+#[test]
+fn a_recorded_model_is_not_asked_again_unless_a_drift_may_ask() {
+    require!(Agent, Bwrap);
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let port = serve(move |_, body| {
+        count.fetch_add(1, Ordering::SeqCst);
+        if String::from_utf8_lossy(body).contains("tool_result") {
+            let text = r#"{"type":"text","text":""}"#;
+            return streamed(text, r#"{"type":"text_delta","text":"all done"}"#, "end_turn");
+        }
+        let input = bash("sh /opt/belljar/agent/.claude/skills/hello/scripts/hello.sh")["tool_use"]["input"]
+            .to_string();
+        let delta = json!({"type": "input_json_delta", "partial_json": input}).to_string();
+        streamed(r#"{"type":"tool_use","id":"toolu_1","name":"Bash","input":{}}"#, &delta, "tool_use")
+    });
+    let stage = scenario(&plain());
+    let live = |words: &[&str]| {
+        let mut command = with_agent(&stage, words);
+        command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
+        stage.finish(&mut command)
+    };
+    let found = live(&["record", "--json", "scenarios/hello.yaml"]);
+    assert_eq!((found.status.code(), asked.load(Ordering::SeqCst)), (Some(0), 2), "{}", found.stdout);
+    let tape = stage.path("project/scenarios/hello.tape");
+    let search = Command::new("grep").args(["-rFl", "-e", KEY]).arg(&tape).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&search.stdout), "", "the key is on the tape");
+    // No key and no address: only the tape can answer.
+    faithful(&replay(&stage, &[]), 2);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    stage.write("project/skills/hello/scripts/hello.sh", "echo hellp from the script\n");
+    let found = live(&["replay", "--json", "scenarios/hello.tape", "--on-drift", "live"]);
+    let row = data(&found)["results"][0].clone();
+    assert_eq!((found.status.code(), asked.load(Ordering::SeqCst)), (Some(7), 3), "{row:#}");
+    assert_eq!(row["conclusion"], "passed", "the model itself went on: {row:#}");
+}
+
+fn own(path: &Path, user: u32) {
+    chown(path, Some(user), Some(user)).unwrap();
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| own(&entry.unwrap().path(), user));
+    }
+}
+
+#[test]
+fn another_user_on_another_machine_replays_the_same() {
+    require!(Agent, Bwrap, Root);
+    let here = scenario(&plain());
+    let tape = recorded(&here);
+    let there = Stage::new();
+    fill(&there, &plain());
+    let folder = there.path("elsewhere/of another/project");
+    fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    fs::rename(there.path("project"), &folder).unwrap();
+    let copied = Command::new("cp").arg("-r").arg(&tape).arg(folder.join("scenarios")).status().unwrap();
+    assert!(copied.success());
+    own(&there.path(""), 4242);
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--uts",
+            "sh",
+            "-c",
+            "hostname another-host && exec setpriv --reuid 4242 --regid 4242 --clear-groups \"$@\"",
+            "sh",
+        ])
+        .arg(env!("CARGO_BIN_EXE_belljar"))
+        .args(["replay", "--json", "scenarios/hello.tape"])
+        .current_dir(&folder)
+        .env_clear()
+        .envs(there.environment());
+    let agent = agent::real().unwrap().parent().unwrap().display().to_string();
+    command.env("PATH", format!("{agent}:/usr/bin:/bin"));
+    for (name, value) in [
+        ("USER", "somebody"),
+        ("LOGNAME", "somebody"),
+        ("TZ", "Asia/Tokyo"),
+        ("LANG", "de_DE.UTF-8"),
+        ("LC_ALL", "C"),
+    ] {
+        command.env(name, value);
+    }
+    let found = there.finish(&mut command);
+    let row = data(&found)["results"][0].clone();
+    faithful(&(found.status.code(), row.clone()), 2);
+    assert_eq!(row["changed"], json!([]), "the plan is the same too");
+}
+
+#[test]
+fn a_recorded_conversation_is_judged_again_without_running() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    let tape = recorded(&stage);
+    // No agent and no sandbox on this path.
+    let protocol = |paths: &[&str]| {
+        let mut command = stage.command(&[&["replay", "--json", "--protocol"][..], paths].concat());
+        stage.finish(command.env("PATH", "/nonexistent"))
+    };
+    assert_eq!(protocol(&["scenarios/hello.tape"]).status.code(), Some(0));
+    stage.write("project/scenarios/hello.yaml", SCENARIO.replace("all done", "not said"));
+    assert_eq!(protocol(&["scenarios/hello.tape"]).status.code(), Some(1), "a new check on an old tape");
+    stage.write("project/scenarios/hello.yaml", SCENARIO);
+
+    // Many at once, in one process.
+    let many = stage.path("project/many");
+    fs::create_dir(&many).unwrap();
+    fs::copy(stage.path("project/scenarios/hello.yaml"), many.join("hello.yaml")).unwrap();
+    fs::copy(stage.path("project/scenarios/session.yaml"), many.join("session.yaml")).unwrap();
+    for number in 0..1000 {
+        link(&tape, &many.join(format!("{number}.tape")));
+    }
+    let began = Instant::now();
+    let found = protocol(&["many"]);
+    assert_eq!((found.status.code(), &data(&found)["passed"]), (Some(0), &json!(1000)));
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+
+    // What was edited or lost is not believed.
+    let frames = fs::read_to_string(tape.join("frames.jsonl")).unwrap();
+    fs::remove_file(tape.join("frames.jsonl")).unwrap();
+    let found = protocol(&["scenarios/hello.tape"]);
+    assert_eq!(found.status.code(), Some(3), "{}", found.stdout);
+    fs::write(tape.join("frames.jsonl"), frames.replace("all done", "all gone")).unwrap();
+    let found = protocol(&["scenarios/hello.tape"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stdout);
+    assert!(found.stdout.contains("`frames.jsonl` was edited"), "{}", found.stdout);
+}
+
+/// The same files under another name.
+fn link(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() { link(&path, &target) } else { fs::hard_link(&path, &target).unwrap() }
+    }
+}
+
+#[test]
+fn what_is_no_tape_is_named() {
+    let stage = scenario(&plain());
+    let found = stage.run(&["replay", "scenarios"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("there is no tape"), "{}", found.stderr);
+    stage.write("project/scenarios/hello.tape/tape.json", "{\"log\": {\"version\": \"1.2\"}}");
+    let found = stage.run(&["replay", "scenarios/hello.tape"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("was not written by belljar"), "{}", found.stderr);
+}

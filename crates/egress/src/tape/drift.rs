@@ -1,0 +1,252 @@
+//! What differs between a request and the nearest recorded one, as a person wants to read it.
+
+use super::normal::{Normaliser, further};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Differences that are told of one request; the rest is counted.
+const TOLD: usize = 12;
+/// Characters of a value that are told.
+const SHOWN: usize = 240;
+
+/// What kind of drift it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriftKind {
+    /// A normaliser that the tape does not use would cover it.
+    Cosmetic,
+    /// A tool gave something else.
+    ToolResult,
+    /// Something else was asked.
+    Prompt,
+    /// Nothing like it was recorded.
+    Unmatched,
+}
+
+impl DriftKind {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Cosmetic => "cosmetic drift",
+            Self::ToolResult => "tool-result drift",
+            Self::Prompt => "prompt drift",
+            Self::Unmatched => "unmatched request",
+        }
+    }
+}
+
+/// A request that the tape does not have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Drift {
+    /// Its number among the requests of this run, from 0.
+    pub request: u64,
+    /// Whose it is: `main`, or `sub-agent 1`.
+    pub conversation: String,
+    /// The recorded exchange that is nearest to it.
+    pub nearest: Option<u64>,
+    /// What kind it is.
+    pub kind: DriftKind,
+    /// Normalisers that would cover it.
+    pub covered_by: Vec<&'static str>,
+    /// What differs.
+    pub differences: Vec<Difference>,
+    /// How many further differences there are.
+    pub more: usize,
+}
+
+/// A place where two requests differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Where, as a JSON pointer into the request.
+    pub pointer: String,
+    /// What was recorded; nothing where there was nothing.
+    pub recorded: Option<String>,
+    /// What is there now.
+    pub present: Option<String>,
+    /// The tool call that produced it, where it is a result.
+    pub call: Option<ToolCall>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ToolCall {
+    /// Its id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// What it was called with, in one line.
+    pub input: String,
+}
+
+/// Places where two documents differ, in the order of the document.
+pub(super) fn pointers(recorded: &Value, present: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    walk("", Some(recorded), Some(present), &mut out);
+    out
+}
+
+fn walk(at: &str, recorded: Option<&Value>, present: Option<&Value>, out: &mut Vec<String>) {
+    match (recorded, present) {
+        (Some(Value::Object(left)), Some(Value::Object(right))) => {
+            let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+            for name in names {
+                let escaped = name.replace('~', "~0").replace('/', "~1");
+                walk(&format!("{at}/{escaped}"), left.get(name), right.get(name), out);
+            }
+        }
+        (Some(Value::Array(left)), Some(Value::Array(right))) => {
+            for index in 0..left.len().max(right.len()) {
+                walk(&format!("{at}/{index}"), left.get(index), right.get(index), out);
+            }
+        }
+        (left, right) if left == right => {}
+        _ => out.push(at.to_owned()),
+    }
+}
+
+/// Tells the drift of a request from a recorded one.
+pub(super) fn tell(
+    recorded: &Value,
+    present: &Value,
+    used: &[Normaliser],
+) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
+    let places = pointers(recorded, present);
+    let covered = covered(recorded, present, used);
+    let in_result = |pointer: &String| result_at(present, pointer).or(result_at(recorded, pointer)).is_some();
+    let kind = match (covered.is_empty(), places.iter().all(in_result)) {
+        (false, _) => DriftKind::Cosmetic,
+        (true, true) => DriftKind::ToolResult,
+        (true, false) => DriftKind::Prompt,
+    };
+    let more = places.len().saturating_sub(TOLD);
+    let told = places.into_iter().take(TOLD).map(|pointer| difference(recorded, present, pointer)).collect();
+    (kind, covered, told, more)
+}
+
+/// The fewest further normalisers with which nothing differs.
+fn covered(recorded: &Value, present: &Value, used: &[Normaliser]) -> Vec<&'static str> {
+    let extra: Vec<Normaliser> =
+        Normaliser::ALL.into_iter().filter(|one| one.is_extra() && !used.contains(one)).collect();
+    let same = |with: &[Normaliser]| {
+        let apply = |value: &Value| with.iter().fold(value.clone(), |value, one| further(&value, *one));
+        apply(recorded) == apply(present)
+    };
+    if let Some(one) = extra.iter().find(|one| same(&[**one])) {
+        return vec![one.name()];
+    }
+    match same(&extra) {
+        true => extra.iter().map(|one| one.name()).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// The result block that a pointer leads into, and its call.
+fn result_at<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
+    let mut words = pointer.split('/').skip(1);
+    let (messages, message, content, block) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    if messages != "messages" || content != "content" {
+        return None;
+    }
+    let found = document.pointer(&format!("/messages/{message}/content/{block}"))?;
+    (found.get("type").and_then(Value::as_str) == Some("tool_result")).then_some(found)
+}
+
+fn difference(recorded: &Value, present: &Value, pointer: String) -> Difference {
+    let (old, new) = (recorded.pointer(&pointer), present.pointer(&pointer));
+    let call = result_at(present, &pointer).or(result_at(recorded, &pointer)).and_then(|block| {
+        let id = block.get("tool_use_id")?.as_str()?;
+        call(present, id).or_else(|| call(recorded, id))
+    });
+    let (recorded, present) = match (old, new) {
+        (Some(Value::String(old)), Some(Value::String(new))) => {
+            let (old, new) = windows(old, new);
+            (Some(old), Some(new))
+        }
+        (old, new) => {
+            (old.map(|value| shortened(&text(value), 0)), new.map(|value| shortened(&text(value), 0)))
+        }
+    };
+    Difference { pointer, recorded, present, call }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn call(document: &Value, id: &str) -> Option<ToolCall> {
+    let messages = document.get("messages")?.as_array()?;
+    let blocks = messages.iter().filter_map(|message| message.get("content")?.as_array()).flatten();
+    let mut calls = blocks.filter(|block| block.get("type").and_then(Value::as_str) == Some("tool_use"));
+    let found = calls.find(|block| block.get("id").and_then(Value::as_str) == Some(id))?;
+    let name = found.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let input = found.get("input").map(|input| shortened(&input.to_string(), 0)).unwrap_or_default();
+    Some(ToolCall { id: id.to_owned(), name, input })
+}
+
+/// Two texts around the place where they first differ.
+fn windows(old: &str, new: &str) -> (String, String) {
+    let same = old.chars().zip(new.chars()).take_while(|(left, right)| left == right).count();
+    let from =
+        if old.chars().count().max(new.chars().count()) <= SHOWN { 0 } else { same.saturating_sub(40) };
+    (shortened(old, from), shortened(new, from))
+}
+
+fn shortened(text: &str, from: usize) -> String {
+    let mut out: String = text.chars().skip(from).take(SHOWN).collect();
+    if from > 0 {
+        out.insert(0, '…');
+    }
+    if text.chars().count() > from + SHOWN {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn document(result: &str) -> Value {
+        json!({"messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "x"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": result}]},
+        ], "a/b": 1})
+    }
+
+    #[test]
+    fn a_result_is_told_with_its_call() {
+        let (kind, covered, told, more) = tell(&document("one"), &document("two"), &[]);
+        assert_eq!((kind, covered.len(), more), (DriftKind::ToolResult, 0, 0));
+        assert_eq!(told[0].pointer, "/messages/2/content/0/content");
+        assert_eq!((told[0].recorded.as_deref(), told[0].present.as_deref()), (Some("one"), Some("two")));
+        let call = told[0].call.as_ref().unwrap();
+        assert_eq!((call.name.as_str(), call.input.as_str()), ("Bash", r#"{"command":"x"}"#));
+    }
+
+    #[test]
+    fn what_a_normaliser_would_cover_is_cosmetic() {
+        let (kind, covered, ..) =
+            tell(&document("at 10:00:01"), &document("at 11:30:59"), &Normaliser::defaults());
+        assert_eq!((kind, covered), (DriftKind::Cosmetic, vec!["timestamp/1"]));
+        let used = Normaliser::ALL;
+        let (kind, ..) = tell(&document("at 10:00:01"), &document("at 11:30:59"), &used);
+        assert_eq!(kind, DriftKind::ToolResult);
+    }
+
+    #[test]
+    fn anything_else_is_the_prompt() {
+        let mut other = document("one");
+        other["a/b"] = json!(2);
+        let (kind, _, told, _) = tell(&document("two"), &other, &[]);
+        assert_eq!((kind, told[0].pointer.as_str()), (DriftKind::Prompt, "/a~1b"));
+        let long = format!("{}x{}", "a".repeat(5000), "b".repeat(5000));
+        let (_, _, told, _) = tell(&document(&long), &document(&long.replace('x', "y")), &[]);
+        assert!(told[0].recorded.as_ref().unwrap().contains("ax"), "{told:?}");
+        assert!(told[0].recorded.as_ref().unwrap().chars().count() < 300);
+    }
+}

@@ -1,0 +1,365 @@
+//! What differs from run to run and says nothing, as a table: each with a name, a version and what it does.
+//!
+//! A tape names the normalisers that it was recorded with, and is compared with those. What one does is never changed:
+//! it gets a new version beside the old one.
+
+use belljar_contract::{Digest, ExchangeDelivery, canonical_json};
+use regex::{Captures, Regex};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// Makes one kind of difference alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Normaliser {
+    /// Who asks, for the provider's books.
+    Metadata,
+    /// What the provider is to keep ready; the marks move with every turn.
+    CacheControl,
+    /// The block that says which build of the agent is billed.
+    Billing,
+    /// Whether the answer is wanted at once or piece by piece, and the room that the agent gives each.
+    Delivery,
+    /// Results of tools that ran at the same time, in the order of their calls' ids.
+    ResultOrder,
+    /// The id of the session.
+    SessionId,
+    /// Ids of sub-agents.
+    AgentId,
+    /// Ids of background tasks and of outputs that were put aside.
+    TaskId,
+    /// The day.
+    Date,
+    /// The kernel's release in the description of the environment.
+    Kernel,
+    /// Names that `mktemp` and its like make.
+    TmpPath,
+    /// How long a sub-agent took.
+    AgentUsage,
+    /// Any UUID. Not used unless asked for.
+    Uuid,
+    /// Times of day, and dates with one. Not used unless asked for.
+    Timestamp,
+    /// Durations such as `1.2s` or `35 ms`. Not used unless asked for.
+    Duration,
+}
+
+/// A name that no normaliser has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no normaliser `{0}`")]
+pub struct UnknownNormaliser(pub String);
+
+impl Normaliser {
+    /// Each, in the order in which they work.
+    pub const ALL: [Self; 15] = [
+        Self::Metadata,
+        Self::CacheControl,
+        Self::Billing,
+        Self::Delivery,
+        Self::ResultOrder,
+        Self::SessionId,
+        Self::AgentId,
+        Self::TaskId,
+        Self::Date,
+        Self::Kernel,
+        Self::TmpPath,
+        Self::AgentUsage,
+        Self::Uuid,
+        Self::Timestamp,
+        Self::Duration,
+    ];
+
+    /// Those of every tape.
+    #[must_use]
+    pub fn defaults() -> Vec<Self> {
+        Self::ALL.into_iter().filter(|one| !one.is_extra()).collect()
+    }
+
+    /// Name and version.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Metadata => "metadata/1",
+            Self::CacheControl => "cache-control/1",
+            Self::Billing => "billing/1",
+            Self::Delivery => "delivery/1",
+            Self::ResultOrder => "result-order/1",
+            Self::SessionId => "session-id/1",
+            Self::AgentId => "agent-id/1",
+            Self::TaskId => "task-id/1",
+            Self::Date => "date/1",
+            Self::Kernel => "kernel/1",
+            Self::TmpPath => "tmp-path/1",
+            Self::AgentUsage => "agent-usage/1",
+            Self::Uuid => "uuid/1",
+            Self::Timestamp => "timestamp/1",
+            Self::Duration => "duration/1",
+        }
+    }
+
+    /// Whether it is used only where that was asked for, because it may hide what matters.
+    #[must_use]
+    pub const fn is_extra(self) -> bool {
+        matches!(self, Self::Uuid | Self::Timestamp | Self::Duration)
+    }
+
+    /// Reads a name; without a version the latest is meant.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn parse(text: &str) -> Result<Self, UnknownNormaliser> {
+        let fits = |one: &Self| one.name() == text || one.name().split('/').next() == Some(text);
+        Self::ALL.into_iter().find(fits).ok_or_else(|| UnknownNormaliser(text.to_owned()))
+    }
+}
+
+/// A request's body after normalisation.
+#[derive(Debug, Clone)]
+pub(super) struct Canonical {
+    pub value: Value,
+    pub digest: Digest,
+    pub delivery: ExchangeDelivery,
+    /// Ids that were made alike, by kind and number: what another run calls differently.
+    pub ids: BTreeMap<(Normaliser, usize), String>,
+}
+
+impl Canonical {
+    /// Makes a body canonical. One that is no JSON object is compared as it is.
+    pub fn of(bytes: &[u8], normalisers: &[Normaliser]) -> Self {
+        let Ok(Value::Object(body)) = serde_json::from_slice(bytes) else {
+            return Self {
+                value: Value::from(String::from_utf8_lossy(bytes)),
+                digest: Digest::of(bytes),
+                delivery: ExchangeDelivery::Whole,
+                ids: BTreeMap::new(),
+            };
+        };
+        let streams = body.get("stream").and_then(Value::as_bool) == Some(true);
+        let delivery = if streams { ExchangeDelivery::Stream } else { ExchangeDelivery::Whole };
+        let mut texts = Texts { session: session(&body), ..Texts::default() };
+        let mut value = Value::Object(body);
+        for normaliser in normalisers {
+            shape(*normaliser, &mut value);
+        }
+        for normaliser in normalisers {
+            texts.apply(*normaliser, &mut value);
+        }
+        let digest = Digest::of(canonical_json(&value).as_bytes());
+        Self { value, digest, delivery, ids: texts.ids }
+    }
+
+    /// Of the first message, by which a sub-agent is known.
+    pub fn first_message(&self) -> Digest {
+        let first = self.value.pointer("/messages/0").unwrap_or(&Value::Null);
+        Digest::of(canonical_json(first).as_bytes())
+    }
+}
+
+/// The session's id, which the agent writes as JSON within JSON.
+fn session(body: &Map<String, Value>) -> Option<String> {
+    let user = body.get("metadata")?.get("user_id")?.as_str()?;
+    let user: Value = serde_json::from_str(user).ok()?;
+    user.get("session_id")?.as_str().filter(|id| id.len() >= 8).map(str::to_owned)
+}
+
+/// What changes the document itself.
+fn shape(normaliser: Normaliser, value: &mut Value) {
+    match normaliser {
+        Normaliser::Metadata => drop_members(value, &["metadata"]),
+        Normaliser::Delivery => drop_members(value, &["stream", "max_tokens"]),
+        Normaliser::CacheControl => drop_everywhere(value, "cache_control"),
+        Normaliser::Billing => {
+            if let Some(blocks) = value.get_mut("system").and_then(Value::as_array_mut) {
+                let billed = |block: &Value| {
+                    let text = block.get("text").and_then(Value::as_str).unwrap_or_default();
+                    text.starts_with("x-anthropic-billing-header:")
+                };
+                blocks.retain(|block| !billed(block));
+            }
+        }
+        Normaliser::ResultOrder => {
+            let messages = value.get_mut("messages").and_then(Value::as_array_mut);
+            messages.into_iter().flatten().for_each(order_results);
+        }
+        Normaliser::SessionId
+        | Normaliser::AgentId
+        | Normaliser::TaskId
+        | Normaliser::Date
+        | Normaliser::Kernel
+        | Normaliser::TmpPath
+        | Normaliser::AgentUsage
+        | Normaliser::Uuid
+        | Normaliser::Timestamp
+        | Normaliser::Duration => {}
+    }
+}
+
+fn drop_members(value: &mut Value, names: &[&str]) {
+    if let Value::Object(members) = value {
+        members.retain(|name, _| !names.contains(&name.as_str()));
+    }
+}
+
+fn drop_everywhere(value: &mut Value, name: &str) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|member, _| member != name);
+            members.values_mut().for_each(|item| drop_everywhere(item, name));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_everywhere(item, name)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Results change places among themselves only.
+fn order_results(message: &mut Value) {
+    let Some(blocks) = message.get_mut("content").and_then(Value::as_array_mut) else { return };
+    let is_result = |block: &Value| block.get("type").and_then(Value::as_str) == Some("tool_result");
+    let id = |block: &Value| block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut results: Vec<Value> = blocks.iter().filter(|block| is_result(block)).cloned().collect();
+    results.sort_by_key(id);
+    let mut results = results.into_iter();
+    for block in blocks.iter_mut().filter(|block| is_result(block)) {
+        if let Some(result) = results.next() {
+            *block = result;
+        }
+    }
+}
+
+static AGENT_ID: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?-u:\b)a[0-9a-f]{16}(?-u:\b)"));
+static TASK_ID: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"(?:background with ID: |<task-id>|/tasks/|/tool-results/)([a-z0-9]{9})(?-u:\b)")
+});
+static DATE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(Today's date is (?:now )?)[0-9]{4}-[0-9]{2}-[0-9]{2}"));
+static KERNEL: LazyLock<Regex> = LazyLock::new(|| pattern(r"(OS Version: )[^\n]*"));
+static TMP: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"/tmp/(?:tmp\.[A-Za-z0-9]{6,12}|tmp[a-z0-9_]{8})(?-u:\b)"));
+static AGENT_USAGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(<usage>[^<]*duration_ms: )[0-9]+"));
+static UUID: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"(?-u:\b)[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}(?-u:\b)")
+});
+static TIMESTAMP: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(concat!(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?",
+        r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:[A-Z][a-z]{2} +[0-9]{1,2}|[0-9]{1,2} [A-Z][a-z]{2}) ",
+        r"(?:[0-9]{4} )?[0-9]{2}:[0-9]{2}(?::[0-9]{2})?(?: (?:[A-Z]{2,5}|[+-][0-9]{4}))?(?: [0-9]{4})?",
+        r"|(?-u:\b)[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?-u:\b)",
+    ))
+});
+static DURATION: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"(?-u:\b)[0-9]+(?:\.[0-9]+)? ?(?:ns|µs|us|ms|s|sec|secs|seconds|minutes)(?-u:\b)")
+});
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("a pattern of ours is read by a test")
+}
+
+/// Rewrites texts and remembers what ids were called.
+#[derive(Default)]
+struct Texts {
+    session: Option<String>,
+    ids: BTreeMap<(Normaliser, usize), String>,
+}
+
+impl Texts {
+    fn apply(&mut self, normaliser: Normaliser, value: &mut Value) {
+        match normaliser {
+            Normaliser::SessionId => {
+                let Some(session) = self.session.clone() else { return };
+                each_text(value, &mut |text| {
+                    text.contains(&session).then(|| text.replace(&session, "<session>"))
+                });
+                self.ids.insert((Normaliser::SessionId, 1), session);
+            }
+            Normaliser::AgentId => self.number(normaliser, &AGENT_ID, "agent", value),
+            Normaliser::TmpPath => self.number(normaliser, &TMP, "tmp", value),
+            Normaliser::TaskId => self.tasks(value),
+            Normaliser::Date => replace(value, &DATE, "${1}<date>"),
+            Normaliser::Kernel => replace(value, &KERNEL, "${1}<kernel>"),
+            Normaliser::AgentUsage => replace(value, &AGENT_USAGE, "${1}<duration>"),
+            Normaliser::Uuid => replace(value, &UUID, "<uuid>"),
+            Normaliser::Timestamp => replace(value, &TIMESTAMP, "<time>"),
+            Normaliser::Duration => replace(value, &DURATION, "<duration>"),
+            Normaliser::Metadata
+            | Normaliser::CacheControl
+            | Normaliser::Billing
+            | Normaliser::Delivery
+            | Normaliser::ResultOrder => {}
+        }
+    }
+
+    /// Numbers what a pattern finds, so that different ids stay different.
+    fn number(&mut self, kind: Normaliser, pattern: &Regex, word: &str, value: &mut Value) {
+        each_text(value, &mut |text| {
+            pattern.is_match(text).then(|| {
+                let name = |found: &Captures<'_>| format!("<{word}:{}>", self.known(kind, &found[0]));
+                pattern.replace_all(text, name).into_owned()
+            })
+        });
+    }
+
+    fn known(&mut self, kind: Normaliser, id: &str) -> usize {
+        let mut own = self.ids.iter().filter(|((of, _), _)| *of == kind);
+        if let Some(((_, number), _)) = own.find(|(_, known)| known.as_str() == id) {
+            return *number;
+        }
+        let number = self.ids.keys().filter(|(of, _)| *of == kind).count() + 1;
+        self.ids.insert((kind, number), id.to_owned());
+        number
+    }
+
+    /// Task ids look like words, so they are learnt where it is said that they are some, and then known anywhere.
+    fn tasks(&mut self, value: &mut Value) {
+        each_text(value, &mut |text| {
+            for found in TASK_ID.captures_iter(text) {
+                self.known(Normaliser::TaskId, &found[1]);
+            }
+            None
+        });
+        let tasks = self.ids.iter().filter(|((kind, _), _)| *kind == Normaliser::TaskId);
+        let tasks: Vec<(String, String)> =
+            tasks.map(|((_, number), id)| (id.clone(), format!("<task:{number}>"))).collect();
+        if tasks.is_empty() {
+            return;
+        }
+        each_text(value, &mut |text| {
+            let mut fresh = None;
+            for (id, name) in tasks.iter().filter(|(id, _)| text.contains(id.as_str())) {
+                fresh = Some(fresh.unwrap_or_else(|| text.to_owned()).replace(id.as_str(), name));
+            }
+            fresh
+        });
+    }
+}
+
+fn replace(value: &mut Value, pattern: &Regex, with: &str) {
+    each_text(value, &mut |text| {
+        pattern.is_match(text).then(|| pattern.replace_all(text, with).into_owned())
+    });
+}
+
+/// Looks at every text of a document; names of members are not texts.
+fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Option<String>) {
+    match value {
+        Value::String(text) => {
+            if let Some(fresh) = change(text) {
+                *text = fresh;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| each_text(item, change)),
+        Value::Object(members) => members.values_mut().for_each(|item| each_text(item, change)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A document with further normalisers applied to its texts.
+pub(super) fn further(value: &Value, normaliser: Normaliser) -> Value {
+    let mut value = value.clone();
+    Texts::default().apply(normaliser, &mut value);
+    value
+}
+
+#[cfg(test)]
+#[path = "normal_tests.rs"]
+mod tests;

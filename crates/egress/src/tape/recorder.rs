@@ -1,0 +1,270 @@
+//! Takes exchanges down as they happen, in the order in which they were asked.
+
+use super::normal::{Canonical, Normaliser};
+use super::stream::{self, Changed};
+use super::{AGENT_ID_HEADER, Scrub, is_taped};
+use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer};
+use belljar_contract::{
+    BodyRef, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeEnd, ExchangeRequest,
+};
+use hyper::body::Bytes;
+use hyper::{HeaderMap, StatusCode};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Headers of a request that say what is wanted.
+const REQUEST_HEADERS: [&str; 6] =
+    ["anthropic-beta", "anthropic-version", "content-type", "user-agent", "x-app", AGENT_ID_HEADER];
+
+/// Headers of an answer that the agent acts on; whose account it was is not among them.
+const ANSWER_HEADERS: [&str; 6] =
+    ["cache-control", "content-type", "request-id", "retry-after", "retry-after-ms", "x-should-retry"];
+const ANSWER_PREFIX: &str = "anthropic-ratelimit-";
+
+/// An answer that is longer is not kept.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// Where exchanges are kept.
+pub trait KeepExchanges: Send {
+    /// Keeps a body.
+    ///
+    /// # Errors
+    /// In a line for people; the recording has failed then.
+    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String>;
+    /// Keeps an exchange whose bodies were kept.
+    ///
+    /// # Errors
+    /// As [`KeepExchanges::body`].
+    fn exchange(&mut self, exchange: &Exchange) -> Result<(), String>;
+}
+
+/// Watches exchanges and takes them down, without secrets.
+#[derive(Clone)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    scrub: Scrub,
+    normalisers: Vec<Normaliser>,
+    state: Mutex<State>,
+}
+
+struct State {
+    keep: Box<dyn KeepExchanges>,
+    began: Option<Instant>,
+    asked: u64,
+    written: u64,
+    /// Exchanges that ended before one that was asked earlier.
+    waiting: BTreeMap<u64, Exchange>,
+    /// Sub-agents by the ids of this run.
+    agents: BTreeMap<String, (u32, Digest)>,
+    failure: Option<String>,
+}
+
+impl Recorder {
+    /// Records to `keep`.
+    pub fn new(keep: Box<dyn KeepExchanges>, scrub: Scrub, normalisers: Vec<Normaliser>) -> Self {
+        let state = State {
+            keep,
+            began: None,
+            asked: 0,
+            written: 0,
+            waiting: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            failure: None,
+        };
+        Self { shared: Arc::new(Shared { scrub, normalisers, state: Mutex::new(state) }) }
+    }
+
+    /// How many exchanges were taken down; all answers have ended.
+    ///
+    /// # Errors
+    /// When something could not be taken down.
+    pub fn finish(&self) -> Result<u64, String> {
+        let mut state = self.shared.state();
+        match state.failure.take() {
+            Some(failure) => Err(failure),
+            None if state.written == state.asked => Ok(state.written),
+            None => Err("an exchange has no end".to_owned()),
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clean(&self, text: &str) -> String {
+        let scrubbed = (self.scrub)(text.as_bytes());
+        scrubbed.map_or_else(|| text.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn headers(&self, headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let known = headers.iter().filter(|(name, _)| wanted(name.as_str()));
+        let pair = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
+            Some((name.to_string(), self.clean(value.to_str().ok()?)))
+        };
+        let mut out: Vec<_> = known.filter_map(pair).collect();
+        out.sort();
+        out
+    }
+}
+
+impl State {
+    fn agent(&mut self, id: &str, canonical: &Canonical) -> ConversationKey {
+        let number = u32::try_from(self.agents.len() + 1).unwrap_or(u32::MAX);
+        let known = self.agents.entry(id.to_owned());
+        let (number, first) = *known.or_insert_with(|| (number, canonical.first_message()));
+        ConversationKey::SubAgent { number, first }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failure.get_or_insert(why);
+    }
+
+    fn put(&mut self, exchange: Exchange) {
+        self.waiting.insert(exchange.seq, exchange);
+        while let Some(next) = self.waiting.remove(&self.written) {
+            self.written += 1;
+            if let Err(why) = self.keep.exchange(&next) {
+                self.fail(why);
+            }
+        }
+    }
+}
+
+impl Observe for Recorder {
+    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer> {
+        if !is_taped(&asked.method, asked.uri.path()) {
+            return Box::new(Unwatched);
+        }
+        let shared = &self.shared;
+        let body = match &asked.body {
+            Ok(body) => (shared.scrub)(body).map_or_else(|| body.clone(), Bytes::from),
+            Err(fault) => {
+                shared.state().fail(fault.to_string());
+                return Box::new(Unwatched);
+            }
+        };
+        let canonical = Canonical::of(&body, &shared.normalisers);
+        let since = Instant::now();
+        let agent = asked.headers.get(AGENT_ID_HEADER).and_then(|id| id.to_str().ok());
+        let mut state = shared.state();
+        let began = *state.began.get_or_insert(since);
+        let conversation = match agent {
+            Some(id) => state.agent(id, &canonical),
+            None => ConversationKey::Main,
+        };
+        let kept = state.keep.body(&body).map_err(|why| state.fail(why));
+        let request = ExchangeRequest {
+            method: asked.method.to_string(),
+            path: shared.clean(asked.uri.path_and_query().map_or("/", |path| path.as_str())),
+            headers: shared.headers(&asked.headers, |name| REQUEST_HEADERS.contains(&name)),
+            delivery: canonical.delivery,
+            canonical: canonical.digest,
+            body: kept.unwrap_or_else(|()| BodyRef::of(&body)),
+        };
+        let seq = state.asked;
+        state.asked += 1;
+        drop(state);
+        let exchange = Exchange { seq, at_ms: ms(began, since), conversation, request, answer: None };
+        Box::new(Watch { shared: Arc::clone(shared), exchange: Some(exchange), since, answer: None })
+    }
+}
+
+fn ms(since: Instant, at: Instant) -> u64 {
+    u64::try_from(at.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Watches what does not belong onto a tape.
+struct Unwatched;
+
+impl ObserveAnswer for Unwatched {
+    fn head(&mut self, _status: StatusCode, _headers: &HeaderMap, _at: Instant) {}
+    fn chunk(&mut self, _bytes: &Bytes, _at: Instant) {}
+    fn ended(self: Box<Self>, _end: AnswerEnd, _at: Instant) {}
+}
+
+/// An answer on its way.
+struct Watch {
+    shared: Arc<Shared>,
+    exchange: Option<Exchange>,
+    since: Instant,
+    answer: Option<Passing>,
+}
+
+struct Passing {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    chunks: Vec<(u64, u64)>,
+}
+
+impl Watch {
+    fn end(&mut self, end: ExchangeEnd, at: Instant) {
+        let Some(mut exchange) = self.exchange.take() else { return };
+        let shared = Arc::clone(&self.shared);
+        let change = |text: &str| {
+            let scrubbed = (shared.scrub)(text.as_bytes())?;
+            Some(String::from_utf8_lossy(&scrubbed).into_owned())
+        };
+        let passed = self.answer.take().map(|passing| {
+            let Passing { status, headers, body, chunks } = passing;
+            let (body, chunks) = match stream::change(&body, &chunks, &change) {
+                Some(Changed { body, chunks }) => (body, chunks),
+                None => {
+                    // What is not text is searched as it is.
+                    let scrubbed = (shared.scrub)(&body);
+                    let chunks = scrubbed.as_ref().map_or(chunks, |bytes| vec![(0, bytes.len() as u64)]);
+                    (scrubbed.unwrap_or(body), chunks)
+                }
+            };
+            (status, headers, body, chunks)
+        });
+        let ended_ms = ms(self.since, at);
+        let mut state = self.shared.state();
+        if let Some((status, headers, body, chunks)) = passed {
+            let kept = state.keep.body(&body).map_err(|why| state.fail(why));
+            let body = kept.unwrap_or_else(|()| BodyRef::of(&body));
+            exchange.answer = Some(ExchangeAnswer { status, headers, chunks, end, ended_ms, body });
+        }
+        state.put(exchange);
+    }
+}
+
+impl ObserveAnswer for Watch {
+    fn head(&mut self, status: StatusCode, headers: &HeaderMap, _at: Instant) {
+        let wanted = |name: &str| ANSWER_HEADERS.contains(&name) || name.starts_with(ANSWER_PREFIX);
+        let headers = self.shared.headers(headers, wanted);
+        let passing = Passing { status: status.as_u16(), headers, body: Vec::new(), chunks: Vec::new() };
+        self.answer = Some(passing);
+    }
+
+    fn chunk(&mut self, bytes: &Bytes, at: Instant) {
+        let Some(answer) = &mut self.answer else { return };
+        if answer.body.len() + bytes.len() > LONGEST_ANSWER {
+            self.shared.state().fail(format!("an answer is longer than {LONGEST_ANSWER} bytes"));
+            return;
+        }
+        answer.body.extend_from_slice(bytes);
+        answer.chunks.push((ms(self.since, at), bytes.len() as u64));
+    }
+
+    fn ended(mut self: Box<Self>, end: AnswerEnd, at: Instant) {
+        let end = match end {
+            AnswerEnd::Complete => ExchangeEnd::Complete,
+            AnswerEnd::Broken => ExchangeEnd::Broken,
+        };
+        self.end(end, at);
+    }
+}
+
+impl Drop for Watch {
+    /// Nobody said that it ended: the agent left, or the connection was closed without an answer.
+    fn drop(&mut self) {
+        self.end(ExchangeEnd::Left, Instant::now());
+    }
+}

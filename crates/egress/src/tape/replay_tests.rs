@@ -1,0 +1,278 @@
+use super::*;
+use crate::gateway::{Broken, Observe, Observed};
+use crate::tape::{KeepExchanges, Recorder};
+use belljar_contract::ExchangeEnd;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Uri};
+use serde_json::{Value, json};
+
+/// A tape in memory.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept(Vec<Exchange>, BTreeMap<String, Vec<u8>>);
+
+impl KeepExchanges for Memory {
+    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        let body = BodyRef::of(bytes);
+        self.0.lock().unwrap().1.insert(body.digest.hex(), bytes.to_vec());
+        Ok(body)
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) -> Result<(), String> {
+        self.0.lock().unwrap().0.push(exchange.clone());
+        Ok(())
+    }
+}
+
+impl TapeBodies for Memory {
+    fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+        self.0
+            .lock()
+            .unwrap()
+            .1
+            .get(&body.digest.hex())
+            .cloned()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Says the same to everyone, one answer after the other.
+struct Says(Mutex<Vec<(u16, &'static str, String)>>);
+
+impl Answer for Says {
+    fn answer(&self, _asked: Asked) -> Answering {
+        let (status, kind, text) = self.0.lock().unwrap().remove(0);
+        Box::pin(async move {
+            if status == 0 {
+                return Err(HangUp);
+            }
+            let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+            let mut response = Response::new(body);
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            Ok(response)
+        })
+    }
+}
+
+fn asked(agent: Option<&str>, body: &Value) -> Asked {
+    let mut headers = HeaderMap::new();
+    if let Some(agent) = agent {
+        headers.insert(AGENT_ID_HEADER, agent.parse().unwrap());
+    }
+    let uri = Uri::from_static("/v1/messages?beta=true");
+    Asked { method: Method::POST, uri, headers, body: Ok(Bytes::from(body.to_string())) }
+}
+
+fn request(texts: &[&str]) -> Value {
+    let messages: Vec<Value> = texts.iter().map(|text| json!({"role": "user", "content": text})).collect();
+    json!({"model": "m", "stream": true, "messages": messages})
+}
+
+async fn said(answering: Answering) -> (u16, String) {
+    match answering.await {
+        Err(HangUp) => (0, String::new()),
+        Ok(response) => {
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await;
+            let text = body.map(|body| String::from_utf8(body.to_bytes().to_vec()).unwrap());
+            (status, text.unwrap_or_else(|broken: Broken| format!("{broken}")))
+        }
+    }
+}
+
+fn nothing_secret() -> Scrub {
+    Arc::new(|_: &[u8]| None)
+}
+
+/// Records these requests with these answers.
+async fn record(exchanges: &[(Option<&str>, Value, u16, &'static str, &str)], scrub: Scrub) -> Memory {
+    let memory = Memory::default();
+    let recorder = Recorder::new(Box::new(memory.clone()), scrub, Normaliser::defaults());
+    let answers = exchanges.iter().map(|(_, _, status, kind, text)| (*status, *kind, (*text).to_owned()));
+    let says = Arc::new(Says(Mutex::new(answers.collect())));
+    let observed = Observed::new(says, Arc::new(recorder.clone()) as Arc<dyn Observe>);
+    for (agent, body, ..) in exchanges {
+        said(observed.answer(asked(*agent, body))).await;
+    }
+    assert_eq!(recorder.finish(), Ok(exchanges.len() as u64));
+    memory
+}
+
+fn replay(memory: &Memory, on_drift: OnDrift) -> Replay {
+    Replay::new(ReplaySetup {
+        exchanges: memory.0.lock().unwrap().0.clone(),
+        bodies: Arc::new(memory.clone()),
+        normalisers: Normaliser::defaults(),
+        scrub: nothing_secret(),
+        on_drift,
+        pace: Pace::Fast,
+        live: None,
+    })
+}
+
+const JSON: &str = "application/json";
+
+#[tokio::test]
+async fn answers_are_found_by_what_is_asked_not_by_when() {
+    let memory = record(
+        &[(None, request(&["a"]), 200, JSON, "to a"), (None, request(&["b"]), 200, JSON, "to b")],
+        nothing_secret(),
+    )
+    .await;
+    let replay = replay(&memory, OnDrift::Fail);
+    assert_eq!(said(replay.answer(asked(None, &request(&["b"])))).await, (200, "to b".into()));
+    assert_eq!(replay.report().unconsumed.len(), 1);
+    assert_eq!(said(replay.answer(asked(None, &request(&["a"])))).await, (200, "to a".into()));
+    let report = replay.report();
+    assert!(report.is_faithful() && report.exact == 2 && report.repeated == 0, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_recorded_failure_comes_first_and_a_repeat_hears_the_last() {
+    let body = request(&["a"]);
+    let memory = record(
+        &[
+            (None, body.clone(), 429, JSON, "slow"),
+            (None, body.clone(), 0, JSON, ""),
+            (None, body.clone(), 200, JSON, "fine"),
+        ],
+        nothing_secret(),
+    )
+    .await;
+    assert!(memory.0.lock().unwrap().0[1].answer.is_none(), "a closed connection is no answer");
+    let replay = replay(&memory, OnDrift::Fail);
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        heard.push(said(replay.answer(asked(None, &body))).await);
+    }
+    let fine = (200, "fine".to_owned());
+    assert_eq!(heard, [(429, "slow".into()), (0, String::new()), fine.clone(), fine]);
+    assert_eq!(replay.report().repeated, 1);
+}
+
+#[tokio::test]
+async fn who_asks_again_without_streaming_hears_the_same_words() {
+    let event = |data: Value| format!("event: x\ndata: {data}\n\n");
+    let stream = event(json!({"type": "message_start", "message": {"id": "m", "role": "assistant"}}))
+        + &event(
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        )
+        + &event(
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}),
+        )
+        + &event(json!({"type": "message_stop"}));
+    let body = request(&["a"]);
+    let memory = record(&[(None, body.clone(), 200, "text/event-stream", &stream)], nothing_secret()).await;
+    let replay = replay(&memory, OnDrift::Fail);
+    assert_eq!(said(replay.answer(asked(None, &body))).await, (200, stream));
+    let mut whole = body;
+    whole.as_object_mut().unwrap().remove("stream");
+    whole["max_tokens"] = json!(7);
+    let (status, text) = said(replay.answer(asked(None, &whole))).await;
+    let message: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &message["content"]), (200, &json!([{"type": "text", "text": "hi"}])));
+    assert!(replay.report().is_faithful());
+}
+
+#[tokio::test]
+async fn sub_agents_with_the_same_task_are_kept_apart() {
+    let (one, two) = ("a0000000000000001", "a0000000000000002");
+    let memory = record(
+        &[
+            (Some(one), request(&["task"]), 200, JSON, "first"),
+            (Some(two), request(&["task"]), 200, JSON, "second"),
+            (Some(one), request(&["task", "more"]), 200, JSON, "first again"),
+            (Some(two), request(&["task", "more"]), 200, JSON, "second again"),
+            (None, request(&["task"]), 200, JSON, "main"),
+        ],
+        nothing_secret(),
+    )
+    .await;
+    let replay = replay(&memory, OnDrift::Fail);
+    let ask =
+        |agent: Option<&'static str>, texts: &[&str]| said(replay.answer(asked(agent, &request(texts))));
+    assert_eq!(ask(None, &["task"]).await.1, "main");
+    assert_eq!(ask(Some("a00000000000000ff"), &["task"]).await.1, "first");
+    assert_eq!(ask(Some("a00000000000000ee"), &["task"]).await.1, "second");
+    assert_eq!(ask(Some("a00000000000000ee"), &["task", "more"]).await.1, "second again");
+    assert_eq!(ask(Some("a00000000000000ff"), &["task", "more"]).await.1, "first again");
+    assert!(replay.report().is_faithful());
+    let (status, text) = ask(Some("a00000000000000dd"), &["task"]).await;
+    assert_eq!(status, 400, "a third was not recorded: {text}");
+}
+
+#[tokio::test]
+async fn a_drift_ends_the_run_and_nothing_is_answered_after_it() {
+    let memory = record(
+        &[(None, request(&["a"]), 200, JSON, "to a"), (None, request(&["b"]), 200, JSON, "to b")],
+        nothing_secret(),
+    )
+    .await;
+    let replay = replay(&memory, OnDrift::Fail);
+    let response = replay.answer(asked(None, &request(&["c"]))).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-should-retry"]),
+        (400, &"false".parse().unwrap())
+    );
+    assert_eq!(said(replay.answer(asked(None, &request(&["a"])))).await.0, 400);
+    let report = replay.report();
+    assert_eq!((report.drifts.len(), report.exact, report.unconsumed.len()), (1, 0, 2));
+    assert_eq!(report.drifts[0].differences[0].pointer, "/messages/0/content");
+}
+
+#[tokio::test]
+async fn going_on_takes_the_nearest_and_tells() {
+    let memory = record(
+        &[(None, request(&["a"]), 200, JSON, "to a"), (None, request(&["a", "b"]), 200, JSON, "to b")],
+        nothing_secret(),
+    )
+    .await;
+    let replay = replay(&memory, OnDrift::Continue);
+    assert_eq!(said(replay.answer(asked(None, &request(&["a", "x"])))).await, (200, "to b".into()));
+    let report = replay.report();
+    assert!(!report.is_faithful());
+    assert_eq!((report.drifts[0].nearest, report.drifts[0].kind), (Some(1), DriftKind::Prompt));
+}
+
+#[tokio::test]
+async fn ids_of_the_recorded_run_become_those_of_this_one() {
+    let said_so = |id: &str| request(&["go", &format!("Command running in background with ID: {id}. Wait.")]);
+    let memory =
+        record(&[(None, said_so("bold00001"), 200, JSON, r#"{"task_id":"bold00001"}"#)], nothing_secret())
+            .await;
+    let replay = replay(&memory, OnDrift::Fail);
+    let heard = said(replay.answer(asked(None, &said_so("bnew00002")))).await;
+    assert_eq!(heard, (200, r#"{"task_id":"bnew00002"}"#.into()));
+}
+
+#[tokio::test]
+async fn secrets_are_taken_out_on_both_sides() {
+    let scrub = |secret: &'static str| -> Scrub {
+        Arc::new(move |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            text.contains(secret).then(|| text.replace(secret, "[redacted:KEY]").into_bytes())
+        })
+    };
+    let memory = record(&[(None, request(&["say hush1"]), 200, JSON, "it is hush1")], scrub("hush1")).await;
+    let (exchanges, bodies) = {
+        let kept = memory.0.lock().unwrap();
+        (kept.0.clone(), kept.1.clone())
+    };
+    assert!(bodies.values().all(|body| !String::from_utf8_lossy(body).contains("hush1")));
+    assert_eq!(exchanges[0].answer.as_ref().unwrap().end, ExchangeEnd::Complete);
+    let replay = Replay::new(ReplaySetup {
+        exchanges,
+        bodies: Arc::new(memory.clone()),
+        normalisers: Normaliser::defaults(),
+        scrub: scrub("hush2"),
+        on_drift: OnDrift::Fail,
+        pace: Pace::Fast,
+        live: None,
+    });
+    let heard = said(replay.answer(asked(None, &request(&["say hush2"])))).await;
+    assert_eq!(heard, (200, "it is [redacted:KEY]".into()));
+}

@@ -1,0 +1,259 @@
+//! Reading a tape. It is believed as a whole or not at all; what is wrong with it is said by name.
+
+use super::error::TapeFault;
+use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX};
+use crate::disk::{open_regular, read_bounded};
+use belljar_contract::{
+    AbsPath, BodyRef, Digest, EXCHANGE_LINE, Exchange, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND,
+    TapeHead, TapePart,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+
+/// Folders below folders that a tape has at most.
+const DEEPEST: u32 = 64;
+
+/// A tape that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the tape `{path}` cannot be used")]
+pub struct TapeFailure {
+    /// Which.
+    pub path: AbsPath,
+    /// Why.
+    #[source]
+    pub fault: TapeFault,
+}
+
+/// A tape that is whole.
+#[derive(Debug)]
+pub struct Tape {
+    directory: AbsPath,
+    /// What it says of itself.
+    pub head: TapeHead,
+    /// Its exchanges in the order of arrival; the bodies are not among them.
+    pub exchanges: Vec<Exchange>,
+}
+
+impl Tape {
+    /// Reads a tape and checks every byte of it. Bodies are read one after the other and not kept.
+    ///
+    /// # Errors
+    /// When anything is not as it was written.
+    pub fn open(directory: &AbsPath) -> Result<Self, TapeFailure> {
+        read(directory).map_err(|fault| TapeFailure { path: directory.clone(), fault })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn directory(&self) -> &AbsPath {
+        &self.directory
+    }
+
+    /// A body of an exchange.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no longer the one that was checked.
+    pub fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+        let path = self.directory.child(BODIES).child(&body.digest.hex());
+        let bytes = read_bounded(path.as_path(), body.bytes)?.ok_or(io::ErrorKind::NotFound)?;
+        if Digest::of(&bytes) == body.digest {
+            Ok(bytes)
+        } else {
+            Err(io::Error::other("a body of the tape was changed while it was replayed"))
+        }
+    }
+}
+
+fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
+    let head = head(directory)?;
+    let mut left = TAPE_BYTES;
+    for (name, part) in &head.parts {
+        spend(&mut left, part.bytes)?;
+        if name.split('/').any(|word| word.is_empty() || word == "." || word == "..") {
+            return Err(TapeFault::Foreign { why: format!("`{name}` is no name of a part") });
+        }
+        if name != EXCHANGES {
+            check_part(directory, name, *part)?;
+        }
+    }
+    let exchanges = exchanges(directory, &head)?;
+    let mut known = BTreeSet::new();
+    for exchange in &exchanges {
+        for body in exchange.bodies() {
+            if known.insert(body.digest) {
+                spend(&mut left, body.bytes)?;
+                check_body(directory, exchange.seq, body)?;
+            }
+        }
+    }
+    let listed = head.parts.keys().cloned().chain([HEAD.to_owned()]);
+    let listed: BTreeSet<String> =
+        listed.chain(known.iter().map(|digest| format!("{BODIES}/{}", digest.hex()))).collect();
+    strays(directory, "", &listed, 0)?;
+    Ok(Tape { directory: directory.clone(), head, exchanges })
+}
+
+fn spend(left: &mut u64, bytes: u64) -> Result<(), TapeFault> {
+    *left = left
+        .checked_sub(bytes)
+        .ok_or_else(|| TapeFault::TooLarge { limit: format!("{TAPE_BYTES} bytes") })?;
+    Ok(())
+}
+
+fn head(directory: &AbsPath) -> Result<TapeHead, TapeFault> {
+    let failed = |cause| TapeFault::Read { part: HEAD.to_owned(), cause };
+    let missing = || TapeFault::Missing { part: HEAD.to_owned() };
+    let bytes =
+        read_bounded(directory.child(HEAD).as_path(), HEAD_MAX).map_err(failed)?.ok_or_else(missing)?;
+    parse_head(&bytes)
+}
+
+/// Reads a manifest: whose it is and its format before anything else.
+fn parse_head(bytes: &[u8]) -> Result<TapeHead, TapeFault> {
+    let foreign = |why: String| TapeFault::Foreign { why };
+    if bytes.len() as u64 > HEAD_MAX {
+        return Err(TapeFault::TooLarge { limit: format!("{HEAD_MAX} bytes in `{HEAD}`") });
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| match error.is_eof() {
+        true => TapeFault::Truncated {
+            part: HEAD.to_owned(),
+            found: bytes.len() as u64,
+            wanted: bytes.len() as u64 + 1,
+        },
+        false => foreign(format!("`{HEAD}`: {error}")),
+    })?;
+    if value.get("kind").and_then(Value::as_str) != Some(TAPE_KIND) {
+        return Err(foreign(format!("`{HEAD}` does not say that it is a tape")));
+    }
+    match value.get("format").and_then(Value::as_u64) {
+        None | Some(0) => return Err(foreign(format!("`{HEAD}` has no format"))),
+        Some(found) if found > u64::from(TAPE_FORMAT) => {
+            return Err(TapeFault::Newer { found, known: TAPE_FORMAT });
+        }
+        Some(_) => {}
+    }
+    let head: TapeHead =
+        serde_json::from_value(value).map_err(|error| foreign(format!("`{HEAD}`: {error}")))?;
+    if head.reckoned() != head.integrity {
+        return Err(TapeFault::Edited { part: HEAD.to_owned() });
+    }
+    if !head.parts.contains_key(EXCHANGES) {
+        return Err(TapeFault::Missing { part: EXCHANGES.to_owned() });
+    }
+    Ok(head)
+}
+
+fn open_part(directory: &AbsPath, name: &str) -> Result<(File, u64), TapeFault> {
+    let failed = |cause| TapeFault::Read { part: name.to_owned(), cause };
+    let file = open_regular(directory.child(name).as_path()).map_err(failed)?;
+    let file = file.ok_or_else(|| TapeFault::Missing { part: name.to_owned() })?;
+    let length = file.metadata().map_err(failed)?.len();
+    Ok((file, length))
+}
+
+fn check_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<(), TapeFault> {
+    let (file, found) = open_part(directory, name)?;
+    if found < part.bytes {
+        return Err(TapeFault::Truncated { part: name.to_owned(), found, wanted: part.bytes });
+    }
+    let digest = Digest::of_reader(&mut file.take(part.bytes.saturating_add(1)))
+        .map_err(|cause| TapeFault::Read { part: name.to_owned(), cause })?;
+    if digest == part.digest { Ok(()) } else { Err(TapeFault::Edited { part: name.to_owned() }) }
+}
+
+fn check_body(directory: &AbsPath, seq: u64, body: BodyRef) -> Result<(), TapeFault> {
+    let part = TapePart { bytes: body.bytes, digest: body.digest };
+    match check_part(directory, &format!("{BODIES}/{}", body.digest.hex()), part) {
+        Err(TapeFault::Missing { .. }) => Err(TapeFault::MissingBody { seq, digest: body.digest }),
+        other => other,
+    }
+}
+
+/// Reads the exchanges. Why they are wrong is found out before that they are: an order says more than a digest.
+fn exchanges(directory: &AbsPath, head: &TapeHead) -> Result<Vec<Exchange>, TapeFault> {
+    let part = head.parts[EXCHANGES];
+    if head.exchanges > TAPE_EXCHANGES {
+        return Err(TapeFault::TooLarge { limit: format!("{TAPE_EXCHANGES} exchanges") });
+    }
+    let (file, found) = open_part(directory, EXCHANGES)?;
+    let mut lines = BufReader::new(file.take(part.bytes.max(found).min(TAPE_BYTES)));
+    let mut out: Vec<Exchange> = Vec::new();
+    let mut line = Vec::new();
+    let truncated = || TapeFault::Truncated { part: EXCHANGES.to_owned(), found, wanted: part.bytes };
+    loop {
+        line.clear();
+        let limit = EXCHANGE_LINE as u64 + 1;
+        let read = lines.by_ref().take(limit).read_until(b'\n', &mut line);
+        read.map_err(|cause| TapeFault::Read { part: EXCHANGES.to_owned(), cause })?;
+        if line.is_empty() {
+            break;
+        }
+        let number = out.len() as u64 + 1;
+        if number > TAPE_EXCHANGES {
+            return Err(TapeFault::TooLarge { limit: format!("{TAPE_EXCHANGES} exchanges") });
+        }
+        let Some(text) = line.strip_suffix(b"\n") else {
+            return Err(if found < part.bytes { truncated() } else { long_or_edited(line.len()) });
+        };
+        let exchange = read_exchange(text).map_err(|why| TapeFault::Line { line: number, why })?;
+        in_order(&out, &exchange)?;
+        out.push(exchange);
+    }
+    if found < part.bytes {
+        return Err(truncated());
+    }
+    check_part(directory, EXCHANGES, part)?;
+    if out.len() as u64 != head.exchanges {
+        return Err(TapeFault::Edited { part: EXCHANGES.to_owned() });
+    }
+    Ok(out)
+}
+
+fn long_or_edited(length: usize) -> TapeFault {
+    match length > EXCHANGE_LINE {
+        true => TapeFault::TooLarge { limit: format!("{EXCHANGE_LINE} bytes in a line") },
+        false => TapeFault::Edited { part: EXCHANGES.to_owned() },
+    }
+}
+
+fn in_order(before: &[Exchange], exchange: &Exchange) -> Result<(), TapeFault> {
+    let (seq, line) = (exchange.seq, before.len() as u64 + 1);
+    match seq {
+        seq if seq == before.len() as u64 => Ok(()),
+        seq if before.iter().any(|earlier| earlier.seq == seq) => Err(TapeFault::Duplicated { line, seq }),
+        seq => Err(TapeFault::Reordered { line, seq }),
+    }
+}
+
+/// Reads a line of `exchanges.jsonl`.
+///
+/// # Errors
+/// In a few words.
+pub fn read_exchange(line: &[u8]) -> Result<Exchange, String> {
+    let exchange: Exchange = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if exchange.adds_up() { Ok(exchange) } else { Err("its pieces do not add up to its body".to_owned()) }
+}
+
+/// Whatever is there and not listed.
+fn strays(directory: &AbsPath, below: &str, listed: &BTreeSet<String>, depth: u32) -> Result<(), TapeFault> {
+    let folder = if below.is_empty() { directory.clone() } else { directory.child(below) };
+    let failed = |cause| TapeFault::Read { part: below.to_owned(), cause };
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() && depth < DEEPEST {
+            strays(directory, &name, listed, depth + 1)?;
+        } else if !listed.contains(&name) {
+            return Err(TapeFault::Stray { part: name });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! What a tape says of the trial that it was made of, without what belongs to one machine, one user or one run.
+
+use super::Taping;
+use crate::launching::Model;
+use crate::planning::{Planned, Surroundings};
+use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeSkillPlace, canonical_json};
+use belljar_session::SkillPlace;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// More files than a skill or a plugin has.
+const MOST: usize = 20_000;
+
+/// What a tape says of a trial. Nothing was looked at where no tape has to do with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TapeFacts {
+    /// The plan.
+    pub plan: Option<Digest>,
+    /// The kind of agent.
+    pub harness: String,
+    /// Its program, on this machine.
+    pub program: Option<AbsPath>,
+    /// Trees of skills.
+    pub skills: BTreeMap<String, Digest>,
+    /// Trees of plugins.
+    pub plugins: BTreeMap<String, Digest>,
+    /// Where the skills lie for the agent.
+    pub places: Vec<TapeSkillPlace>,
+    /// Where it takes place, as far as that can matter.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Something that is not as it was when a tape was recorded. It explains a drift and is none itself.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Changed {
+    /// What.
+    pub what: String,
+    /// As it was.
+    pub recorded: String,
+    /// As it is.
+    pub present: String,
+}
+
+impl TapeFacts {
+    pub(crate) fn of(
+        planned: &Planned,
+        places: &[SkillPlace],
+        surroundings: &Surroundings,
+        (taping, model): (&Taping, &Model),
+    ) -> Self {
+        if matches!(taping, Taping::Off) && !matches!(model, Model::Replay(_)) {
+            return Self::default();
+        }
+        let plan = &planned.compiled.plan;
+        let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), tree(&skill.source)));
+        let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(&plugin.source)));
+        let place = |place: &SkillPlace| {
+            let SkillPlace { name, directories } = place.clone();
+            TapeSkillPlace { name, directories }
+        };
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let environment = [
+            ("arch", std::env::consts::ARCH.to_owned()),
+            ("backend", plan.backend.name().to_owned()),
+            ("home", plan.home_directory.to_string()),
+            ("kernel", kernel),
+            ("os", std::env::consts::OS.to_owned()),
+            ("workspace", plan.workspace.target.to_string()),
+        ];
+        Self {
+            plan: Some(portable(plan, surroundings)),
+            harness: plan.harness.clone(),
+            program: planned.program_found.clone(),
+            skills: skills.collect(),
+            plugins: plugins.collect(),
+            places: places.iter().map(place).collect(),
+            environment: environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+
+    /// What is not as the tape says.
+    #[must_use]
+    pub fn changed_since(&self, head: &TapeHead, version: Option<&str>) -> Vec<Changed> {
+        let mut out = Vec::new();
+        let mut compare = |what: String, recorded: Option<String>, present: Option<String>| {
+            if recorded != present {
+                let text = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
+                out.push(Changed { what, recorded: text(recorded), present: text(present) });
+            }
+        };
+        // One that said nothing may be the same.
+        if let (Some(recorded), Some(present)) = (&head.agent.version, version) {
+            compare("the agent's version".to_owned(), Some(recorded.clone()), Some(present.to_owned()));
+        }
+        compare(
+            "the plan".to_owned(),
+            Some(head.plan.to_string()),
+            self.plan.map(|digest| digest.to_string()),
+        );
+        let trees = [
+            ("the skill", &head.scenario.skills, &self.skills),
+            ("the plugin", &head.scenario.plugins, &self.plugins),
+        ];
+        for (what, recorded, present) in trees {
+            let names: std::collections::BTreeSet<&String> = recorded.keys().chain(present.keys()).collect();
+            for name in names {
+                let text = |map: &BTreeMap<String, Digest>| map.get(name).map(ToString::to_string);
+                compare(format!("{what} `{name}`"), text(recorded), text(present));
+            }
+        }
+        out
+    }
+}
+
+/// The plan's digest with the paths of this run, this user and this machine taken out.
+fn portable(plan: &Plan, surroundings: &Surroundings) -> Digest {
+    let stage = plan.workspace.source.parent().unwrap_or_else(|| plan.workspace.source.clone());
+    let paths = [
+        (stage.to_string(), "<stage>"),
+        (plan.instance.directory.to_string(), "<instance>"),
+        (plan.instance.key.to_string(), "<instance>"),
+        (surroundings.state.to_string(), "<state>"),
+        (surroundings.data.to_string(), "<data>"),
+        (surroundings.config.to_string(), "<config>"),
+        (surroundings.home.to_string(), "<home>"),
+    ];
+    let mut value = json!(plan);
+    replace(&mut value, &paths);
+    Digest::of(canonical_json(&value).as_bytes())
+}
+
+fn replace(value: &mut Value, paths: &[(String, &str)]) {
+    match value {
+        Value::String(text) => {
+            for (from, to) in paths.iter().filter(|(from, _)| from.len() > 1) {
+                if text.contains(from.as_str()) {
+                    *text = text.replace(from.as_str(), to);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, paths)),
+        Value::Object(members) => members.values_mut().for_each(|item| replace(item, paths)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The digest of a tree: names, contents, and what can be executed. What cannot be read is told by its absence.
+fn tree(root: &AbsPath) -> Digest {
+    let mut lines = Vec::new();
+    walk(root.as_path(), "", &mut lines);
+    lines.sort();
+    Digest::of(lines.concat().as_bytes())
+}
+
+fn walk(folder: &Path, below: &str, lines: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
+        let (Ok(found), true) = (entry.metadata(), lines.len() < MOST) else { continue };
+        if found.is_dir() {
+            walk(&entry.path(), &name, lines);
+        } else if found.is_symlink() {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            lines.push(format!("link {name} {}\n", target.display()));
+        } else if found.is_file() {
+            let mode = if found.permissions().mode() & 0o111 != 0 { "run" } else { "file" };
+            let digest = content(&entry.path()).map(|digest| digest.to_string()).unwrap_or_default();
+            lines.push(format!("{mode} {name} {digest}\n"));
+        }
+    }
+}
+
+/// The digest of a file.
+pub(super) fn content(path: &Path) -> io::Result<Digest> {
+    Digest::of_reader(&mut File::open(path)?)
+}

@@ -1,0 +1,140 @@
+//! From the folder of a run to a tape.
+
+use super::facts::{Changed, TapeFacts, content};
+use super::find::from_folder;
+use super::{Normaliser, TapeWriteError};
+use crate::trial::{Trial, Tried};
+use belljar_contract::{
+    AbsPath, Digest, Event, Observation, Run, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario,
+};
+use belljar_plan::SessionReference;
+use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
+use std::collections::BTreeMap;
+use std::io;
+
+/// What a tape takes over from the run's folder.
+const TAKEN: [&str; 6] =
+    ["run.json", "events.jsonl", "egress.jsonl", "frames.jsonl", "files.json", "result.json"];
+
+/// Why there is no tape of a trial.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeError {
+    /// The exchanges were not kept whole.
+    #[error("the exchanges with the model were not kept: {why}")]
+    Exchanges {
+        /// Why.
+        why: String,
+    },
+    /// The scenario cannot be read again.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// The file.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// There is no file to put it beside.
+    #[error("a tape belongs to a scenario's file, and there is none")]
+    NoFile,
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] TapeWriteError),
+}
+
+/// Makes a tape of a trial, in the place of an older one if there is one.
+///
+/// # Errors
+/// When it cannot be made; what was there before is there still.
+pub fn make(
+    trial: &Trial,
+    tried: &Tried,
+    normalisers: &[Normaliser],
+    target: &AbsPath,
+) -> Result<AbsPath, MakeError> {
+    let exchanges = match &tried.report.taped {
+        Some(Ok(count)) => *count,
+        Some(Err(why)) => return Err(MakeError::Exchanges { why: why.clone() }),
+        None => return Err(MakeError::Exchanges { why: "the run had no model".to_owned() }),
+    };
+    let scenario = scenario(trial, &tried.facts, target)?;
+    let program = tried.facts.program.as_ref();
+    let digest =
+        program.map(|path| content(path.as_path()).map_err(|cause| read(path, cause))).transpose()?;
+    let mut draft = TapeDraft::begin(target)?;
+    for name in TAKEN {
+        draft.file(name, &tried.folder.child(name))?;
+    }
+    draft.folder("artifacts/files", &tried.folder.child("artifacts/files"), Listed::AsParts)?;
+    let kept = tried.folder.child("tape");
+    draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
+    draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
+    let head = TapeHead {
+        kind: TAPE_KIND.to_owned(),
+        format: TAPE_FORMAT,
+        belljar: env!("CARGO_PKG_VERSION").to_owned(),
+        recorded_at_ms: tried.run.head.started_at_ms,
+        scenario,
+        agent: TapeAgent {
+            harness: tried.facts.harness.clone(),
+            version: agent_version(&tried.run),
+            program: digest,
+        },
+        plan: tried.facts.plan.unwrap_or_else(|| tried.plan.digest()),
+        environment: tried.facts.environment.clone(),
+        normalisers: normalisers.iter().map(|one| one.name().to_owned()).collect(),
+        exchanges,
+        parts: BTreeMap::new(),
+        integrity: Digest::of(b""),
+    };
+    Ok(draft.finish(head)?)
+}
+
+fn read(path: &AbsPath, cause: io::Error) -> MakeError {
+    MakeError::Read { path: path.clone(), cause }
+}
+
+fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeScenario, MakeError> {
+    let file = trial.file.as_ref().ok_or(MakeError::NoFile)?;
+    let folder = target.parent().unwrap_or_else(|| target.clone());
+    let beside = file.parent().unwrap_or_else(|| file.clone());
+    let session = match &trial.scenario.session {
+        SessionReference::Inline => None,
+        SessionReference::File(written) => written.resolve(&beside, &beside).ok(),
+    };
+    let digest = |path: &AbsPath| content(path.as_path()).map_err(|cause| read(path, cause));
+    Ok(TapeScenario {
+        name: trial.scenario.name.clone(),
+        file: from_folder(&folder, file),
+        digest: digest(file)?,
+        // One below `~` belongs to the user, not to the scenario.
+        session: session.filter(|path| path.as_path().is_file()).as_ref().map(digest).transpose()?,
+        skills: facts.skills.clone(),
+        plugins: facts.plugins.clone(),
+        places: facts.places.clone(),
+    })
+}
+
+/// Whether the scenario's own text is another one than that of a tape.
+#[must_use]
+pub fn scenario_changed(trial: &Trial, head: &TapeHead) -> Option<Changed> {
+    let present = content(trial.file.as_ref()?.as_path()).ok()?;
+    let recorded = head.scenario.digest;
+    (present != recorded).then(|| Changed {
+        what: "the scenario".to_owned(),
+        recorded: recorded.to_string(),
+        present: present.to_string(),
+    })
+}
+
+/// What the agent said of itself.
+#[must_use]
+pub fn agent_version(run: &Run) -> Option<String> {
+    run.events.iter().find_map(|record| match record.event.known() {
+        Some(Event::Seen { what }) => match &**what {
+            Observation::ConversationBegan { version, .. } => version.clone(),
+            _ => None,
+        },
+        _ => None,
+    })
+}

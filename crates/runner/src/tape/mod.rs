@@ -1,0 +1,105 @@
+//! Tapes: trials whose exchanges with the model are kept, and trials that get them again.
+//!
+//! [`make`] makes a tape of a trial that took place. [`ReplayModel`] stands in the model's place with the answers of one;
+//! [`protocol::replay`] judges one again without running anything.
+
+mod facts;
+mod find;
+mod make;
+pub mod protocol;
+
+pub use belljar_egress::tape::{
+    Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, ReplayReport, ToolCall, UnknownNormaliser,
+};
+pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
+pub use facts::{Changed, TapeFacts};
+pub use find::{FindError, find_tapes, scenario_of, tape_beside};
+pub use make::{MakeError, agent_version, make, scenario_changed};
+
+use belljar_contract::{BodyRef, Exchange};
+use belljar_egress::gateway::Answer;
+use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
+use belljar_record::Redact;
+use belljar_record::tape::ExchangeLog;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+/// Whether the exchanges with the model are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taping {
+    /// They are not.
+    Off,
+    /// They are, and are compared after these have made them alike.
+    On(Vec<Normaliser>),
+}
+
+/// A tape in the model's place.
+#[derive(Debug, Clone)]
+pub struct ReplayModel {
+    tape: Arc<Tape>,
+    normalisers: Vec<Normaliser>,
+    /// What becomes of a request that the tape does not have.
+    pub on_drift: OnDrift,
+    pace: Pace,
+}
+
+impl ReplayModel {
+    /// Answers from this tape.
+    ///
+    /// # Errors
+    /// When the tape was made with a normaliser that is not known here.
+    pub fn new(tape: Arc<Tape>, on_drift: OnDrift, pace: Pace) -> Result<Self, UnknownNormaliser> {
+        let names = tape.head.normalisers.iter();
+        let exact = |name: &String| {
+            let found = Normaliser::parse(name)?;
+            if found.name() == name { Ok(found) } else { Err(UnknownNormaliser(name.clone())) }
+        };
+        let normalisers = names.map(exact).collect::<Result<_, _>>()?;
+        Ok(Self { tape, normalisers, on_drift, pace })
+    }
+
+    pub(crate) fn replay(self, scrub: Scrub, live: Option<Arc<dyn Answer>>) -> Replay {
+        let Self { tape, normalisers, on_drift, pace } = self;
+        Replay::new(ReplaySetup {
+            exchanges: tape.exchanges.clone(),
+            bodies: Arc::new(Bodies(tape)),
+            normalisers,
+            scrub,
+            on_drift,
+            pace,
+            live,
+        })
+    }
+}
+
+struct Bodies(Arc<Tape>);
+
+impl TapeBodies for Bodies {
+    fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+        self.0.body(body)
+    }
+}
+
+/// Takes the secrets of a run out of bytes.
+pub(crate) fn scrub(redact: Redact) -> Scrub {
+    Arc::new(move |bytes: &[u8]| redact.scrub_bytes(bytes))
+}
+
+/// Exchanges go to the run's folder.
+pub(crate) struct KeptExchanges(pub ExchangeLog);
+
+impl KeepExchanges for KeptExchanges {
+    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        self.0.body(bytes).map_err(|error| in_a_line(&error))
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) -> Result<(), String> {
+        self.0.line(exchange).map_err(|error| in_a_line(&error))
+    }
+}
+
+fn in_a_line(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,336 @@
+//! Protocol replay: the recorded frames go through the same machine and the same judge. Nothing runs.
+//!
+//! What the agent wrote is taken from the tape, and so is what it was told: messages are sent when the machine is idle,
+//! answers are given where they were given. What the machine makes of it must be what it made of it then.
+
+use super::Tape;
+use crate::talk::shorten;
+use crate::trial::{Trial, evidence};
+use belljar_contract::{
+    AbsPath, AfterDeny, ConversationEnd, Deadline, Event, Frame, Judgement, LimitKind, MessageId,
+    Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
+};
+use belljar_record::ReadError;
+use belljar_session::{
+    Answer, AnswerValue, By, Chosen, Command, Machine, MachineConfig, Output, Question, SkillPlace,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+
+/// Why a tape cannot be read again.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// Its run cannot be read.
+    #[error("the run on the tape cannot be read")]
+    Record(#[from] ReadError),
+    /// Its frames cannot be read.
+    #[error("the frames on the tape cannot be read")]
+    Frames(#[source] io::Error),
+    /// Something is not there.
+    #[error("the tape has no {what}: there is nothing to verify")]
+    Missing {
+        /// What.
+        what: &'static str,
+    },
+    /// A line is no frame.
+    #[error("line {line} of the frames is none: {why}")]
+    Line {
+        /// Which.
+        line: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A tape that was read again.
+#[derive(Debug)]
+pub struct ReadAgain {
+    /// What is made of it now.
+    pub judgement: Judgement,
+    /// How many observations there are.
+    pub observations: usize,
+    /// Where they first differ from the recorded ones.
+    pub mismatch: Option<Mismatch>,
+}
+
+/// Something that is read differently now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mismatch {
+    /// Its number among the observations; behind them stands the end of the conversation.
+    pub at: usize,
+    /// As it was recorded.
+    pub recorded: Option<String>,
+    /// As it is read now.
+    pub present: Option<String>,
+}
+
+/// Reads a tape again and judges it by the scenario as it is now.
+///
+/// # Errors
+/// When evidence is missing.
+pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
+    let (run, mut found) = evidence(tape.directory(), trial.scenario.lane)?;
+    let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
+    let recorded: Vec<Observation> = found.seen.iter().map(|seen| seen.what.clone()).collect();
+    let out_of_time = run
+        .events
+        .iter()
+        .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
+    let lines = frames(tape.directory())?;
+    let mut again = Again::new(tape, &lines, &recorded);
+    again.begin();
+    while let Some((way, frame)) = again.lines.pop_front() {
+        again.take(way, frame)?;
+    }
+    if out_of_time {
+        let outputs = again.machine.on_deadline(Deadline::Run);
+        again.carry_out(outputs);
+    }
+    let outputs = again.machine.on_exit(recorded_end.exit);
+    again.carry_out(outputs);
+    let Again { seen, end, .. } = again;
+    let mismatch = mismatch(&recorded, &recorded_end, &seen, end.as_ref());
+    let observations = seen.len();
+    // The numbers and times of the record stand: they are what evidence points to.
+    let place = |at: usize| found.seen.get(at).map_or((0, 0), |seen| (seen.seq, seen.offset_ms));
+    let fresh = seen.into_iter().enumerate().map(|(at, what)| {
+        let (seq, offset_ms) = place(at);
+        Seen { seq, offset_ms, what }
+    });
+    found.seen = fresh.collect();
+    found.end = end;
+    Ok(ReadAgain { judgement: trial.checks.judge(&found), observations, mismatch })
+}
+
+fn mismatch(
+    recorded: &[Observation],
+    recorded_end: &ConversationEnd,
+    present: &[Observation],
+    present_end: Option<&ConversationEnd>,
+) -> Option<Mismatch> {
+    fn text<T: Serialize>(value: Option<&T>) -> Option<String> {
+        value.and_then(|value| serde_json::to_string(value).ok())
+    }
+    let at = (0..recorded.len().max(present.len())).find(|at| recorded.get(*at) != present.get(*at));
+    if let Some(at) = at {
+        return Some(Mismatch { at, recorded: text(recorded.get(at)), present: text(present.get(at)) });
+    }
+    (Some(recorded_end) != present_end).then(|| Mismatch {
+        at: recorded.len(),
+        recorded: text(Some(recorded_end)),
+        present: text(present_end),
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    In,
+    Out,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(rename = "offset_ms")]
+    _offset_ms: u64,
+    way: Way,
+    frame: Value,
+}
+
+fn frames(directory: &AbsPath) -> Result<Vec<(Way, Value)>, ProtocolError> {
+    let file = match File::open(directory.child("frames.jsonl")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ProtocolError::Missing { what: "frames" });
+        }
+        file => file.map_err(ProtocolError::Frames)?,
+    };
+    let mut out = Vec::new();
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(ProtocolError::Frames)?;
+        let Line { way, frame, .. } = serde_json::from_str(&line)
+            .map_err(|error| ProtocolError::Line { line: number + 1, why: error.to_string() })?;
+        out.push((way, frame));
+    }
+    if out.is_empty() { Err(ProtocolError::Missing { what: "frames" }) } else { Ok(out) }
+}
+
+/// A conversation that takes place again, with nobody in it.
+struct Again {
+    machine: Machine,
+    lines: VecDeque<(Way, Value)>,
+    messages: VecDeque<UserMessage>,
+    /// Questions that wait for their recorded answer.
+    open: BTreeMap<String, Question>,
+    /// Who answered, why, and with which words.
+    answered: BTreeMap<String, (By, String, Vec<String>)>,
+    unanswered: BTreeMap<String, Observation>,
+    seen: Vec<Observation>,
+    end: Option<ConversationEnd>,
+    not_kept: u64,
+}
+
+impl Again {
+    fn new(tape: &Tape, lines: &[(Way, Value)], recorded: &[Observation]) -> Self {
+        let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
+            name: place.name.clone(),
+            directories: place.directories.clone(),
+        };
+        let skills = tape.head.scenario.places.iter().map(place).collect();
+        let message = |(way, frame): &(Way, Value)| {
+            let said = *way == Way::Out && frame.get("type").and_then(Value::as_str) == Some("user");
+            let id = MessageId::new(frame.get("uuid")?.as_str()?).ok()?;
+            let text = frame.pointer("/message/content")?.as_str()?.to_owned();
+            said.then_some(UserMessage { id, text })
+        };
+        let (mut answered, mut unanswered) = (BTreeMap::new(), BTreeMap::new());
+        for what in recorded {
+            match what {
+                Observation::Answered { request, by, reason, chosen, .. } => {
+                    let by = By::ALL.into_iter().find(|one| one.name() == by).unwrap_or(By::Belljar);
+                    answered.insert(request.to_string(), (by, reason.clone(), chosen.clone()));
+                }
+                Observation::Unanswered { request, .. } => {
+                    unanswered.insert(request.to_string(), what.clone());
+                }
+                _ => {}
+            }
+        }
+        Self {
+            machine: Machine::new(MachineConfig { skills, ..MachineConfig::default() }),
+            messages: lines.iter().filter_map(message).collect(),
+            lines: lines.to_vec().into(),
+            open: BTreeMap::new(),
+            answered,
+            unanswered,
+            seen: Vec::new(),
+            end: None,
+            not_kept: 0,
+        }
+    }
+
+    fn begin(&mut self) {
+        let outputs = self.machine.on_command(Command::Begin);
+        self.carry_out(outputs);
+        self.next_message();
+    }
+
+    fn next_message(&mut self) {
+        let command = self.messages.pop_front().map_or(Command::EndInput, Command::Say);
+        let outputs = self.machine.on_command(command);
+        self.carry_out(outputs);
+    }
+
+    fn take(&mut self, way: Way, frame: Value) -> Result<(), ProtocolError> {
+        match way {
+            Way::In => {
+                let outputs = match Frame::from_value(frame) {
+                    Ok(frame) => self.machine.on_frame(&frame),
+                    Err(error) => self.machine.on_unread(error.to_string()),
+                };
+                self.carry_out(outputs);
+            }
+            Way::Out => self.answer_with(&frame),
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Ask { request, question } => self.ask(&request, question),
+                Output::Observe(what) => self.observe(what),
+                Output::Idle => self.next_message(),
+                Output::Ended(mut end) => {
+                    end.unread += self.not_kept;
+                    self.end = Some(end);
+                }
+                Output::Withdrawn { request } => {
+                    self.open.remove(request.as_str());
+                }
+                Output::Send(_) | Output::Dropped(_) | Output::CloseInput | Output::Terminate => {}
+            }
+        }
+    }
+
+    /// An answer that was given at once is given at once.
+    fn ask(&mut self, request: &RequestId, question: Question) {
+        self.open.insert(request.as_str().to_owned(), question);
+        if let Some(what) = self.unanswered.remove(request.as_str()) {
+            self.observe(what);
+        }
+        let next = match self.lines.front() {
+            Some((Way::Out, frame)) if replies_to(frame) == Some(request.as_str()) => frame.clone(),
+            _ => return,
+        };
+        self.lines.pop_front();
+        self.answer_with(&next);
+    }
+
+    fn answer_with(&mut self, frame: &Value) {
+        let Some((id, question)) = replies_to(frame).and_then(|id| self.open.remove_entry(id)) else {
+            return;
+        };
+        let Some((by, reason, chosen)) = self.answered.get(&id).cloned() else { return };
+        let Some(value) = answer_value(&question, frame, &chosen) else { return };
+        let Ok(request) = RequestId::new(id) else { return };
+        let answer = Answer { value, by, reason, grant: None };
+        let outputs = self.machine.on_command(Command::Answer { request, answer });
+        self.carry_out(outputs);
+    }
+
+    fn observe(&mut self, mut what: Observation) {
+        let lost = shorten(&mut what);
+        self.seen.push(what);
+        if lost > 0 {
+            self.not_kept += 1;
+            self.seen.push(Observation::Flawed(ProtocolFlaw::NotKept { bytes: lost }));
+        }
+    }
+}
+
+fn replies_to(frame: &Value) -> Option<&str> {
+    frame.pointer("/response/request_id")?.as_str()
+}
+
+/// The answer that a frame carried. Questions that no trial is asked have none.
+fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option<AnswerValue> {
+    let response = frame.get("response")?;
+    if let Some(why) = response.get("error").and_then(Value::as_str) {
+        return Some(AnswerValue::Error(why.to_owned()));
+    }
+    let body = response.get("response")?;
+    let text = |name: &str| body.get(name).and_then(Value::as_str);
+    match (question, text("behavior")?) {
+        (Question::Permission(_) | Question::Choice { .. } | Question::Unreadable { .. }, "deny") => {
+            let interrupts = body.get("interrupt").and_then(Value::as_bool) == Some(true);
+            let then = if interrupts { AfterDeny::Interrupt } else { AfterDeny::GoOn };
+            Some(AnswerValue::Deny { message: text("message")?.to_owned(), then })
+        }
+        (Question::Permission(asked), "allow") => {
+            let permissions = body.get("updatedPermissions").and_then(Value::as_array).cloned();
+            let input = body.get("updatedInput").and_then(Value::as_object);
+            Some(AnswerValue::Allow {
+                // What was asked for is repeated where nothing else was wanted.
+                input: input.filter(|input| **input != asked.input).cloned(),
+                permissions: permissions.unwrap_or_default(),
+            })
+        }
+        (Question::Choice { questions, .. }, "allow") => {
+            let pick = |(asked, words): (&belljar_contract::AskedQuestion, &String)| {
+                let known = |label: &str| asked.options.iter().any(|option| option.label == label);
+                let several: Vec<String> = words.split(", ").map(str::to_owned).collect();
+                match (known(words), several.iter().all(|label| known(label))) {
+                    (true, _) => Chosen::Labels(vec![words.clone()]),
+                    (false, true) => Chosen::Labels(several),
+                    (false, false) => Chosen::Text(words.clone()),
+                }
+            };
+            Some(AnswerValue::Choices(questions.iter().zip(chosen).map(pick).collect()))
+        }
+        _ => None,
+    }
+}

@@ -25,6 +25,8 @@ impl Scribe {
         let name = |text: &str| EnvName::new(text).unwrap();
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         Self(HarnessProfile {
+            test_env: Vec::new(),
+            conversation: Vec::new(),
             name: "scribe".into(),
             program: "scribe".into(),
             config_directory: ".scribe".into(),

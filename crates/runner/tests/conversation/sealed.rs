@@ -57,6 +57,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         ask: &mut |_| panic!("nothing is asked for"),
         attendant: Attendant::Talk(Box::new(talk)),
         files: None,
+        taping: belljar_runner::tape::Taping::Off,
         watch: &mut |event| match event {
             Event::Seen { what } => observations.push((**what).clone()),
             Event::ConversationEnded { end } => ending = Some((**end).clone()),

@@ -74,6 +74,7 @@ permissions = { skip_prompts = false, allow = ["WebFetch(domain:docs.example.org
 mounts = [{ source = "/home/ann/datasets", target = "/workspace/mnt/uploads/data set", mode = "ro" }]
 egress = { allow = ["api.example.org", "*.example.net:8443"] }
 limits = { time = "1m31s" }
+[agents.under-test.env]
 "#
     );
 }

@@ -4,9 +4,14 @@
 use super::{ModelCalls, Then};
 use belljar_contract::RequestId;
 use belljar_session::{Answer, Question};
+use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
+
+/// For the last words of the one who answers.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A question that waits for someone outside.
 #[derive(Debug, Clone)]
@@ -65,6 +70,7 @@ pub(super) struct Mailbox {
     waits_for_words: bool,
     withdrawn: Vec<RequestId>,
     stopper: Option<Stopper>,
+    gone: Option<Receiver<Infallible>>,
 }
 
 /// The ringing end of a mailbox.
@@ -89,7 +95,7 @@ impl Mailbox {
         let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
         let ring = std::sync::Arc::clone(&post.bell);
         let stopper = outside.as_ref().and_then(|outside| outside.stopper());
-        let questions = outside.map(|outside| answering(outside, post.clone())).transpose()?;
+        let (questions, gone) = outside.map(|outside| answering(outside, post.clone())).transpose()?.unzip();
         let turns = match then {
             Then::End => None,
             Then::Listen(spoken) => Some(listening(spoken, post)?),
@@ -103,6 +109,7 @@ impl Mailbox {
             waits_for_words: false,
             withdrawn: Vec::new(),
             stopper,
+            gone,
         })
     }
 
@@ -160,24 +167,37 @@ impl Mailbox {
 }
 
 impl Drop for Mailbox {
+    /// Whoever answers is told that nothing more comes, and has a moment to tell others.
     fn drop(&mut self) {
+        self.questions = None;
         if let Some(stopper) = &self.stopper {
             stopper();
+        }
+        if let Some(gone) = &self.gone {
+            // Nothing is ever sent: it returns when the other end is dropped, or when the moment is over.
+            gone.recv_timeout(FAREWELL).ok();
         }
     }
 }
 
-fn answering(mut outside: Box<dyn Outside>, post: Postbox) -> std::io::Result<Sender<Pending>> {
+/// Where questions go, and what is closed when the one who answers is gone.
+fn answering(
+    mut outside: Box<dyn Outside>,
+    post: Postbox,
+) -> std::io::Result<(Sender<Pending>, Receiver<Infallible>)> {
     let (sender, questions) = channel::<Pending>();
+    let (here, gone) = channel::<Infallible>();
     thread::Builder::new().name("decider".to_owned()).spawn(move || {
         for pending in questions {
             let answer = outside.decide(&pending);
             if !post.put(Heard::Answer { request: pending.request, answer }) {
-                return;
+                break;
             }
         }
+        drop(outside);
+        drop(here);
     })?;
-    Ok(sender)
+    Ok((sender, gone))
 }
 
 fn listening(mut spoken: Spoken, post: Postbox) -> std::io::Result<Sender<()>> {

@@ -235,6 +235,12 @@ fn another_user_on_another_machine_replays_the_same() {
     fs::rename(there.path("project"), &folder).unwrap();
     let copied = Command::new("cp").arg("-r").arg(&tape).arg(folder.join("scenarios")).status().unwrap();
     assert!(copied.success());
+    // The other user may not look into the folder of the checkout.
+    let program = agent::real().unwrap();
+    let agent = there.path("agent");
+    fs::create_dir(&agent).unwrap();
+    fs::copy(&program, agent.join(program.file_name().unwrap())).unwrap();
+    let agent = agent.display().to_string();
     own(&there.path(""), 4242);
     let mut command = Command::new("unshare");
     command
@@ -250,7 +256,6 @@ fn another_user_on_another_machine_replays_the_same() {
         .current_dir(&folder)
         .env_clear()
         .envs(there.environment());
-    let agent = agent::real().unwrap().parent().unwrap().display().to_string();
     command.env("PATH", format!("{agent}:/usr/bin:/bin"));
     for (name, value) in [
         ("USER", "somebody"),

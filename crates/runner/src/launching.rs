@@ -22,8 +22,8 @@ use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script};
 use belljar_record::Redact;
 use belljar_sandbox::{
-    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, held_limits,
-    look_around, lower,
+    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, Waiting,
+    held_limits, look_around, lower,
 };
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -183,6 +183,8 @@ pub struct RunRequest<'a> {
     pub ask: Ask<'a>,
     /// Who stands at the command's streams.
     pub attendant: Attendant,
+    /// A sandbox that was started while the plan was being made.
+    pub waiting: Option<Waiting>,
     /// The workspace whose files are listed at the end.
     pub files: Option<FilesWatch>,
     /// Told of everything that is recorded, as it happens and before it is redacted.
@@ -234,8 +236,19 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, watch } =
-        request;
+    let RunRequest {
+        planned,
+        surroundings,
+        errand,
+        name,
+        model,
+        mode,
+        ask,
+        attendant,
+        waiting,
+        files,
+        watch,
+    } = request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
@@ -297,6 +310,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         overlay: overlay.as_ref(),
         outward,
         attendant,
+        waiting,
         terminal,
         watch,
     };
@@ -378,6 +392,7 @@ struct Prepared<'a> {
     overlay: Option<&'a Overlay>,
     outward: Option<Outward>,
     attendant: Attendant,
+    waiting: Option<Waiting>,
     terminal: bool,
     watch: &'a mut dyn FnMut(&Event),
 }
@@ -397,6 +412,7 @@ fn carry_out(
         overlay,
         outward,
         attendant,
+        waiting,
         terminal,
         watch,
     } = prepared;
@@ -419,7 +435,7 @@ fn carry_out(
     if terminal {
         variables.extend(terminal_variables(surroundings));
     }
-    let request = LaunchRequest { launch, variables, streams, name: &name, overlay, identities };
+    let request = LaunchRequest { launch, waiting, variables, streams, name: &name, overlay, identities };
     let mut running = belljar_sandbox::launch(request)?;
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;

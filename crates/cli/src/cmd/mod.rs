@@ -174,14 +174,13 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
     }
     let surroundings = || env::surroundings(arguments.directory.as_deref());
     let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
-    let with = |backend: Option<start::Backend>| -> Result<Planner, CliError> {
-        Ok(planner()?.with_backend(backend.map(start::Backend::kind)))
-    };
     let status = match &arguments.verb {
-        Verb::Run(args) => return run::run(args, &with(args.options.backend)?, output),
-        Verb::Exec(args) => return exec::run(args, &with(args.options.backend)?, output),
-        Verb::Shell(args) => return shell::run(args, &with(args.options.backend)?, output),
-        Verb::Plan(args) => plan::run(args, &with(args.backend)?, output),
+        Verb::Run(args) => return run::run(args, args.options.begin(surroundings()?)?, output),
+        Verb::Exec(args) => return exec::run(args, args.options.begin(surroundings()?)?, output),
+        Verb::Shell(args) => return shell::run(args, args.options.begin(surroundings()?)?, output),
+        Verb::Plan(args) => {
+            plan::run(args, &planner()?.with_backend(args.backend.map(start::Backend::kind)), output)
+        }
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),

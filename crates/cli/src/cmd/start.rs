@@ -11,7 +11,8 @@ use belljar_runner::report::{
 };
 use belljar_runner::{
     Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report,
-    RunRequest, Spent, Standing, ask_hidden, launch_hints, lowered, run as carry_out,
+    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
+    start_early,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -55,6 +56,25 @@ impl Backend {
     }
 }
 
+/// What plans, and the sandbox that is being started meanwhile.
+pub struct Begun {
+    pub planner: Planner,
+    /// Ended unused where nothing is to be started after all.
+    waiting: Option<Waiting>,
+}
+
+impl StartOptions {
+    /// Starts what every plan needs alike, then looks at the project.
+    pub fn begin(&self, surroundings: Surroundings) -> Result<Begun, CliError> {
+        let waiting = match (self.backend, self.dry_run) {
+            (Some(Backend::Host), _) | (_, true) => None,
+            (Some(Backend::Bwrap) | None, false) => start_early(&surroundings),
+        };
+        let planner = Planner::new(surroundings)?.with_backend(self.backend.map(Backend::kind));
+        Ok(Begun { planner, waiting })
+    }
+}
+
 /// A word of the command line, whatever its bytes.
 pub fn word(word: OsString) -> Result<OsText, CliError> {
     OsText::new(word.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
@@ -62,7 +82,7 @@ pub fn word(word: OsString) -> Result<OsText, CliError> {
 
 /// Plans, asks, runs; gives the status to end with.
 pub fn start(
-    planner: &Planner,
+    begun: Begun,
     agent: Option<&str>,
     errand: &Errand,
     name: Option<RunName>,
@@ -70,6 +90,8 @@ pub fn start(
     options: &StartOptions,
     output: &Output,
 ) -> Result<u8, CliError> {
+    let Begun { planner, waiting } = begun;
+    let planner = &planner;
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
     if options.dry_run {
@@ -95,6 +117,7 @@ pub fn start(
             mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
             ask: &mut ask,
             attendant: Attendant::User,
+            waiting,
             files: None,
             watch: &mut |_event| {},
         })

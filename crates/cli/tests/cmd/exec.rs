@@ -1,3 +1,4 @@
+mod early;
 mod limits;
 
 use crate::stage::Stage;

@@ -258,6 +258,8 @@ impl Trial {
             mode: Mode::Enforce,
             ask: &mut ask,
             attendant: Attendant::Talk(Box::new(talk)),
+            // The stage comes first.
+            waiting: None,
             files: Some(files),
             watch,
         })

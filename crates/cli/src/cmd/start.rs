@@ -12,7 +12,6 @@ use belljar_runner::report::{
 use belljar_runner::{
     Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report,
     RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
-    start_early,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -56,7 +55,7 @@ impl Backend {
     }
 }
 
-/// What plans, and the sandbox that is being started meanwhile.
+/// What plans, and the sandbox that was started meanwhile.
 pub struct Begun {
     pub planner: Planner,
     /// Ended unused where nothing is to be started after all.
@@ -64,12 +63,9 @@ pub struct Begun {
 }
 
 impl StartOptions {
-    /// Starts what every plan needs alike, then looks at the project.
-    pub fn begin(&self, surroundings: Surroundings) -> Result<Begun, CliError> {
-        let waiting = match (self.backend, self.dry_run) {
-            (Some(Backend::Host), _) | (_, true) => None,
-            (Some(Backend::Bwrap) | None, false) => start_early(&surroundings),
-        };
+    /// Looks at the project. A sandbox that was started for nothing is ended.
+    pub fn begin(&self, surroundings: Surroundings, waiting: Option<Waiting>) -> Result<Begun, CliError> {
+        let waiting = waiting.filter(|_| !self.dry_run && self.backend != Some(Backend::Host));
         let planner = Planner::new(surroundings)?.with_backend(self.backend.map(Backend::kind));
         Ok(Begun { planner, waiting })
     }

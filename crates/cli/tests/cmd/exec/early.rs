@@ -73,6 +73,16 @@ fn a_manifest_that_cannot_be_used_is_told_as_ever() {
 }
 
 #[test]
+fn words_that_are_not_understood_are_told_as_ever() {
+    require!(Bwrap, Root);
+    let (stage, fresh) = (used(""), Stage::with(""));
+    for words in [&["exec", "--no-such-option", "--", "true"][..], &["exec"], &["-C", "/no/such", "run"]] {
+        assert_eq!(stage.outcome(words), fresh.outcome(words));
+        until("a guest is left", || guests(&stage).is_empty());
+    }
+}
+
+#[test]
 fn a_sandbox_waits_while_the_user_is_asked_and_goes_with_the_answer() {
     require!(Bwrap, Root);
     let stage = used("[agents.a]\n");

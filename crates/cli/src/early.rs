@@ -4,7 +4,7 @@
 //! wrong guess costs time and nothing else: what was started is ended unused.
 
 use crate::env;
-use belljar_runner::{Waiting, start_early};
+use belljar_runner::{Waiting, guard_secrets, start_early};
 use std::ffi::OsString;
 
 /// The verbs that start something, as a rule.
@@ -19,6 +19,8 @@ pub fn start(words: impl Iterator<Item = OsString>) -> Option<Waiting> {
     if !looks_like_a_start(words) {
         return None;
     }
+    // Before the first child: it inherits that no core file is written.
+    guard_secrets().ok()?;
     start_early(&std::env::var_os(env::PATH)?, &env::guest().ok()?)
 }
 

@@ -113,7 +113,7 @@ impl Root {
     pub fn begin() -> Result<Self, RootError> {
         let path = Path::new("/");
         let top = memory(0o755).map_err(refused("make a root at", path))?;
-        attach(&top, CWD, "/").map_err(refused("mount over", path))?;
+        attach(&top, CWD, path.as_os_str()).map_err(refused("mount over", path))?;
         let top = Rc::new(top);
         Ok(Root { own: RefCell::new(BTreeMap::from([(path.to_owned(), Rc::clone(&top))])), top })
     }
@@ -170,7 +170,7 @@ impl Root {
     /// Fails if the kernel refuses it.
     pub fn memory(&self, path: &Path, mode: u32) -> Result<(), RootError> {
         let made = memory(mode).map_err(refused("make memory for", path))?;
-        self.put(&made, self.reach(path)?.as_fd(), path)?;
+        self.cover(&made, path, Kind::Directory)?;
         self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Root {
     /// Fails where the old root does not show all of its own `/proc`.
     pub fn processes(&self, path: &Path) -> Result<(), RootError> {
         let made = file_system("proc", &[], DATA).map_err(refused("show processes at", path))?;
-        self.put(&made, self.reach(path)?.as_fd(), path)?;
+        self.cover(&made, path, Kind::Directory)?;
         for name in MACHINE_SWITCHES {
             let path = path.join(name);
             let shown = match open_tree(made.as_fd(), Path::new(name)) {
@@ -190,7 +190,7 @@ impl Root {
             };
             close(&shown, &path, Writing::Refused, DATA)?;
             // The kernel's own names, of which none is a link.
-            attach(&shown, made.as_fd(), name).map_err(refused("mount at", &path))?;
+            attach(&shown, made.as_fd(), OsStr::new(name)).map_err(refused("mount at", &path))?;
         }
         Ok(())
     }
@@ -206,13 +206,13 @@ impl Root {
             let node = open_tree(CWD, &from).map_err(refused("open", &from))?;
             let at = path.join(name);
             close(&node, &at, Writing::Allowed, DEVICE)?;
-            self.put(&node, self.reach_file(&at)?.as_fd(), &at)?;
+            self.cover(&node, &at, Kind::File)?;
         }
         self.directory(&path.join("shm"), 0o755)?;
         let terminals = path.join("pts");
         let options = [("ptmxmode", "0666"), ("mode", "0620")];
         let made = file_system("devpts", &options, DEVICE).map_err(refused("show terminals at", path))?;
-        self.put(&made, self.reach(&terminals)?.as_fd(), &terminals)?;
+        self.cover(&made, &terminals, Kind::Directory)?;
         DEVICE_LINKS.iter().try_for_each(|(name, to)| self.link(&path.join(name), Path::new(to)))
     }
 
@@ -224,10 +224,11 @@ impl Root {
         let shown = show(from, source)?;
         let kind = rustix::fs::fstat(&shown).map_err(refused("look at", from))?;
         close(&shown, at, writing, PLAIN)?;
-        match FileType::from_raw_mode(kind.st_mode) {
-            FileType::Directory => self.put(&shown, self.reach(at)?.as_fd(), at),
-            _ => self.put(&shown, self.reach_file(at)?.as_fd(), at),
-        }
+        let kind = match FileType::from_raw_mode(kind.st_mode) {
+            FileType::Directory => Kind::Directory,
+            _ => Kind::File,
+        };
+        self.cover(&shown, at, kind)
     }
 
     /// Puts a device that cannot be opened over a file that is not to be read. What is not there needs no mask.
@@ -256,11 +257,33 @@ impl Root {
         rustix::process::chdir("/").map_err(refused("enter", path))
     }
 
+    /// Mounts on what is there, or on what is made for it.
+    fn cover(&self, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), RootError> {
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+            let within = self.reach(parent)?;
+            if self.is_own(parent) && make(within.as_fd(), name, kind).map_err(refused("make", path))? {
+                // Where nobody else writes, the name is what was made.
+                attach(mount, within.as_fd(), name).map_err(refused("mount at", path))?;
+                self.forget(path);
+                return Ok(());
+            }
+        }
+        match kind {
+            Kind::Directory => self.put(mount, self.reach(path)?.as_fd(), path),
+            Kind::File => self.put(mount, self.reach_file(path)?.as_fd(), path),
+        }
+    }
+
     fn put(&self, mount: &OwnedFd, place: BorrowedFd<'_>, path: &Path) -> Result<(), RootError> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(mount, "", place, "", flags).map_err(refused("mount at", path))?;
-        self.own.borrow_mut().retain(|known, _| !known.starts_with(path));
+        self.forget(path);
         Ok(())
+    }
+
+    /// What is mounted over is no longer what its name means.
+    fn forget(&self, path: &Path) {
+        self.own.borrow_mut().retain(|known, _| !known.starts_with(path));
     }
 
     /// What is there, if anything is.
@@ -281,19 +304,15 @@ impl Root {
         if let Some(own) = self.own.borrow().get(path) {
             return Ok(Rc::clone(own));
         }
-        let fault = refused("make the directory", path);
-        let (parent, name) = match self.place(path)? {
-            Place::There(found) => return Ok(Rc::new(found)),
-            Place::Within(parent, name) => (parent, name),
-        };
-        match rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o755)) {
-            // Something is mounted there.
-            Err(Errno::EXIST) => return self.find(path)?.map(Rc::new).ok_or_else(|| fault(Errno::EXIST)),
-            answer => answer.map_err(&fault)?,
+        if let Some(found) = self.find(path)? {
+            return Ok(Rc::new(found));
         }
+        let fault = refused("make the directory", path);
+        let (parent, name) = self.parent(path)?;
+        rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o755)).map_err(&fault)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = Rc::new(rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()).map_err(&fault)?);
-        if self.is_own(path.parent()) {
+        if path.parent().is_some_and(|parent| self.is_own(parent)) {
             self.own.borrow_mut().insert(path.to_owned(), Rc::clone(&made));
         }
         Ok(made)
@@ -301,30 +320,17 @@ impl Root {
 
     /// The file there, made empty where it is missing.
     fn reach_file(&self, path: &Path) -> Result<OwnedFd, RootError> {
+        if let Some(found) = self.find(path)? {
+            return Ok(found);
+        }
         let fault = refused("make the file", path);
-        let (parent, name) = match self.place(path)? {
-            Place::There(found) => return Ok(found),
-            Place::Within(parent, name) => (parent, name),
-        };
+        let (parent, name) = self.parent(path)?;
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::openat(parent.as_fd(), name, flags, Mode::from_raw_mode(0o444)) {
-            Err(Errno::EXIST) => self.find(path)?.ok_or_else(|| fault(Errno::EXIST)),
-            answer => answer.map_err(fault),
-        }
+        rustix::fs::openat(parent.as_fd(), name, flags, Mode::from_raw_mode(0o444)).map_err(fault)
     }
 
-    /// What is there, or where it is to be made. In a directory of our own, making it tells whether it is there.
-    fn place<'path>(&self, path: &'path Path) -> Result<Place<'path>, RootError> {
-        if !self.is_own(path.parent())
-            && let Some(found) = self.find(path)?
-        {
-            return Ok(Place::There(found));
-        }
-        self.parent(path).map(|(parent, name)| Place::Within(parent, name))
-    }
-
-    fn is_own(&self, path: Option<&Path>) -> bool {
-        path.is_some_and(|path| self.own.borrow().contains_key(path))
+    fn is_own(&self, path: &Path) -> bool {
+        self.own.borrow().contains_key(path)
     }
 
     fn parent<'path>(&self, path: &'path Path) -> Result<(Rc<OwnedFd>, &'path OsStr), RootError> {
@@ -335,12 +341,24 @@ impl Root {
     }
 }
 
-/// Where something is to be mounted.
-enum Place<'path> {
-    /// On what is there.
-    There(OwnedFd),
-    /// Nothing is known to be there; in this directory, by this name.
-    Within(Rc<OwnedFd>, &'path OsStr),
+/// What something is mounted on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    File,
+}
+
+/// Makes it, empty; says whether it did, and leaves what is there as it is.
+fn make(within: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> Result<bool, Errno> {
+    let made = match kind {
+        Kind::Directory => rustix::fs::mkdirat(within, name, Mode::from_raw_mode(0o755)),
+        Kind::File => rustix::fs::mknodat(within, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0),
+    };
+    match made {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(cause) => Err(cause),
+    }
 }
 
 fn close(
@@ -388,7 +406,7 @@ fn open_tree(from: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     rustix::mount::open_tree(from, path, flags)
 }
 
-fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &OsStr) -> Result<(), Errno> {
     rustix::mount::move_mount(mount, "", below, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 

@@ -116,6 +116,9 @@ fn sigkill_of_belljar_while_it_plans_leaves_nothing() {
     // Opened as soon as somebody reads: belljar has started the sandbox, and waits for a value.
     let value = fs::File::options().write(true).open(&pipe).unwrap();
     until("the sandbox waits", || guests(&stage).len() == 1);
+    let limits = fs::read_to_string(guests(&stage)[0].join("limits")).unwrap();
+    let cores = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(cores.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     until("a guest is left", || guests(&stage).is_empty());

@@ -6,6 +6,8 @@ use belljar_runner::{GuestImage, GuestProgram, Surroundings};
 use std::env;
 use std::path::{Path, PathBuf};
 
+/// Where programs are looked for.
+pub const PATH: &str = "PATH";
 /// The user's home.
 pub const HOME: &str = "HOME";
 /// Where configuration lies; `~/.config` when not set.
@@ -37,16 +39,8 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
         }
     };
     let directory = canonical(&directory)?;
-    let home = env::var_os(HOME).map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
-        CliError::new(ExitCode::Invalid, "HOME is not set to an absolute path")
-            .hint("export HOME=/path/to/your/home")
-    })?;
-    let home = canonical(&home)?;
-    let base = |name: &str, default: &str| match env::var_os(name).map(PathBuf::from) {
-        // The specification of these variables: a relative path counts as not set.
-        Some(path) if path.is_absolute() => AbsPath::new(path).unwrap_or_else(|_| home.child(default)),
-        _ => home.child(default),
-    };
+    let home = home()?;
+    let base = |name: &str, default: &str| base(&home, name, default);
     let state = base(XDG_STATE_HOME, ".local/state").child("belljar");
     // A variable that outlived its session, as in a container or after `su`, names a directory that is not there.
     let runtime = env::var_os(XDG_RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_dir());
@@ -54,7 +48,7 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
         Some(Ok(path)) => path.child("belljar"),
         _ => state.child("run"),
     };
-    let data = base(XDG_DATA_HOME, ".local/share").child("belljar");
+    let data = data(&home);
     Ok(Surroundings {
         config: base(XDG_CONFIG_HOME, ".config").child("belljar"),
         guest: GuestProgram::new(&data, GUEST),
@@ -65,6 +59,31 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
         directory,
         home,
     })
+}
+
+/// The program that finishes a sandbox from inside.
+pub fn guest() -> Result<GuestProgram, CliError> {
+    Ok(GuestProgram::new(&data(&home()?), GUEST))
+}
+
+fn home() -> Result<AbsPath, CliError> {
+    let home = env::var_os(HOME).map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
+        CliError::new(ExitCode::Invalid, "HOME is not set to an absolute path")
+            .hint("export HOME=/path/to/your/home")
+    })?;
+    canonical(&home)
+}
+
+fn base(home: &AbsPath, name: &str, default: &str) -> AbsPath {
+    match env::var_os(name).map(PathBuf::from) {
+        // The specification of these variables: a relative path counts as not set.
+        Some(path) if path.is_absolute() => AbsPath::new(path).unwrap_or_else(|_| home.child(default)),
+        _ => home.child(default),
+    }
+}
+
+fn data(home: &AbsPath) -> AbsPath {
+    base(home, XDG_DATA_HOME, ".local/share").child("belljar")
 }
 
 /// belljar's own program.

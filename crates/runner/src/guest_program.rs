@@ -85,6 +85,11 @@ impl GuestProgram {
             .map_err(|error| UnpackError { path: self.path.clone(), cause: std::io::Error::other(error) })
     }
 
+    /// Which file it is, where it has been unpacked before. Nothing is written.
+    pub(crate) fn found(&self) -> Option<Identity> {
+        self.is_there().then(|| mounts::identity(self.path.as_path()).ok()).flatten()
+    }
+
     fn is_there(&self) -> bool {
         self.path.as_path().symlink_metadata().is_ok_and(|found| self.is_whole(&found))
     }

@@ -24,8 +24,8 @@ use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::ReplayReport;
 use belljar_record::Redact;
 use belljar_sandbox::{
-    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, held_limits,
-    look_around, lower,
+    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, Waiting,
+    held_limits, look_around, lower,
 };
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -187,6 +187,8 @@ pub struct RunRequest<'a> {
     pub ask: Ask<'a>,
     /// Who stands at the command's streams.
     pub attendant: Attendant,
+    /// A sandbox that was started while the plan was being made.
+    pub waiting: Option<Waiting>,
     /// The workspace whose files are listed at the end.
     pub files: Option<FilesWatch>,
     /// Whether the exchanges with the model are kept.
@@ -257,8 +259,20 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, taping, watch } =
-        request;
+    let RunRequest {
+        planned,
+        surroundings,
+        errand,
+        name,
+        model,
+        mode,
+        ask,
+        attendant,
+        waiting,
+        files,
+        taping,
+        watch,
+    } = request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
@@ -320,6 +334,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         overlay: overlay.as_ref(),
         outward,
         attendant,
+        waiting,
         terminal,
         taping,
         watch,
@@ -415,6 +430,7 @@ struct Prepared<'a> {
     overlay: Option<&'a Overlay>,
     outward: Option<Outward>,
     attendant: Attendant,
+    waiting: Option<Waiting>,
     terminal: bool,
     taping: Taping,
     watch: &'a mut dyn FnMut(&Event),
@@ -435,6 +451,7 @@ fn carry_out(
         overlay,
         outward,
         attendant,
+        waiting,
         terminal,
         taping,
         watch,
@@ -463,7 +480,7 @@ fn carry_out(
     if terminal {
         variables.extend(terminal_variables(surroundings));
     }
-    let request = LaunchRequest { launch, variables, streams, name: &name, overlay, identities };
+    let request = LaunchRequest { launch, waiting, variables, streams, name: &name, overlay, identities };
     let mut running = belljar_sandbox::launch(request)?;
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;

@@ -10,7 +10,7 @@ use belljar_plan::{
 };
 use belljar_session::{HarnessError, Harnesses};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -44,14 +44,7 @@ impl Surroundings {
     /// lies in the working directory is not trusted.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<AbsPath> {
-        let path = self.variables.get(std::ffi::OsStr::new("PATH"))?;
-        std::env::split_paths(path)
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join(name))
-            .find(|candidate| {
-                candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-            })
-            .and_then(|found| AbsPath::new(found.canonicalize().ok()?).ok())
+        program_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name)
     }
 
     /// A path the way the user would write it.
@@ -73,6 +66,17 @@ impl Surroundings {
             None => path.to_string(),
         }
     }
+}
+
+/// A program on a search path, see [`Surroundings::program`].
+pub(crate) fn program_on(path: &OsStr, name: &str) -> Option<AbsPath> {
+    std::env::split_paths(path)
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|candidate| {
+            candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
+        .and_then(|found| AbsPath::new(found.canonicalize().ok()?).ok())
 }
 
 /// Why there is no plan.

@@ -5,7 +5,7 @@ mod workspace;
 
 pub use backend::{
     BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, MODEL_LISTENER, Machine,
-    News, PROXY_ADDRESS, PROXY_LISTENER, Running, SSH_LISTENER, StreamEnd, Streams, SystemEntry,
+    News, PROXY_ADDRESS, PROXY_LISTENER, Running, SSH_LISTENER, StreamEnd, Streams, SystemEntry, Waiting,
     copy_directory, guest_path, held_limits, launch, look_around, lower, overlay_directory,
 };
 pub use workspace::{

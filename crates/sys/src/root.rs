@@ -5,9 +5,12 @@
 //! resolved below it and never through a symbolic link, so that nothing a project holds can lead a mount elsewhere.
 //! [`Root::enter`] makes the root read-only and leaves the old one, which nothing can reach any more.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -89,7 +92,10 @@ pub enum Source {
 /// A root on its way.
 #[derive(Debug)]
 pub struct Root {
-    top: OwnedFd,
+    top: Rc<OwnedFd>,
+    /// Directories in memory that only this process has, by path: names in them need not be looked for. What is mounted
+    /// over one hides it, and those below it.
+    own: RefCell<BTreeMap<PathBuf, Rc<OwnedFd>>>,
 }
 
 fn refused<'a>(act: &'static str, path: &'a Path) -> impl Fn(Errno) -> RootError + 'a {
@@ -107,8 +113,9 @@ impl Root {
     pub fn begin() -> Result<Self, RootError> {
         let path = Path::new("/");
         let top = memory(0o755).map_err(refused("make a root at", path))?;
-        attach(&top, CWD, "/").map_err(refused("mount over", path))?;
-        Ok(Root { top })
+        attach(&top, CWD, path.as_os_str()).map_err(refused("mount over", path))?;
+        let top = Rc::new(top);
+        Ok(Root { own: RefCell::new(BTreeMap::from([(path.to_owned(), Rc::clone(&top))])), top })
     }
 
     /// A directory; those above it are made where they are missing.
@@ -118,10 +125,10 @@ impl Root {
     pub fn directory(&self, path: &Path, mode: u32) -> Result<(), RootError> {
         let fault = refused("make the directory", path);
         let (parent, name) = self.parent(path)?;
-        match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
+        match rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(mode)) {
             Ok(()) => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let made = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(&fault)?;
+                let made = rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()).map_err(&fault)?;
                 // The mask may have taken something away.
                 rustix::fs::fchmod(&made, Mode::from_raw_mode(mode)).map_err(&fault)
             }
@@ -136,7 +143,7 @@ impl Root {
     /// Fails if something is there.
     pub fn link(&self, path: &Path, to: &Path) -> Result<(), RootError> {
         let (parent, name) = self.parent(path)?;
-        rustix::fs::symlinkat(to, &parent, name).map_err(refused("make the link", path))
+        rustix::fs::symlinkat(to, parent.as_fd(), name).map_err(refused("make the link", path))
     }
 
     /// A file with this content, readable by all.
@@ -148,7 +155,7 @@ impl Root {
         let (parent, name) = self.parent(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o644);
-        let file = rustix::fs::openat(&parent, name, flags, mode).map_err(&fault)?;
+        let file = rustix::fs::openat(parent.as_fd(), name, flags, mode).map_err(&fault)?;
         let mut left = content;
         while !left.is_empty() {
             let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, left)).map_err(&fault)?;
@@ -163,7 +170,9 @@ impl Root {
     /// Fails if the kernel refuses it.
     pub fn memory(&self, path: &Path, mode: u32) -> Result<(), RootError> {
         let made = memory(mode).map_err(refused("make memory for", path))?;
-        self.put(&made, &self.reach(path)?, path)
+        self.cover(&made, path, Kind::Directory)?;
+        self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
+        Ok(())
     }
 
     /// The processes of this namespace. Switches of the whole machine cannot be written.
@@ -172,13 +181,16 @@ impl Root {
     /// Fails where the old root does not show all of its own `/proc`.
     pub fn processes(&self, path: &Path) -> Result<(), RootError> {
         let made = file_system("proc", &[], DATA).map_err(refused("show processes at", path))?;
-        self.put(&made, &self.reach(path)?, path)?;
+        self.cover(&made, path, Kind::Directory)?;
         for name in MACHINE_SWITCHES {
             let path = path.join(name);
-            let Some(place) = self.find(&path)? else { continue };
-            let shown = open_tree(place.as_fd()).map_err(refused("show", &path))?;
-            self.close(&shown, &path, Writing::Refused, DATA)?;
-            self.put(&shown, &place, &path)?;
+            let shown = match open_tree(made.as_fd(), Path::new(name)) {
+                Err(Errno::NOENT) => continue,
+                answer => answer.map_err(refused("show", &path))?,
+            };
+            close(&shown, &path, Writing::Refused, DATA)?;
+            // The kernel's own names, of which none is a link.
+            attach(&shown, made.as_fd(), OsStr::new(name)).map_err(refused("mount at", &path))?;
         }
         Ok(())
     }
@@ -191,17 +203,16 @@ impl Root {
         self.memory(path, 0o755)?;
         for name in DEVICES {
             let from = Path::new("/dev").join(name);
-            let source = open_source(&from, Source::System)?;
-            let node = open_tree(source.as_fd()).map_err(refused("open", &from))?;
+            let node = open_tree(CWD, &from).map_err(refused("open", &from))?;
             let at = path.join(name);
-            self.close(&node, &at, Writing::Allowed, DEVICE)?;
-            self.put(&node, &self.reach_file(&at)?, &at)?;
+            close(&node, &at, Writing::Allowed, DEVICE)?;
+            self.cover(&node, &at, Kind::File)?;
         }
         self.directory(&path.join("shm"), 0o755)?;
         let terminals = path.join("pts");
         let options = [("ptmxmode", "0666"), ("mode", "0620")];
         let made = file_system("devpts", &options, DEVICE).map_err(refused("show terminals at", path))?;
-        self.put(&made, &self.reach(&terminals)?, &terminals)?;
+        self.cover(&made, &terminals, Kind::Directory)?;
         DEVICE_LINKS.iter().try_for_each(|(name, to)| self.link(&path.join(name), Path::new(to)))
     }
 
@@ -210,15 +221,14 @@ impl Root {
     /// # Errors
     /// Fails if it is gone, is another than was meant, or cannot be put in its place.
     pub fn bind(&self, from: &Path, source: Source, at: &Path, writing: Writing) -> Result<(), RootError> {
-        let opened = open_source(from, source)?;
-        let kind = rustix::fs::fstat(&opened).map_err(refused("look at", from))?;
-        let shown = open_tree(opened.as_fd()).map_err(refused("show", from))?;
-        self.close(&shown, at, writing, PLAIN)?;
-        let place = match FileType::from_raw_mode(kind.st_mode) {
-            FileType::Directory => self.reach(at)?,
-            _ => self.reach_file(at)?,
+        let shown = show(from, source)?;
+        let kind = rustix::fs::fstat(&shown).map_err(refused("look at", from))?;
+        close(&shown, at, writing, PLAIN)?;
+        let kind = match FileType::from_raw_mode(kind.st_mode) {
+            FileType::Directory => Kind::Directory,
+            _ => Kind::File,
         };
-        self.put(&shown, &place, at)
+        self.cover(&shown, at, kind)
     }
 
     /// Puts a device that cannot be opened over a file that is not to be read. What is not there needs no mask.
@@ -227,10 +237,9 @@ impl Root {
     /// Fails if it stays visible.
     pub fn mask(&self, at: &Path) -> Result<(), RootError> {
         let Some(place) = self.find(at)? else { return Ok(()) };
-        let null = open_source(Path::new("/dev/null"), Source::System)?;
-        let mask = open_tree(null.as_fd()).map_err(refused("mask", at))?;
-        self.close(&mask, at, Writing::Refused, DATA)?;
-        self.put(&mask, &place, at)
+        let mask = open_tree(CWD, Path::new("/dev/null")).map_err(refused("mask", at))?;
+        close(&mask, at, Writing::Refused, DATA)?;
+        self.put(&mask, place.as_fd(), at)
     }
 
     /// Makes the root itself read-only, goes there and leaves the old one.
@@ -248,23 +257,33 @@ impl Root {
         rustix::process::chdir("/").map_err(refused("enter", path))
     }
 
-    fn close(
-        &self,
-        mount: &OwnedFd,
-        path: &Path,
-        writing: Writing,
-        attributes: MountAttrFlags,
-    ) -> Result<(), RootError> {
-        let attributes = match writing {
-            Writing::Refused => attributes | MountAttrFlags::MOUNT_ATTR_RDONLY,
-            Writing::Allowed => attributes,
-        };
-        set_attributes(mount.as_fd(), attributes, Below::Too).map_err(refused("restrict", path))
+    /// Mounts on what is there, or on what is made for it.
+    fn cover(&self, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), RootError> {
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+            let within = self.reach(parent)?;
+            if self.is_own(parent) && make(within.as_fd(), name, kind).map_err(refused("make", path))? {
+                // Where nobody else writes, the name is what was made.
+                attach(mount, within.as_fd(), name).map_err(refused("mount at", path))?;
+                self.forget(path);
+                return Ok(());
+            }
+        }
+        match kind {
+            Kind::Directory => self.put(mount, self.reach(path)?.as_fd(), path),
+            Kind::File => self.put(mount, self.reach_file(path)?.as_fd(), path),
+        }
     }
 
-    fn put(&self, mount: &OwnedFd, place: &OwnedFd, path: &Path) -> Result<(), RootError> {
+    fn put(&self, mount: &OwnedFd, place: BorrowedFd<'_>, path: &Path) -> Result<(), RootError> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        rustix::mount::move_mount(mount, "", place, "", flags).map_err(refused("mount at", path))
+        rustix::mount::move_mount(mount, "", place, "", flags).map_err(refused("mount at", path))?;
+        self.forget(path);
+        Ok(())
+    }
+
+    /// What is mounted over is no longer what its name means.
+    fn forget(&self, path: &Path) {
+        self.own.borrow_mut().retain(|known, _| !known.starts_with(path));
     }
 
     /// What is there, if anything is.
@@ -273,7 +292,7 @@ impl Root {
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        match rustix::fs::openat2(&self.top, below, flags, Mode::empty(), resolve) {
+        match rustix::fs::openat2(self.top.as_fd(), below, flags, Mode::empty(), resolve) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
             Err(cause) => Err(refused("reach", path)(cause)),
@@ -281,15 +300,22 @@ impl Root {
     }
 
     /// The directory there, made where it is missing, like those above it.
-    fn reach(&self, path: &Path) -> Result<OwnedFd, RootError> {
+    fn reach(&self, path: &Path) -> Result<Rc<OwnedFd>, RootError> {
+        if let Some(own) = self.own.borrow().get(path) {
+            return Ok(Rc::clone(own));
+        }
         if let Some(found) = self.find(path)? {
-            return Ok(found);
+            return Ok(Rc::new(found));
         }
         let fault = refused("make the directory", path);
         let (parent, name) = self.parent(path)?;
-        rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)).map_err(&fault)?;
+        rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o755)).map_err(&fault)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(&fault)
+        let made = Rc::new(rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()).map_err(&fault)?);
+        if path.parent().is_some_and(|parent| self.is_own(parent)) {
+            self.own.borrow_mut().insert(path.to_owned(), Rc::clone(&made));
+        }
+        Ok(made)
     }
 
     /// The file there, made empty where it is missing.
@@ -300,10 +326,14 @@ impl Root {
         let fault = refused("make the file", path);
         let (parent, name) = self.parent(path)?;
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o444)).map_err(fault)
+        rustix::fs::openat(parent.as_fd(), name, flags, Mode::from_raw_mode(0o444)).map_err(fault)
     }
 
-    fn parent<'path>(&self, path: &'path Path) -> Result<(OwnedFd, &'path OsStr), RootError> {
+    fn is_own(&self, path: &Path) -> bool {
+        self.own.borrow().contains_key(path)
+    }
+
+    fn parent<'path>(&self, path: &'path Path) -> Result<(Rc<OwnedFd>, &'path OsStr), RootError> {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => Ok((self.reach(parent)?, name)),
             _ => Err(refused("use", path)(Errno::INVAL)),
@@ -311,15 +341,51 @@ impl Root {
     }
 }
 
-fn open_source(path: &Path, source: Source) -> Result<OwnedFd, RootError> {
+/// What something is mounted on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    File,
+}
+
+/// Makes it, empty; says whether it did, and leaves what is there as it is.
+fn make(within: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> Result<bool, Errno> {
+    let made = match kind {
+        Kind::Directory => rustix::fs::mkdirat(within, name, Mode::from_raw_mode(0o755)),
+        Kind::File => rustix::fs::mknodat(within, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0),
+    };
+    match made {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
+fn close(
+    mount: &OwnedFd,
+    path: &Path,
+    writing: Writing,
+    attributes: MountAttrFlags,
+) -> Result<(), RootError> {
+    let attributes = match writing {
+        Writing::Refused => attributes | MountAttrFlags::MOUNT_ATTR_RDONLY,
+        Writing::Allowed => attributes,
+    };
+    set_attributes(mount.as_fd(), attributes, Below::Too).map_err(refused("restrict", path))
+}
+
+/// A copy of what a source shows, with everything mounted below it.
+fn show(path: &Path, source: Source) -> Result<OwnedFd, RootError> {
     let fault = refused("open", path);
-    let resolve = match source {
-        Source::System => ResolveFlags::empty(),
-        Source::Shown | Source::Exactly(_) => ResolveFlags::NO_SYMLINKS,
+    let expected = match source {
+        Source::System => return open_tree(CWD, path).map_err(fault),
+        Source::Shown => None,
+        Source::Exactly(expected) => Some(expected),
     };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).map_err(&fault)?;
-    if let Source::Exactly(expected) = source {
+    let opened = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let opened = opened.map_err(&fault)?;
+    if let Some(expected) = expected {
         let found = identity_of(opened.as_fd()).map_err(|error| match error {
             MountError::Identify { cause, .. } => fault(cause),
             _ => fault(Errno::IO),
@@ -328,18 +394,19 @@ fn open_source(path: &Path, source: Source) -> Result<OwnedFd, RootError> {
             return Err(RootError::Changed { path: path.to_owned() });
         }
     }
-    Ok(opened)
+    open_tree(opened.as_fd(), Path::new("")).map_err(refused("show", path))
 }
 
-fn open_tree(source: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+/// With an empty path, of what the descriptor stands for.
+fn open_tree(from: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    rustix::mount::open_tree(source, "", flags)
+    rustix::mount::open_tree(from, path, flags)
 }
 
-fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &OsStr) -> Result<(), Errno> {
     rustix::mount::move_mount(mount, "", below, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 

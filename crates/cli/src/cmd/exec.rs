@@ -1,8 +1,8 @@
-use super::start::{StartOptions, start, word};
+use super::start::{Begun, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
-use belljar_runner::{Model, Planner};
+use belljar_runner::Model;
 use std::ffi::OsString;
 
 /// Run a command in an agent's sandbox
@@ -21,15 +21,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
+pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
-    start(
-        planner,
-        args.agent.as_deref(),
-        &Errand::Command(command),
-        None,
-        Model::Absent,
-        &args.options,
-        output,
-    )
+    start(begun, args.agent.as_deref(), &Errand::Command(command), None, Model::Absent, &args.options, output)
 }

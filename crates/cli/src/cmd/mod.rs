@@ -33,7 +33,7 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
-use belljar_runner::{Planner, guard_secrets};
+use belljar_runner::{Planner, Waiting, guard_secrets};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -178,20 +178,20 @@ impl Verb {
     }
 }
 
-pub fn run(arguments: &Arguments, output: &Output) -> Result<u8, CliError> {
+/// Does what the words say. What was started for them before they were understood is used, or ended.
+pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> Result<u8, CliError> {
     if arguments.verb.holds_secrets() {
         guard_secrets().map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     }
     let surroundings = || env::surroundings(arguments.directory.as_deref());
     let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
-    let with = |backend: Option<start::Backend>| -> Result<Planner, CliError> {
-        Ok(planner()?.with_backend(backend.map(start::Backend::kind)))
-    };
     let status = match &arguments.verb {
-        Verb::Run(args) => return run::run(args, &with(args.options.backend)?, output),
-        Verb::Exec(args) => return exec::run(args, &with(args.options.backend)?, output),
-        Verb::Shell(args) => return shell::run(args, &with(args.options.backend)?, output),
-        Verb::Plan(args) => plan::run(args, &with(args.backend)?, output),
+        Verb::Run(args) => return run::run(args, args.options.begin(surroundings()?, waiting)?, output),
+        Verb::Exec(args) => return exec::run(args, args.options.begin(surroundings()?, waiting)?, output),
+        Verb::Shell(args) => return shell::run(args, args.options.begin(surroundings()?, waiting)?, output),
+        Verb::Plan(args) => {
+            plan::run(args, &planner()?.with_backend(args.backend.map(start::Backend::kind)), output)
+        }
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),

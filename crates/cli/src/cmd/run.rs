@@ -1,8 +1,8 @@
-use super::start::{StartOptions, start, word};
+use super::start::{Begun, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Errand, ExitCode, RunName};
-use belljar_runner::{Model, Planner};
+use belljar_runner::Model;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -29,17 +29,17 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
+pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let arguments = args.arguments.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
     let name = args.name.as_deref().map(RunName::new).transpose();
     let name = name.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     let model = match &args.script {
         None => Model::Live,
         Some(file) => {
-            let path = planner.surroundings().directory.join(file);
+            let path = begun.planner.surroundings().directory.join(file);
             let path = path.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
             Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
         }
     };
-    start(planner, args.agent.as_deref(), &Errand::Agent(arguments), name, model, &args.options, output)
+    start(begun, args.agent.as_deref(), &Errand::Agent(arguments), name, model, &args.options, output)
 }

@@ -1,8 +1,8 @@
-use super::start::{StartOptions, start, word};
+use super::start::{Begun, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
-use belljar_runner::{Model, Planner};
+use belljar_runner::Model;
 
 /// Open a shell in an agent's sandbox, to look around
 #[derive(Debug, clap::Args)]
@@ -14,7 +14,7 @@ pub struct Args {
     pub options: StartOptions,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<u8, CliError> {
+pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let errand = Errand::Command(vec![word("/bin/bash".into())?]);
-    start(planner, args.agent.as_deref(), &errand, None, Model::Absent, &args.options, output)
+    start(begun, args.agent.as_deref(), &errand, None, Model::Absent, &args.options, output)
 }

@@ -11,7 +11,7 @@ use belljar_runner::report::{
 };
 use belljar_runner::{
     Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report,
-    RunRequest, Spent, Standing, ask_hidden, launch_hints, lowered, run as carry_out,
+    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -55,6 +55,22 @@ impl Backend {
     }
 }
 
+/// What plans, and the sandbox that was started meanwhile.
+pub struct Begun {
+    pub planner: Planner,
+    /// Ended unused where nothing is to be started after all.
+    waiting: Option<Waiting>,
+}
+
+impl StartOptions {
+    /// Looks at the project. A sandbox that was started for nothing is ended.
+    pub fn begin(&self, surroundings: Surroundings, waiting: Option<Waiting>) -> Result<Begun, CliError> {
+        let waiting = waiting.filter(|_| !self.dry_run && self.backend != Some(Backend::Host));
+        let planner = Planner::new(surroundings)?.with_backend(self.backend.map(Backend::kind));
+        Ok(Begun { planner, waiting })
+    }
+}
+
 /// A word of the command line, whatever its bytes.
 pub fn word(word: OsString) -> Result<OsText, CliError> {
     OsText::new(word.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
@@ -62,7 +78,7 @@ pub fn word(word: OsString) -> Result<OsText, CliError> {
 
 /// Plans, asks, runs; gives the status to end with.
 pub fn start(
-    planner: &Planner,
+    begun: Begun,
     agent: Option<&str>,
     errand: &Errand,
     name: Option<RunName>,
@@ -70,6 +86,8 @@ pub fn start(
     options: &StartOptions,
     output: &Output,
 ) -> Result<u8, CliError> {
+    let Begun { planner, waiting } = begun;
+    let planner = &planner;
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
     if options.dry_run {
@@ -106,6 +124,7 @@ pub fn start(
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
         ask: &mut ask,
         attendant: Attendant::User,
+        waiting,
         files: None,
         taping: belljar_runner::tape::Taping::Off,
         watch: &mut |_event| {},

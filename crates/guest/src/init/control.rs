@@ -31,9 +31,10 @@ impl Control {
         Control { socket }
     }
 
-    /// The first message, with the streams and the content of files attached to it.
-    pub(super) fn spec(&self, within: Duration) -> Result<(GuestSpec, Vec<OwnedFd>), Refusal> {
-        let bounds = Bounds { bytes: GUEST_SPEC_MAX, descriptors: 4, within: Some(within) };
+    /// The first message, with the streams and the content of files attached to it. It is waited for as long as there
+    /// is a supervisor: the plan may still be in the making, and the user be asked.
+    pub(super) fn spec(&self) -> Result<(GuestSpec, Vec<OwnedFd>), Refusal> {
+        let bounds = Bounds { bytes: GUEST_SPEC_MAX, descriptors: 4, within: None };
         let received = message::receive(self.socket.as_fd(), bounds)
             .map_err(|error| Refusal::new(GuestStep::Spec, &error))?;
         let spec =

@@ -22,7 +22,7 @@ use belljar_sys::{Errno, fds, privs, signal::Signals};
 
 use control::Control;
 
-/// How long the supervisor may take for its next message while the sandbox is being set up.
+/// How long the supervisor may take to give the order to start.
 const SETUP_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A step that failed: the sandbox ends.
@@ -113,7 +113,7 @@ fn set_up(control: &Control) -> Result<Ready, Refusal> {
         return Err(Refusal::because(GuestStep::Begin, detail));
     }
     let signals = supervise::take_signals().map_err(|error| Refusal::new(GuestStep::Begin, &error))?;
-    let (spec, mut attached) = control.spec(SETUP_PATIENCE)?;
+    let (spec, mut attached) = control.spec()?;
     root::build(&spec, &mut attached)?;
     let terminal = command::open_terminal(&spec)?;
     let streams = command::Streams::open(&spec, attached, terminal.as_ref().map(|pair| &pair.terminal))?;

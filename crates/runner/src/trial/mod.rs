@@ -278,6 +278,8 @@ impl Trial {
             mode: Mode::Enforce,
             ask: &mut ask,
             attendant: Attendant::Talk(Box::new(talk)),
+            // The stage comes first.
+            waiting: None,
             files: Some(files),
             taping,
             watch,

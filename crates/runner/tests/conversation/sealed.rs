@@ -56,6 +56,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         mode: EgressMode::Enforce,
         ask: &mut |_| panic!("nothing is asked for"),
         attendant: Attendant::Talk(Box::new(talk)),
+        waiting: None,
         files: None,
         taping: belljar_runner::tape::Taping::Off,
         watch: &mut |event| match event {

@@ -8,12 +8,14 @@ mod machine;
 mod making;
 mod running;
 mod telling;
+mod waiting;
 
 pub use bwrap::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
 pub use either::Running;
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
 pub use running::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams};
+pub use waiting::Waiting;
 
 use crate::workspace::Overlay;
 use belljar_contract::{AbsPath, BackendKind, Launch, Need, Plan, Unmet};

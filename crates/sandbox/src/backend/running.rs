@@ -1,35 +1,30 @@
-//! The act: descriptors are opened, bubblewrap is started, the guest is told what to do.
+//! The act: the guest that waits in its namespaces is told what to do, and watched.
 
 use super::telling::{self, Told};
+use super::waiting::Waiting;
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestSpec,
-    GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, OsText,
+    GuestStream, GuestTerminal, GuestVariable, Launch, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
+use belljar_sys::mounts;
 use belljar_sys::overlay::OverlayError;
-use belljar_sys::process::{OwnedChild, Prepare};
-use belljar_sys::spawn::{Program, SpawnError, Stream, Terminal};
-use belljar_sys::{fds, mounts};
+use belljar_sys::process::OwnedChild;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How long building a sandbox may take before it is given up.
 const SETUP_TIME: Duration = Duration::from_secs(20);
 /// How long bubblewrap may take to follow the guest.
 const EXIT_TIME: Duration = Duration::from_millis(200);
-/// bubblewrap's own, for what it makes inside; the command gets that of the plan.
-const UMASK: u32 = 0o022;
 /// More of bubblewrap's own words than anyone reads.
 const COMPLAINT_LIMIT: u64 = 16 << 10;
 
@@ -140,6 +135,8 @@ pub struct Streams {
 pub struct LaunchRequest<'a> {
     /// The lowered plan.
     pub launch: &'a Launch,
+    /// A sandbox that was started while the plan was being made; used where it is the one that the plan wants.
+    pub waiting: Option<Waiting>,
     /// Variables whose values were found just now.
     pub variables: Vec<GuestVariable>,
     /// The standard streams.
@@ -205,35 +202,11 @@ struct Heard {
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    let LaunchRequest { launch, variables, streams, name, overlay, identities } = request;
+    let LaunchRequest { launch, waiting, variables, streams, name, overlay, identities } = request;
     for made in &launch.made {
         making::make(made)?;
     }
-    let (control, theirs) =
-        fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
-    message::ask_for_senders(control.as_fd())
-        .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
-    let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
-    let mut words: Vec<u8> = Vec::new();
-    for argument in &launch.arguments {
-        words.extend(opener.word(argument)?);
-        words.push(0);
-    }
-    let by_descriptor = telling::hold_bytes("arguments", &words)?;
-    let mut argv = vec![
-        launch.program.as_bytes().to_vec(),
-        b"--args".to_vec(),
-        by_descriptor.as_raw_fd().to_string().into_bytes(),
-    ];
-    for argument in &launch.command {
-        argv.push(opener.word(argument)?);
-    }
-    let mut kept = opener.kept;
-    kept.extend([by_descriptor, theirs]);
-    let (bwrap, words) = match overlay {
-        Some(overlay) => start_in_overlay(&argv, kept, overlay)?,
-        None => start(&argv, kept)?,
-    };
+    let (bwrap, words, control) = Waiting::for_launch(waiting, launch, overlay, identities)?.into_parts();
     let nothing = GuestLandlock {
         abi: 0,
         files: belljar_contract::GuestWall::Missing,
@@ -259,89 +232,6 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     };
     running.leaf = limits::confine(name, &launch.limits, running.bwrap.pid(), guest)?;
     Ok(running)
-}
-
-/// Starts bubblewrap, without an environment and with the descriptors under their numbers. In a session of its own:
-/// the user's Ctrl-C reaches the command through belljar, and not bubblewrap. Our copies of the descriptors, the guest's
-/// end of the socket among them, are closed on return: its closing tells of the guest's end.
-fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), LaunchError> {
-    let failed = |cause| LaunchError::Spawn { program: program_of(argv), cause };
-    let arguments: Vec<CString> = argv
-        .iter()
-        .map(|word| CString::new(word.as_slice()))
-        .collect::<Result<_, _>>()
-        .map_err(|nul| failed(nul.into()))?;
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
-    let (words, theirs) = std::io::pipe().map_err(failed)?;
-    let borrowed: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
-    let program = Program {
-        file: arguments.first().map(CString::as_c_str).unwrap_or_default(),
-        arguments: &arguments,
-        environment: &[],
-        directory: c".",
-        stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
-        keeps: &borrowed,
-        terminal: Terminal::Absent,
-        limits: &[],
-        umask: UMASK,
-    };
-    let pid = program.spawn().map_err(|error| match error {
-        SpawnError::Child { cause, .. } | SpawnError::Fork(cause) => failed(cause.into()),
-    })?;
-    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
-}
-
-/// The same in a mount namespace with the overlay. The kernel makes a user namespace only for a process that shares
-/// its memory with no other, so this one is copied.
-fn start_in_overlay(
-    argv: &[Vec<u8>],
-    kept: Vec<OwnedFd>,
-    overlay: &Overlay,
-) -> Result<(OwnedChild, File), LaunchError> {
-    let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.own_session().keeps(kept);
-    let preparation = belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?;
-    let spawned = command.spawn();
-    // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
-    drop(command);
-    let failed = |cause| match preparation.failed_step() {
-        Some(step) => LaunchError::OverlayStep { step, cause },
-        None => LaunchError::Spawn { program: program_of(argv), cause },
-    };
-    let mut child = spawned.map_err(failed)?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (Some(pid), Some(words)) = (pid, child.stderr.take()) else {
-        return Err(failed(std::io::ErrorKind::Other.into()));
-    };
-    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
-}
-
-fn program_of(argv: &[Vec<u8>]) -> OsText {
-    argv.first().and_then(|program| OsText::new(program.clone()).ok()).unwrap_or_default()
-}
-
-/// Turns arguments into words, and keeps the descriptors that they name.
-struct Opener<'a> {
-    identities: &'a BTreeMap<AbsPath, mounts::Identity>,
-    control: RawFd,
-    kept: Vec<OwnedFd>,
-}
-
-impl Opener<'_> {
-    fn word(&mut self, argument: &LaunchArgument) -> Result<Vec<u8>, LaunchError> {
-        match argument {
-            LaunchArgument::Text(text) => Ok(text.as_bytes().to_vec()),
-            LaunchArgument::Control => Ok(self.control.to_string().into_bytes()),
-            LaunchArgument::Program(path) => {
-                let (descriptor, _identity) = telling::open_source(path, self.identities)?;
-                let word = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-                self.kept.push(descriptor);
-                Ok(word.into_bytes())
-            }
-        }
-    }
 }
 
 /// Tells the guest where the streams lead, and gives the descriptors that go with the message, in order.

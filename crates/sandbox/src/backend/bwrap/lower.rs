@@ -5,6 +5,7 @@
 //! empty directories around the project, cannot be written.
 
 use super::etc;
+use crate::backend::waiting::Opening;
 use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
     AbsPath, Access, BackendKind, BindSource, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
@@ -74,11 +75,12 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         return Err(unmet);
     }
     let doors = Doors::of(&plan.egress).listeners();
+    let Opening { program, arguments, command } = opening(&program, &machine.guest);
     Ok(Launch {
         backend: BackendKind::Bwrap,
-        program: OsText::new(program.as_bytes()).unwrap_or_default(),
-        arguments: texts(&NAMESPACES),
-        command: command(&machine.guest),
+        program,
+        arguments,
+        command,
         root: root(lowering),
         guest: with_doors(guest(lowering, terminal), doors),
         made: Vec::new(),
@@ -86,6 +88,15 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         controls,
         open: Vec::new(),
     })
+}
+
+/// How a sandbox begins, whatever the plan: it is told about the plan when it stands.
+pub(in crate::backend) fn opening(bwrap: &AbsPath, guest: &AbsPath) -> Opening {
+    Opening {
+        program: OsText::new(bwrap.as_bytes()).unwrap_or_default(),
+        arguments: texts(&NAMESPACES),
+        command: command(guest),
+    }
 }
 
 fn texts(words: &[&str]) -> Vec<LaunchArgument> {

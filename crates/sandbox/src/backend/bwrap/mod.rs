@@ -4,5 +4,5 @@ mod etc;
 mod lower;
 
 pub(super) use etc::USER;
-pub(super) use lower::{GUEST, guest, lower};
+pub(super) use lower::{GUEST, guest, lower, opening};
 pub use lower::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};

@@ -39,7 +39,9 @@ pub struct Unwalled {
 }
 
 pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled, LaunchError> {
-    let LaunchRequest { launch, variables, streams, name: _, overlay: _, identities: _ } = request;
+    let LaunchRequest { launch, waiting, variables, streams, name: _, overlay: _, identities: _ } = request;
+    // Nothing is started behind walls.
+    drop(waiting);
     let mut lock = None;
     for made in &launch.made {
         match made {

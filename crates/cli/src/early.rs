@@ -1,0 +1,65 @@
+//! A guess at the words, before they are understood: whether a sandbox is to be started.
+//!
+//! Reading the command line, the manifests and the project takes as long as making namespaces, so both happen at once. A
+//! wrong guess costs time and nothing else: what was started is ended unused.
+
+use crate::env;
+use belljar_runner::{Waiting, guard_secrets, start_early};
+use std::ffi::OsString;
+
+/// The verbs that start something, as a rule.
+const STARTING: [&str; 3] = ["run", "exec", "shell"];
+/// Options that may stand before the verb and have a value.
+const WITH_VALUE: [&str; 3] = ["-C", "--directory", "--color"];
+/// Words with which nothing is started behind walls.
+const NOTHING: [&str; 5] = ["--dry-run", "-h", "--help", "--backend=host", "host"];
+
+/// Starts what every sandbox begins with, where the words after the program's name look as if one will be needed.
+pub fn start(words: impl Iterator<Item = OsString>) -> Option<Waiting> {
+    if !looks_like_a_start(words) {
+        return None;
+    }
+    // Before the first child: it inherits that no core file is written.
+    guard_secrets().ok()?;
+    start_early(&std::env::var_os(env::PATH)?, &env::guest().ok()?)
+}
+
+fn looks_like_a_start(words: impl Iterator<Item = OsString>) -> bool {
+    // What follows is the command's own.
+    let mut words = words.take_while(|word| word != "--");
+    while let Some(word) = words.next() {
+        if WITH_VALUE.iter().any(|option| word == *option) {
+            words.next();
+        } else if !word.as_encoded_bytes().starts_with(b"-") {
+            let starting = STARTING.iter().any(|verb| word == *verb);
+            return starting && !words.any(|word| NOTHING.iter().any(|nothing| word == *nothing));
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::looks_like_a_start;
+
+    #[test]
+    fn what_looks_like_a_start() {
+        for (line, expected) in [
+            ("exec -- true", true),
+            ("run", true),
+            ("-C exec shell agent --yes", true),
+            ("--color=never run", true),
+            ("exec -- belljar exec --dry-run", true),
+            ("", false),
+            ("-C run plan", false),
+            ("plan run", false),
+            ("run --dry-run", false),
+            ("exec --backend host -- true", false),
+            ("shell --backend=host", false),
+            ("run --help", false),
+            ("-- run", false),
+        ] {
+            assert_eq!(looks_like_a_start(line.split_whitespace().map(Into::into)), expected, "{line}");
+        }
+    }
+}

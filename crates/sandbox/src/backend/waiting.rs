@@ -1,0 +1,205 @@
+//! A sandbox that has not been told anything: bubblewrap makes the namespaces, and the guest waits in them for its spec.
+//!
+//! What starts it is the same for every plan, so it can be started while the plan is being made. Until the spec comes
+//! nothing but the guest runs in it and the guest does nothing. Dropping it ends it: nothing is left behind.
+
+use super::bwrap;
+use super::running::LaunchError;
+use super::telling::{self, open_source};
+use crate::workspace::Overlay;
+use belljar_contract::{AbsPath, Launch, LaunchArgument, OsText};
+use belljar_sys::fds;
+use belljar_sys::message;
+use belljar_sys::mounts::Identity;
+use belljar_sys::process::{OwnedChild, Prepare};
+use belljar_sys::spawn::{Program, SpawnError, Stream, Terminal};
+use rustix::process::Pid;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+
+/// bubblewrap's own, for what it makes inside; the command gets that of the plan.
+const UMASK: u32 = 0o022;
+
+/// What starts a sandbox: bubblewrap, what it is told, and the guest that it executes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// bubblewrap.
+    pub program: OsText,
+    /// What it does.
+    pub arguments: Vec<LaunchArgument>,
+    /// The guest, with its arguments.
+    pub command: Vec<LaunchArgument>,
+}
+
+/// Namespaces with the guest in them, which waits for its spec.
+#[derive(Debug)]
+pub struct Waiting {
+    opening: Opening,
+    /// The guest, where it was started before there was a plan.
+    guest: Option<(AbsPath, Identity)>,
+    bwrap: OwnedChild,
+    words: File,
+    control: OwnedFd,
+}
+
+impl Waiting {
+    /// Starts one before there is a plan. It suits every plan that keeps no changes in an overlay.
+    ///
+    /// # Errors
+    /// Names the step that failed.
+    pub fn begin(bwrap: &AbsPath, guest: &AbsPath, is: Identity) -> Result<Self, LaunchError> {
+        let identities = BTreeMap::from([(guest.clone(), is)]);
+        let mut waiting = Self::start(bwrap::opening(bwrap, guest), None, &identities)?;
+        waiting.guest = Some((guest.clone(), is));
+        Ok(waiting)
+    }
+
+    /// The one that was started before, where it is what the launch asks for, or a new one.
+    pub(super) fn for_launch(
+        earlier: Option<Self>,
+        launch: &Launch,
+        overlay: Option<&Overlay>,
+        identities: &BTreeMap<AbsPath, Identity>,
+    ) -> Result<Self, LaunchError> {
+        let opening = Opening {
+            program: launch.program.clone(),
+            arguments: launch.arguments.clone(),
+            command: launch.command.clone(),
+        };
+        match earlier {
+            Some(earlier) if overlay.is_none() && earlier.is(&opening, identities) => Ok(earlier),
+            Some(_) | None => Self::start(opening, overlay, identities),
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (OwnedChild, File, OwnedFd) {
+        let Self { opening: _, guest: _, bwrap, words, control } = self;
+        (bwrap, words, control)
+    }
+
+    /// Whether it was started with exactly this, and with the guest that is meant now.
+    fn is(&self, opening: &Opening, identities: &BTreeMap<AbsPath, Identity>) -> bool {
+        let same = self.guest.as_ref().is_some_and(|(path, is)| identities.get(path) == Some(is));
+        self.opening == *opening && same
+    }
+
+    fn start(
+        opening: Opening,
+        overlay: Option<&Overlay>,
+        identities: &BTreeMap<AbsPath, Identity>,
+    ) -> Result<Self, LaunchError> {
+        let (control, theirs) =
+            fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+        message::ask_for_senders(control.as_fd())
+            .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+        let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
+        let mut words: Vec<u8> = Vec::new();
+        for argument in &opening.arguments {
+            words.extend(opener.word(argument)?);
+            words.push(0);
+        }
+        let by_descriptor = telling::hold_bytes("arguments", &words)?;
+        let mut argv = vec![
+            opening.program.as_bytes().to_vec(),
+            b"--args".to_vec(),
+            by_descriptor.as_raw_fd().to_string().into_bytes(),
+        ];
+        for argument in &opening.command {
+            argv.push(opener.word(argument)?);
+        }
+        let mut kept = opener.kept;
+        kept.extend([by_descriptor, theirs]);
+        let (bwrap, words) = match overlay {
+            Some(overlay) => start_in_overlay(&argv, kept, overlay)?,
+            None => start(&argv, kept)?,
+        };
+        Ok(Waiting { opening, guest: None, bwrap, words, control })
+    }
+}
+
+/// Starts bubblewrap, without an environment and with the descriptors under their numbers. In a session of its own:
+/// the user's Ctrl-C reaches the command through belljar, and not bubblewrap. Our copies of the descriptors, the guest's
+/// end of the socket among them, are closed on return: its closing tells of the guest's end.
+fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), LaunchError> {
+    let failed = |cause| LaunchError::Spawn { program: program_of(argv), cause };
+    let arguments: Vec<CString> = argv
+        .iter()
+        .map(|word| CString::new(word.as_slice()))
+        .collect::<Result<_, _>>()
+        .map_err(|nul| failed(nul.into()))?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
+    let (words, theirs) = std::io::pipe().map_err(failed)?;
+    let borrowed: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
+    let program = Program {
+        file: arguments.first().map(CString::as_c_str).unwrap_or_default(),
+        arguments: &arguments,
+        environment: &[],
+        directory: c".",
+        stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
+        keeps: &borrowed,
+        terminal: Terminal::Absent,
+        limits: &[],
+        umask: UMASK,
+    };
+    let pid = program.spawn().map_err(|error| match error {
+        SpawnError::Child { cause, .. } | SpawnError::Fork(cause) => failed(cause.into()),
+    })?;
+    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
+}
+
+/// The same in a mount namespace with the overlay. The kernel makes a user namespace only for a process that shares
+/// its memory with no other, so this one is copied.
+fn start_in_overlay(
+    argv: &[Vec<u8>],
+    kept: Vec<OwnedFd>,
+    overlay: &Overlay,
+) -> Result<(OwnedChild, File), LaunchError> {
+    let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.own_session().keeps(kept);
+    let preparation = belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?;
+    let spawned = command.spawn();
+    // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
+    drop(command);
+    let failed = |cause| match preparation.failed_step() {
+        Some(step) => LaunchError::OverlayStep { step, cause },
+        None => LaunchError::Spawn { program: program_of(argv), cause },
+    };
+    let mut child = spawned.map_err(failed)?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (Some(pid), Some(words)) = (pid, child.stderr.take()) else {
+        return Err(failed(std::io::ErrorKind::Other.into()));
+    };
+    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
+}
+
+fn program_of(argv: &[Vec<u8>]) -> OsText {
+    argv.first().and_then(|program| OsText::new(program.clone()).ok()).unwrap_or_default()
+}
+
+/// Turns arguments into words, and keeps the descriptors that they name.
+struct Opener<'a> {
+    identities: &'a BTreeMap<AbsPath, Identity>,
+    control: RawFd,
+    kept: Vec<OwnedFd>,
+}
+
+impl Opener<'_> {
+    fn word(&mut self, argument: &LaunchArgument) -> Result<Vec<u8>, LaunchError> {
+        match argument {
+            LaunchArgument::Text(text) => Ok(text.as_bytes().to_vec()),
+            LaunchArgument::Control => Ok(self.control.to_string().into_bytes()),
+            LaunchArgument::Program(path) => {
+                let (descriptor, _identity) = open_source(path, self.identities)?;
+                let word = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+                self.kept.push(descriptor);
+                Ok(word.into_bytes())
+            }
+        }
+    }
+}

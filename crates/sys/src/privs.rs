@@ -41,6 +41,9 @@ pub fn has_no_new_privs() -> Result<bool, PrivsError> {
 /// # Errors
 /// Never on a known kernel.
 pub fn not_dumpable() -> Result<(), PrivsError> {
+    // What the kernel tells a program at its start, rustix reads once; before Linux 6.4 from a file in `/proc` that is
+    // closed from here on, and it panics where it cannot.
+    rustix::param::page_size();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(named("dumpable"))
 }
 

@@ -2,12 +2,13 @@
 
 use crate::launching::RunError;
 use crate::planning::Surroundings;
+use belljar_contract::GuestStep;
 use belljar_sandbox::LaunchError;
 use belljar_sys::Errno;
 use belljar_sys::userns::{Reason, Step, Switches};
 
-/// What bubblewrap says when the kernel keeps namespaces from it. Bubblewrap 0.4 to 0.12.
-const NAMESPACE_WORDS: [&str; 8] = [
+/// What bubblewrap, and the guest in its namespaces, say when the kernel keeps one from them. Bubblewrap 0.4 to 0.12.
+const NAMESPACE_WORDS: [&str; 9] = [
     "setting up uid map",
     "setting up gid map",
     "No permissions to create",
@@ -18,9 +19,10 @@ const NAMESPACE_WORDS: [&str; 8] = [
     "Failed to unshare",
     // Root may make the first; the second, in it, is as forbidden as to everyone.
     "unshare user ns",
+    "cannot become user",
 ];
 
-/// The reason, if what bubblewrap said is about namespaces at all.
+/// The reason, if what was said is about namespaces at all.
 #[must_use]
 pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
     if !NAMESPACE_WORDS.iter().any(|known| words.contains(known)) {
@@ -41,7 +43,9 @@ pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String
         ];
     }
     let reason = match error {
-        RunError::Launch(LaunchError::Bubblewrap { words }) => namespace_reason(words, &Switches::read()),
+        RunError::Launch(
+            LaunchError::Bubblewrap { words } | LaunchError::Sealing { step: GuestStep::Root, detail: words },
+        ) => namespace_reason(words, &Switches::read()),
         // Every kernel that belljar runs on has the call; a filter that takes it away takes namespaces as well.
         RunError::Launch(LaunchError::Source { cause, .. }) => {
             (cause.raw_os_error() == Some(Errno::NOSYS.raw_os_error())).then_some(Reason::Filtered)

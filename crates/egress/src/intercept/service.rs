@@ -4,8 +4,9 @@ use super::Shared;
 use super::body::{AnswerBody, Watched, scrub_headers};
 use super::counted::{Count, Counted};
 use super::credential::BoundCredential;
-use super::head::{Refusal, RequestHead, decide, rewrite, searchable, strip_hop_by_hop};
+use super::head::{Refusal, RequestHead, decide, rewrite, strip_hop_by_hop};
 use super::upstream::{Upstream, UpstreamError};
+use crate::coding::unsearchable;
 use crate::proxy::{InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
 use belljar_contract::{Destination, Host, HostName, Port};
 use hyper::body::{Bytes, Incoming};
@@ -148,7 +149,7 @@ async fn answer(served: &Served, request: Request<Incoming>) -> Response<AnswerB
         return text(StatusCode::BAD_REQUEST, "the request has no target");
     };
     match served.upstream.send(request).await {
-        Ok(response) => passed_on(served, response, &method, !credentials.is_empty()),
+        Ok(response) => passed_on(served, response, &method, row),
         Err(error) => {
             let status = match error {
                 UpstreamError::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
@@ -200,17 +201,15 @@ fn passed_on(
     served: &Served,
     response: Response<Incoming>,
     method: &Method,
-    has_credential: bool,
+    asked: InterceptedRequest,
 ) -> Response<AnswerBody> {
+    let has_credential = asked.credential.is_some();
     let (mut parts, body) = response.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return text(StatusCode::BAD_GATEWAY, "the host changed the protocol, which nobody asked for");
     }
-    if has_credential && !searchable(&parts.headers) {
-        return text(
-            StatusCode::BAD_GATEWAY,
-            "the host compressed its answer though it was asked not to; it cannot be searched for the credential",
-        );
+    if let Some(coding) = unsearchable(&parts.headers).filter(|_| has_credential) {
+        return withheld(served, asked, &coding);
     }
     strip_hop_by_hop(&mut parts.headers);
     // Among them the words behind the status, which are the other side's text.
@@ -227,6 +226,20 @@ fn passed_on(
         parts.headers.remove(header::CONTENT_LENGTH);
     }
     Response::from_parts(parts, AnswerBody::scrubbed(body, scrubber, stall))
+}
+
+/// Says, in the log as well, that an answer could not be searched for the credential.
+fn withheld(served: &Served, asked: InterceptedRequest, coding: &str) -> Response<AnswerBody> {
+    let reason = format!(
+        "{} answered in the coding `{coding}` though it was asked for none; what cannot be searched for the credential does not pass",
+        served.destination
+    );
+    let reason = served.shared.scrubber.scrub(&reason);
+    let response = text(StatusCode::BAD_GATEWAY, &reason);
+    let row = InterceptedRequest { allowed: false, reason: Some(reason), ..asked };
+    // Nothing passes either way; a log that cannot be written lets no further request out.
+    served.log.decided(&row).ok();
+    response
 }
 
 fn refused(served: &Served, method: &Method, uri: &Uri, refusal: &Refusal) -> Response<AnswerBody> {

@@ -1,11 +1,11 @@
 //! One tunnel: the handshake with the client, then its requests.
 
-use super::Shared;
 use super::body::{AnswerBody, Watched, scrub_headers};
 use super::counted::{Count, Counted};
 use super::credential::BoundCredential;
 use super::head::{Refusal, RequestHead, decide, rewrite, strip_hop_by_hop};
 use super::upstream::{Upstream, UpstreamError};
+use super::{READ_AHEAD, Shared};
 use crate::coding::unsearchable;
 use crate::proxy::{InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
 use belljar_contract::{Destination, Host, HostName, Port};
@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::io::BufReader;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -31,6 +32,9 @@ const STREAMS_MAX: u32 = 100;
 
 /// The longest path that is written down.
 const LOGGED_PATH: usize = 1024;
+
+/// The client, within the tunnel.
+type Inside = BufReader<Counted<Box<dyn Stream>>>;
 
 /// What the requests of one tunnel share.
 struct Served {
@@ -45,6 +49,7 @@ pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
     let Tunnel { client, destination, address, rule: _, log } = tunnel;
     let count = Arc::new(Count::default());
     let client = Counted { stream: client, count: Arc::clone(&count) };
+    let client = BufReader::with_capacity(READ_AHEAD, client);
     let served = async {
         let Host::Name(name) = &destination.host else {
             return Err("a host without a name has no certificate".to_owned());
@@ -69,11 +74,7 @@ pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
 }
 
 /// Speaks TLS as the host, if it is that host that the client wants to speak to.
-async fn accept(
-    shared: &Shared,
-    name: &HostName,
-    client: Counted<Box<dyn Stream>>,
-) -> Result<TlsStream<Counted<Box<dyn Stream>>>, String> {
+async fn accept(shared: &Shared, name: &HostName, client: Inside) -> Result<TlsStream<Inside>, String> {
     let handshake = async {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), client).await;
         let start = start.map_err(|error| format!("the client did not begin TLS: {error}"))?;
@@ -92,7 +93,7 @@ async fn accept(
     tokio::time::timeout(shared.waits.dial, handshake).await.map_err(|_elapsed| late())?
 }
 
-async fn requests(served: Arc<Served>, stream: TlsStream<Counted<Box<dyn Stream>>>) -> Result<(), String> {
+async fn requests(served: Arc<Served>, stream: TlsStream<Inside>) -> Result<(), String> {
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request| {
         let served = Arc::clone(&served);

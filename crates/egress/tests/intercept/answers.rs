@@ -69,7 +69,10 @@ async fn compressed_answers_are_not_wanted_and_not_passed() {
     assert!(!seen.headers.contains_key("range"));
     let rows = stage.rows();
     assert_eq!(rows.iter().map(|row| row.allowed).collect::<Vec<_>>(), [true, false]);
-    assert!(rows[1].reason.as_ref().unwrap().contains("api.test:443 answered in the coding `gzip`"), "{rows:?}");
+    assert!(
+        rows[1].reason.as_ref().unwrap().contains("api.test:443 answered in the coding `gzip`"),
+        "{rows:?}"
+    );
     assert_eq!((&rows[1].path, &rows[1].rule), (&rows[0].path, &rows[0].rule));
     // A host cannot smuggle the value out in the name of a coding.
     let (status, told) = client.get("/coded-as-the-value").await;

@@ -209,7 +209,7 @@ fn a_launch_that_is_not_refused_is_seen() {
     let cases = [
         ("true", &[][..]),
         // Passes over keys that it does not know.
-        ("[ ! -e belljar.toml ] || sed -i /mountz/d belljar.toml", &["refused.unknown-key"]),
+        ("sed -i /mountz/d \"$HOME/.config/belljar/belljar.toml\"", &["refused.unknown-key"]),
         // Takes what a project asks for as agreed to.
         ("[ ! -e belljar.toml ] || @BELLJAR@ trust prove --yes >&2", &["refused.widened"]),
     ];

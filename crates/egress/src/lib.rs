@@ -12,6 +12,7 @@
 //! - [`tape`]: exchanges with the model, taken down and given again.
 //! - [`tls`]: TLS towards the world.
 
+mod coding;
 pub mod gateway;
 pub mod intercept;
 pub mod log;

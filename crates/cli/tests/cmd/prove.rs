@@ -168,7 +168,8 @@ fn every_probe_can_fail() {
         }
     }
     assert!(missed.is_empty(), "{missed:#?}");
-    // What the supervisor reports, and what it does not start, no argument of bubblewrap's takes out.
+    // What the supervisor reports no argument of bubblewrap's takes out, nor what it does not start: that is seen to
+    // fail without walls, and below.
     let walled = |(_, (verdict, inside)): &(&String, &(String, String))| {
         let by_itself = ["the supervisor reported it", "the launch was refused"];
         verdict == "closed" && !by_itself.iter().any(|words| inside.contains(words))
@@ -176,6 +177,56 @@ fn every_probe_can_fail() {
     let closed = sound.iter().filter(walled).map(|(id, _)| id);
     let never: Vec<_> = closed.filter(|id| all.iter().all(|(_, weak)| weak[*id].0 != "open")).collect();
     assert!(never.is_empty(), "never seen to fail: {never:?}");
+}
+
+/// Proves with a belljar that starts, in its own place, a program which first takes out what would be refused.
+///
+/// The place is covered in a mount namespace: the prover runs from a descriptor that was opened before.
+fn proved_by(user: &User, careless: &str) -> BTreeMap<String, (String, String)> {
+    let own = user.folder.path().join("belljar");
+    belljar_testkit::process::copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &own).unwrap();
+    let script = format!("#!/bin/sh\n{careless}\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_belljar"));
+    let instead = format!("{}/instead", user.programs(&[("instead", &script)]));
+    let covered = "exec 9< \"$0\"; mount --bind \"$1\" \"$0\"; exec /proc/self/fd/9 prove --json";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", covered])
+        .arg(&own)
+        .arg(instead)
+        .env_clear()
+        .env("HOME", user.home())
+        .env("PATH", SYSTEM_PATH)
+        .current_dir(user.home().join("p"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    verdicts(&output)
+}
+
+#[test]
+fn a_launch_that_is_not_refused_is_seen() {
+    require!(Bwrap, UserNs);
+    let all = ["refused.unknown-key", "refused.widened"];
+    let cases = [
+        ("true", &[][..]),
+        // Passes over keys that it does not know.
+        ("sed -i /mountz/d \"$HOME/.config/belljar/belljar.toml\"", &["refused.unknown-key"]),
+        // Takes what a project asks for as agreed to.
+        ("[ ! -e belljar.toml ] || @BELLJAR@ trust prove --yes >&2", &["refused.widened"]),
+    ];
+    let runs: Vec<_> = std::thread::scope(|scope| {
+        let run = |careless: &str| {
+            let careless = careless.replace("@BELLJAR@", env!("CARGO_BIN_EXE_belljar"));
+            proved_by(&User::new(), &careless)
+        };
+        let runs: Vec<_> = cases.iter().map(|(careless, _)| scope.spawn(move || run(careless))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    for ((careless, red), verdicts) in cases.iter().zip(runs) {
+        for id in all {
+            let expected = if red.contains(&id) { "open" } else { "closed" };
+            assert_eq!(verdicts[id].0, expected, "{careless}: {id}: {:?}", verdicts[id]);
+        }
+    }
 }
 
 #[test]

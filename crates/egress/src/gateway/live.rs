@@ -28,6 +28,7 @@ use super::relay::{RelayBody, Running, meter};
 use super::routes::{Route, route};
 use super::upstream::Upstream;
 use super::usage::{Meter, Reading, UsageTotals};
+use crate::coding::unsearchable;
 use crate::resolve::Resolve;
 use crate::tls::TlsClient;
 
@@ -246,6 +247,10 @@ impl Shared {
         let (head, incoming) = response.into_parts();
         let status = head.status;
         account.answered(status.as_u16());
+        let coded = unsearchable(&head.headers).map(|coding| Refusal::Coded {
+            upstream: self.upstream.destination().to_string(),
+            coding: self.scrubber.scrub(&coding),
+        });
         let mut headers = headers::for_agent(&head.headers);
         let repeated = headers.iter().filter(|(_, value)| credential.credential.is_in(value.as_bytes()));
         let repeated: Vec<_> = repeated.map(|(name, _)| name.clone()).collect();
@@ -254,7 +259,10 @@ impl Shared {
         }
         if !status.is_success() {
             let passing = Passing { route, credential, account, link };
-            return self.pass_error(passing, status, headers, incoming).await;
+            return self.pass_error(passing, status, headers, incoming, coded).await;
+        }
+        if let Some(refusal) = coded {
+            return close(account, RequestEnd::Failed, &refusal);
         }
         let meter = match route {
             Route::Messages => meter(&head.headers),
@@ -275,6 +283,7 @@ impl Shared {
         status: StatusCode,
         mut headers: HeaderMap,
         incoming: Incoming,
+        coded: Option<Refusal>,
     ) -> Response<AnswerBody> {
         let Passing { route: _, credential: found, mut account, link } = passing;
         let reading = Limited::new(incoming, MAX_ERROR_BYTES).collect();
@@ -286,7 +295,11 @@ impl Shared {
         account.received(body.len(), None);
         let repeats = found.credential.is_in(&body);
         if let StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN = status {
-            let said = if repeats { "(it repeats the credential)".to_owned() } else { message_of(&body) };
+            let said = match &coded {
+                Some(_) => "(it cannot be read)".to_owned(),
+                None if repeats => "(it repeats the credential)".to_owned(),
+                None => message_of(&body),
+            };
             let trouble = GatewayTrouble::CredentialRefused {
                 from: found.source,
                 upstream: self.upstream.destination().to_string(),
@@ -299,6 +312,9 @@ impl Shared {
         }
         if status.is_redirection() || status.is_informational() {
             return close(account, RequestEnd::Failed, &Refusal::Redirect(status));
+        }
+        if let Some(refusal) = coded {
+            return close(account, RequestEnd::Failed, &refusal);
         }
         if repeats {
             return close(account, RequestEnd::Failed, &Refusal::Repeats(status));

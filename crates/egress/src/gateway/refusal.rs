@@ -43,6 +43,10 @@ pub(super) enum Refusal {
     Redirect(StatusCode),
     #[error("the model's host answers {0} with words that repeat the credential; they are withheld")]
     Repeats(StatusCode),
+    #[error(
+        "{upstream} answered in the coding `{coding}` though it was asked for none; what cannot be searched for the credential does not pass"
+    )]
+    Coded { upstream: String, coding: String },
     #[error("the request could not be logged, so it was not sent: {0}")]
     NotKept(String),
 }
@@ -86,7 +90,7 @@ impl Refusal {
             Self::Unreachable { trouble: _, again } => (StatusCode::BAD_GATEWAY, "api_error", *again),
             Self::Broken(_) => (StatusCode::BAD_GATEWAY, "api_error", Again::AsUsual),
             Self::Late(_) => (StatusCode::GATEWAY_TIMEOUT, "timeout_error", Again::AsUsual),
-            Self::Redirect(_) | Self::Repeats(_) | Self::NotKept(_) => {
+            Self::Redirect(_) | Self::Repeats(_) | Self::Coded { .. } | Self::NotKept(_) => {
                 (StatusCode::BAD_GATEWAY, "api_error", Again::Never)
             }
         }

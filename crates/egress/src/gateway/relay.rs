@@ -135,12 +135,9 @@ impl Drop for RelayBody {
     }
 }
 
-/// How an answer is read, by what it says of itself. One that is compressed although that was not asked for cannot be.
+/// How an answer is read, by what it says of itself.
 pub(super) fn meter(headers: &hyper::HeaderMap) -> Meter {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !["", "identity"].contains(&value("content-encoding")) {
-        return Meter::Blind;
-    }
     let kind = value("content-type").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "text/event-stream" => Meter::stream(),

@@ -1,6 +1,6 @@
 //! A stream that counts what passes.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +44,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
             self.count.written.fetch_add(written as u64, Ordering::Relaxed);
         }
         answer
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let answer = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        if let Poll::Ready(Ok(written)) = answer {
+            self.count.written.fetch_add(written as u64, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -149,10 +149,3 @@ pub(super) fn rewrite(headers: &mut HeaderMap, credentials: &[&BoundCredential])
         headers.insert(credential.header.clone(), credential.value.clone());
     }
 }
-
-/// Whether an answer can be searched.
-pub(super) fn searchable(headers: &HeaderMap) -> bool {
-    let plain = |value: &HeaderValue, word: &str| value.as_bytes().eq_ignore_ascii_case(word.as_bytes());
-    headers.get_all(header::CONTENT_ENCODING).iter().all(|value| plain(value, "identity"))
-        && headers.get_all(header::TRANSFER_ENCODING).iter().all(|value| plain(value, "chunked"))
-}

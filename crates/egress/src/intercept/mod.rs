@@ -29,6 +29,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Read from a socket at once. TLS alone asks for 4 KiB at a time.
+const READ_AHEAD: usize = 64 << 10;
+
 /// How long the other side is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Waits {

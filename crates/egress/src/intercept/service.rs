@@ -1,11 +1,12 @@
 //! One tunnel: the handshake with the client, then its requests.
 
-use super::Shared;
 use super::body::{AnswerBody, Watched, scrub_headers};
 use super::counted::{Count, Counted};
 use super::credential::BoundCredential;
-use super::head::{Refusal, RequestHead, decide, rewrite, searchable, strip_hop_by_hop};
+use super::head::{Refusal, RequestHead, decide, rewrite, strip_hop_by_hop};
 use super::upstream::{Upstream, UpstreamError};
+use super::{READ_AHEAD, Shared};
+use crate::coding::unsearchable;
 use crate::proxy::{InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
 use belljar_contract::{Destination, Host, HostName, Port};
 use hyper::body::{Bytes, Incoming};
@@ -19,6 +20,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::io::BufReader;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -30,6 +32,9 @@ const STREAMS_MAX: u32 = 100;
 
 /// The longest path that is written down.
 const LOGGED_PATH: usize = 1024;
+
+/// The client, within the tunnel.
+type Inside = BufReader<Counted<Box<dyn Stream>>>;
 
 /// What the requests of one tunnel share.
 struct Served {
@@ -44,6 +49,7 @@ pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
     let Tunnel { client, destination, address, rule: _, log } = tunnel;
     let count = Arc::new(Count::default());
     let client = Counted { stream: client, count: Arc::clone(&count) };
+    let client = BufReader::with_capacity(READ_AHEAD, client);
     let served = async {
         let Host::Name(name) = &destination.host else {
             return Err("a host without a name has no certificate".to_owned());
@@ -68,11 +74,7 @@ pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
 }
 
 /// Speaks TLS as the host, if it is that host that the client wants to speak to.
-async fn accept(
-    shared: &Shared,
-    name: &HostName,
-    client: Counted<Box<dyn Stream>>,
-) -> Result<TlsStream<Counted<Box<dyn Stream>>>, String> {
+async fn accept(shared: &Shared, name: &HostName, client: Inside) -> Result<TlsStream<Inside>, String> {
     let handshake = async {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), client).await;
         let start = start.map_err(|error| format!("the client did not begin TLS: {error}"))?;
@@ -91,7 +93,7 @@ async fn accept(
     tokio::time::timeout(shared.waits.dial, handshake).await.map_err(|_elapsed| late())?
 }
 
-async fn requests(served: Arc<Served>, stream: TlsStream<Counted<Box<dyn Stream>>>) -> Result<(), String> {
+async fn requests(served: Arc<Served>, stream: TlsStream<Inside>) -> Result<(), String> {
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request| {
         let served = Arc::clone(&served);
@@ -148,7 +150,7 @@ async fn answer(served: &Served, request: Request<Incoming>) -> Response<AnswerB
         return text(StatusCode::BAD_REQUEST, "the request has no target");
     };
     match served.upstream.send(request).await {
-        Ok(response) => passed_on(served, response, &method, !credentials.is_empty()),
+        Ok(response) => passed_on(served, response, &method, row),
         Err(error) => {
             let status = match error {
                 UpstreamError::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
@@ -200,17 +202,15 @@ fn passed_on(
     served: &Served,
     response: Response<Incoming>,
     method: &Method,
-    has_credential: bool,
+    asked: InterceptedRequest,
 ) -> Response<AnswerBody> {
+    let has_credential = asked.credential.is_some();
     let (mut parts, body) = response.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return text(StatusCode::BAD_GATEWAY, "the host changed the protocol, which nobody asked for");
     }
-    if has_credential && !searchable(&parts.headers) {
-        return text(
-            StatusCode::BAD_GATEWAY,
-            "the host compressed its answer though it was asked not to; it cannot be searched for the credential",
-        );
+    if let Some(coding) = unsearchable(&parts.headers).filter(|_| has_credential) {
+        return withheld(served, asked, &coding);
     }
     strip_hop_by_hop(&mut parts.headers);
     // Among them the words behind the status, which are the other side's text.
@@ -227,6 +227,20 @@ fn passed_on(
         parts.headers.remove(header::CONTENT_LENGTH);
     }
     Response::from_parts(parts, AnswerBody::scrubbed(body, scrubber, stall))
+}
+
+/// Says, in the log as well, that an answer could not be searched for the credential.
+fn withheld(served: &Served, asked: InterceptedRequest, coding: &str) -> Response<AnswerBody> {
+    let reason = format!(
+        "{} answered in the coding `{coding}` though it was asked for none; what cannot be searched for the credential does not pass",
+        served.destination
+    );
+    let reason = served.shared.scrubber.scrub(&reason);
+    let response = text(StatusCode::BAD_GATEWAY, &reason);
+    let row = InterceptedRequest { allowed: false, reason: Some(reason), ..asked };
+    // Nothing passes either way; a log that cannot be written lets no further request out.
+    served.log.decided(&row).ok();
+    response
 }
 
 fn refused(served: &Served, method: &Method, uri: &Uri, refusal: &Refusal) -> Response<AnswerBody> {

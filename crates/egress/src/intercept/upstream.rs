@@ -1,6 +1,6 @@
 //! The connections to the one address that was checked, kept for as long as the client's connection lives.
 
-use super::Waits;
+use super::{READ_AHEAD, Waits};
 use crate::tls::{Chosen, Offer, TlsClient};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -151,6 +152,7 @@ impl Upstream {
             .map_err(|cause| UpstreamError::Dial { host: host(), address: self.address, cause })?;
         // Small pieces leave at once; an answer may be a stream of events. Without it they only come later.
         stream.set_nodelay(true).ok();
+        let stream = BufReader::with_capacity(READ_AHEAD, stream);
         let handshake = self.tls.handshake(stream, self.name.clone(), Offer::Http2And1);
         let (stream, chosen) = tokio::time::timeout(self.waits.dial, handshake)
             .await

@@ -49,7 +49,7 @@ pub struct TunnelEnd {
 
 /// Takes down the requests inside a tunnel.
 pub trait RequestSink: Send + Sync {
-    /// One call per request, before its first byte moves.
+    /// One call per request, before its first byte moves; one more where its answer is not passed on.
     ///
     /// # Errors
     /// When it could not be written down; the request is to be refused then.

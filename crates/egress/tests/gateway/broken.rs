@@ -174,23 +174,25 @@ fn a_host_that_is_not_there_is_told_to_the_agent_and_the_user() {
 }
 
 #[test]
-fn a_compressed_answer_passes_uncounted_and_is_charged_as_claimed() {
-    let host = Host::always(answer(
-        "200 OK",
-        "content-type: application/json\r\ncontent-encoding: gzip\r\n",
-        b"not really gzip",
-    ));
-    let gateway = Stage { cap: Some(1.0), ..Stage::before(&host) }.start();
-    let response = gateway.ask(&request());
-    assert_eq!(
-        (response.chunks.concat().as_str(), response.header("content-encoding")),
-        ("not really gzip", Some("gzip"))
-    );
-    let finished = &gateway.heard.finished(1)[0];
-    assert_eq!(finished.tokens, None);
-    assert_eq!(gateway.live.totals().uncounted, 1);
-    // At least the output that the request allows.
-    assert!(gateway.live.spent().micros() > 25_000, "{}", gateway.live.spent());
+fn an_answer_that_cannot_be_searched_does_not_pass_and_is_charged_as_claimed() {
+    for (status, charged) in [("200 OK", true), ("400 Bad Request", false), ("529 Overloaded", false)] {
+        let host = Host::always(answer(
+            status,
+            "content-type: application/json\r\ncontent-encoding: gzip\r\n",
+            b"not really gzip",
+        ));
+        let gateway = Stage { cap: Some(1.0), ..Stage::before(&host) }.start();
+        let response = gateway.ask(&request());
+        assert_eq!((response.status, response.header("content-encoding")), (502, None), "{status}");
+        let told = response.json()["error"]["message"].to_string();
+        assert!(told.contains("127.0.0.1:") && told.contains("in the coding `gzip`"), "{told}");
+        let finished = &gateway.heard.finished(1)[0];
+        assert!(matches!(&finished.end, RequestEnd::Failed(why) if why.contains("`gzip`")), "{finished:?}");
+        assert_eq!(finished.tokens, None);
+        assert_eq!(gateway.live.totals().uncounted, u64::from(charged));
+        // At least the output that the request allows.
+        assert_eq!(gateway.live.spent().micros() > 25_000, charged, "{}", gateway.live.spent());
+    }
 }
 
 #[test]

@@ -61,10 +61,24 @@ async fn compressed_answers_are_not_wanted_and_not_passed() {
     let request = get("/gzip").header("accept-encoding", "gzip, br").header("range", "bytes=0-3");
     let response = client.send(request.body(Full::default()).unwrap()).await;
     assert_eq!(response.status(), 502);
-    assert!(text(response).await.contains("compressed"));
+    let told = text(response).await;
+    assert!(told.contains("api.test:443 answered in the coding `gzip`"), "{told}");
+    assert!(!told.contains("not really"), "{told}");
     let seen = &world.seen()[0];
     assert_eq!(seen.headers["accept-encoding"], "identity");
     assert!(!seen.headers.contains_key("range"));
+    let rows = stage.rows();
+    assert_eq!(rows.iter().map(|row| row.allowed).collect::<Vec<_>>(), [true, false]);
+    assert!(
+        rows[1].reason.as_ref().unwrap().contains("api.test:443 answered in the coding `gzip`"),
+        "{rows:?}"
+    );
+    assert_eq!((&rows[1].path, &rows[1].rule), (&rows[0].path, &rows[0].rule));
+    // A host cannot smuggle the value out in the name of a coding.
+    let (status, told) = client.get("/coded-as-the-value").await;
+    assert_eq!(status, 502);
+    let told = format!("{told} {:?}", stage.rows());
+    assert!(told.contains("[redacted:TOKEN]") && !told.contains(VALUE), "{told}");
 }
 
 #[tokio::test]

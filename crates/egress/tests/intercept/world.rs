@@ -162,6 +162,9 @@ async fn answer(
             response = response.header("content-encoding", "gzip");
             pieces.push(Bytes::from_static(b"\x1f\x8b not really"));
         }
+        "/coded-as-the-value" => {
+            response = response.header("content-encoding", sent.trim_start_matches("Bearer "));
+        }
         "/redirect" => response = response.status(302).header("location", "https://elsewhere.test/"),
         "/nothing" => response = response.status(204),
         "/length" => {

@@ -204,15 +204,23 @@ pub(super) fn none_left(mark: &str) -> bool {
     }
 }
 
-/// What a project asks for in its own manifest, for as long as a stage lasts.
-struct Asked(Option<std::path::PathBuf>);
+/// What a manifest asks for, for as long as a stage lasts, and what stood there before.
+struct Asked(Option<(std::path::PathBuf, Option<String>)>);
 
 impl Asked {
     fn for_stage(stage: Stage, scene: &Scene) -> std::io::Result<Self> {
-        let text = match stage {
-            Stage::Misspelt => "[agents.prove]\nmountz = []\n".to_owned(),
+        let (file, before, text) = match stage {
+            // In the user's own: what a project asks for is not agreed to, and would be refused for that alone.
+            Stage::Misspelt => {
+                let file = scene.home.join(".config/belljar/belljar.toml");
+                let own = fs::read_to_string(&file)?;
+                let text = format!("{own}\n[agents.prove.mountz]\n");
+                (file, Some(own), text)
+            }
             Stage::Widened => {
-                format!("[agents.prove]\nmounts = [{{ source = \"{}/other\" }}]\n", scene.home.display())
+                let other = scene.home.join("other");
+                let text = format!("[agents.prove]\nmounts = [{{ source = \"{}\" }}]\n", other.display());
+                (scene.project.join("belljar.toml"), None, text)
             }
             Stage::Idle
             | Stage::Plain
@@ -222,16 +230,16 @@ impl Asked {
             | Stage::WayOut
             | Stage::Unbuilt => return Ok(Self(None)),
         };
-        let file = scene.project.join("belljar.toml");
         fs::write(&file, text)?;
-        Ok(Self(Some(file)))
+        Ok(Self(Some((file, before))))
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
+        let Some((file, before)) = &self.0 else { return };
         // It goes with the scene at the latest.
-        self.0.as_deref().map(fs::remove_file);
+        before.as_ref().map_or_else(|| fs::remove_file(file), |text| fs::write(file, text)).ok();
     }
 }
 

@@ -166,7 +166,7 @@ impl Verb {
             Verb::Prove(args) => args.json,
             Verb::Skill(args) => args.options.json,
             Verb::Test(args) => args.options.json,
-            Verb::Record(args) => args.options.json,
+            Verb::Record(args) => args.source.options.json,
             Verb::Replay(args) => args.json,
             Verb::Chat(args) => args.options.json,
             Verb::Trace(args) => args.json,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn help(verb: Option<&str>) -> String {
-    let arguments: Vec<&str> = verb.into_iter().chain(["--help"]).collect();
+    let arguments: Vec<&str> = verb.into_iter().flat_map(str::split_whitespace).chain(["--help"]).collect();
     let found = Stage::new().run(&arguments);
     assert_eq!((found.status.code(), found.stderr.as_str()), (Some(0), ""));
     // Blanks at the ends of lines say nothing.
@@ -17,6 +17,19 @@ fn help(verb: Option<&str>) -> String {
 fn examples(help: &str) -> Vec<String> {
     let Some((_, block)) = help.split_once("\nExamples:\n") else { return Vec::new() };
     block.lines().filter_map(|line| line.strip_prefix("  $ ")).map(str::to_owned).collect()
+}
+
+/// Nothing, the verbs, and what verbs have below them.
+fn all() -> Vec<Option<String>> {
+    let below = |verb: String| {
+        let help = help(Some(&verb));
+        let list = help.split_once("\nCommands:\n").map(|(_, list)| list.to_owned()).unwrap_or_default();
+        let names = list.lines().take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+        let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        let inner: Vec<String> = names.map(|name| format!("{verb} {name}")).collect();
+        [verb].into_iter().chain(inner).map(Some)
+    };
+    [None].into_iter().chain(verbs().into_iter().flat_map(below)).collect()
 }
 
 /// A project in which the examples of a verb make sense.
@@ -39,7 +52,7 @@ fn fixture(verb: &str) -> Stage {
     if verb == "trace" {
         crate::cmd::tried(&stage, &["skill", "skills/changelog", "Hello", "--script", "hello.json"]);
     }
-    if verb == "replay" {
+    if ["replay", "tape"].contains(&verb) {
         crate::cmd::record::recorded(&stage);
     }
     stage
@@ -47,8 +60,7 @@ fn fixture(verb: &str) -> Stage {
 
 #[test]
 fn every_example_runs() {
-    let all = [None].into_iter().chain(verbs().into_iter().map(Some)).collect::<Vec<_>>();
-    for verb in all {
+    for verb in all() {
         let examples = examples(&help(verb.as_deref()));
         assert!(!examples.is_empty(), "the help of {verb:?} has no examples");
         for example in examples {
@@ -75,8 +87,9 @@ fn every_example_runs() {
 
 #[test]
 fn the_short_help_fits_a_screen() {
-    for verb in [None].into_iter().chain(verbs().into_iter().map(Some)) {
-        let arguments: Vec<&str> = verb.as_deref().into_iter().chain(["-h"]).collect();
+    for verb in all() {
+        let words = verb.as_deref().into_iter().flat_map(str::split_whitespace);
+        let arguments: Vec<&str> = words.chain(["-h"]).collect();
         let text = Stage::new().run(&arguments).stdout;
         assert!(text.lines().count() <= 50 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
@@ -88,7 +101,7 @@ fn the_reference_is_current() {
     let mut page = String::from(
         "<!-- Written from the help of the binary: BELLJAR_BLESS=1 cargo test -p belljar-cli --test cli reference -->\n\n# The command line\n",
     );
-    for verb in [None].into_iter().chain(verbs().into_iter().map(Some)) {
+    for verb in all() {
         let name = verb.as_deref().map_or("belljar".to_owned(), |verb| format!("belljar {verb}"));
         page.push_str(&format!("\n## {name}\n\n```text\n{}```\n", help(verb.as_deref())));
     }

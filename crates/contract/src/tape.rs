@@ -194,10 +194,22 @@ pub struct ExchangeRequest {
     pub headers: Vec<(String, String)>,
     /// How the answer was wanted.
     pub delivery: ExchangeDelivery,
-    /// Of the body, made canonical.
-    pub canonical: Digest,
-    /// The body.
+    /// Ids of the recorded run that were made alike.
+    pub ids: Vec<TapeId>,
+    /// The body, made canonical; its digest is what a request is found by.
     pub body: BodyRef,
+}
+
+/// An id of the recorded run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TapeId {
+    /// What made it alike.
+    pub normaliser: String,
+    /// Its number among those.
+    pub number: u64,
+    /// The id.
+    pub id: String,
 }
 
 /// How an answer is wanted.

@@ -6,7 +6,7 @@ mod support;
 
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario, TapeSkillPlace,
+    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeId, TapeScenario, TapeSkillPlace,
 };
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, Tape, TapeDraft, TapeFault};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn exchanges(log: &mut ExchangeLog) {
             path: "/v1/messages?beta=true".to_owned(),
             headers: vec![("x-app".to_owned(), "cli".to_owned())],
             delivery,
-            canonical: Digest::of(b"canonical"),
+            ids: vec![TapeId { normaliser: "agent-id/1".to_owned(), number: seq, id: format!("a{seq:016}") }],
             body,
         };
         log.line(&Exchange { seq, at_ms: seq * 100, conversation, request, answer }).unwrap();
@@ -215,7 +215,7 @@ fn a_large_tape_is_read_in_little_memory() {
             path: "/v1/messages".to_owned(),
             headers: Vec::new(),
             delivery: ExchangeDelivery::Stream,
-            canonical: body.digest,
+            ids: Vec::new(),
             body,
         };
         let conversation = ConversationKey::Main;

@@ -120,7 +120,7 @@ impl Journal {
     pub fn recorder(&self, normalisers: Vec<Normaliser>) -> Result<Recorder, JournalError> {
         let log = ExchangeLog::create(self.writer.directory().child("tape"))?;
         let keep = Box::new(crate::tape::KeptExchanges(log));
-        Ok(Recorder::new(keep, crate::tape::scrub(Arc::clone(&self.redact)), normalisers))
+        Ok(Recorder::new(keep, crate::tape::scrub_secrets(Arc::clone(&self.redact)), normalisers))
     }
 
     /// Records what happened.

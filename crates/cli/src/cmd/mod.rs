@@ -24,6 +24,7 @@ mod run;
 mod shell;
 mod skill;
 mod start;
+mod tape;
 mod test;
 mod trace;
 mod trust;
@@ -77,6 +78,7 @@ pub enum Verb {
     Test(test::Args),
     Record(record::Args),
     Replay(replay::Args),
+    Tape(tape::Args),
     Chat(chat::Args),
     Trace(trace::Args),
     Decide(decide::Args),
@@ -107,6 +109,7 @@ impl Verb {
             Verb::Test(_) => "test",
             Verb::Record(_) => "record",
             Verb::Replay(_) => "replay",
+            Verb::Tape(_) => "tape",
             Verb::Chat(_) => "chat",
             Verb::Trace(_) => "trace",
             Verb::Decide(_) => "decide",
@@ -126,6 +129,7 @@ impl Verb {
             | Verb::Test(_)
             | Verb::Record(_)
             | Verb::Replay(_)
+            | Verb::Tape(_)
             | Verb::Chat(_) => true,
             Verb::Plan(_)
             | Verb::Check(_)
@@ -166,8 +170,9 @@ impl Verb {
             Verb::Prove(args) => args.json,
             Verb::Skill(args) => args.options.json,
             Verb::Test(args) => args.options.json,
-            Verb::Record(args) => args.options.json,
+            Verb::Record(args) => args.source.options.json,
             Verb::Replay(args) => args.json,
+            Verb::Tape(args) => args.wants_json(),
             Verb::Chat(args) => args.options.json,
             Verb::Trace(args) => args.json,
             Verb::Decide(args) => args.json,
@@ -207,6 +212,7 @@ pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> 
         Verb::Test(args) => test::run(args, &surroundings()?, output),
         Verb::Record(args) => record::run(args, &surroundings()?, output),
         Verb::Replay(args) => replay::run(args, &surroundings()?, output),
+        Verb::Tape(args) => tape::run(args, &surroundings()?, output),
         Verb::Chat(args) => chat::run(args, &surroundings()?, output),
         Verb::Trace(args) => trace::run(args, &surroundings()?, output),
         Verb::Decide(args) => decide::run(args, &surroundings()?, output),

@@ -21,12 +21,6 @@ pub struct Args {
     /// Scenario files, or folders in which they are looked for
     #[arg(required = true, value_name = "SCENARIO")]
     paths: Vec<PathBuf>,
-    /// Record the script beside each scenario, NAME.script.json, played in the model's place
-    #[arg(long, conflicts_with = "script")]
-    scripted: bool,
-    /// Record a run that did not pass as well
-    #[arg(long)]
-    allow_failing: bool,
     /// Put the tapes into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -34,7 +28,28 @@ pub struct Args {
     #[arg(long = "normalise", value_name = "NAME")]
     normalise: Vec<String>,
     #[command(flatten)]
+    pub source: Source,
+}
+
+/// Where the answers come from, and what is recorded of them.
+#[derive(Debug, clap::Args)]
+pub struct Source {
+    /// Record the script beside each scenario, NAME.script.json, played in the model's place
+    #[arg(long, conflicts_with = "script")]
+    scripted: bool,
+    /// Record a run that did not pass as well
+    #[arg(long)]
+    allow_failing: bool,
+    #[command(flatten)]
     pub options: TryOptions,
+}
+
+/// A recording of one scenario.
+pub struct Recording<'a> {
+    pub source: &'a Source,
+    pub file: &'a AbsPath,
+    pub target: &'a AbsPath,
+    pub normalisers: &'a [Normaliser],
 }
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
@@ -43,7 +58,9 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let out = args.out.as_ref().map(|path| TryOptions::path(surroundings, path)).transpose()?;
     let mut rows = Vec::new();
     for file in &files {
-        rows.push(one(args, surroundings, (file, out.as_ref()), &normalisers, output)?);
+        let target = tape_beside(file, out.as_ref());
+        let recording = Recording { source: &args.source, file, target: &target, normalisers: &normalisers };
+        rows.push(one(&recording, surroundings, output)?);
     }
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
@@ -70,19 +87,18 @@ fn normalisers(wanted: &[String]) -> Result<Vec<Normaliser>, CliError> {
     Ok(all)
 }
 
-fn one(
-    args: &Args,
+pub(super) fn one(
+    recording: &Recording<'_>,
     surroundings: &Surroundings,
-    (file, out): (&AbsPath, Option<&AbsPath>),
-    normalisers: &[Normaliser],
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
-    let options = &args.options;
+    let Recording { source, file, target, normalisers } = *recording;
+    let options = &source.options;
     let trial = load_scenario(surroundings, file)?;
     if !options.quiet {
         warn(&trial, output);
     }
-    let model = match args.scripted {
+    let model = match source.scripted {
         true => script(&beside(file))?,
         false => options.model(surroundings)?,
     };
@@ -106,7 +122,7 @@ fn one(
     }
     let mut row = result_json(&trial, &tried);
     let passed = tried.judgement.conclusion == Conclusion::Passed;
-    if !passed && !args.allow_failing {
+    if !passed && !source.allow_failing {
         row["tape"] = Value::Null;
         if !output.json {
             output.say(
@@ -115,7 +131,7 @@ fn one(
         }
         return Ok((tried.judgement.conclusion.exit(), row));
     }
-    let tape = make(&trial, &tried, normalisers, &tape_beside(file, out)).map_err(not_made)?;
+    let tape = make(&trial, &tried, normalisers, target).map_err(not_made)?;
     row["tape"] = json!(tape);
     row["exchanges"] = json!(tried.report.taped.and_then(Result::ok));
     if !output.json && !options.quiet {

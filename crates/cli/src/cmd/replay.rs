@@ -6,7 +6,7 @@ use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::report::Style;
 use belljar_runner::tape::{
     Changed, Drift, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
-    agent_version, find_tapes, protocol, scenario_changed, scenario_of,
+    agent_version, find_tapes, protocol, scenario_changes, scenario_of,
 };
 use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
 use belljar_runner::{Model, Surroundings, Then};
@@ -114,7 +114,7 @@ fn one(
     }
 }
 
-fn not_found(error: &FindError) -> CliError {
+pub(super) fn not_found(error: &FindError) -> CliError {
     let hint = match error {
         FindError::NoTape { .. } => "`belljar record` makes one",
         FindError::NoScenario { .. } => "a tape lies where it can find its scenario",
@@ -122,7 +122,7 @@ fn not_found(error: &FindError) -> CliError {
     CliError::from_chain(ExitCode::Invalid, error).hint(hint)
 }
 
-fn unusable(error: &TapeFailure) -> CliError {
+pub(super) fn unusable(error: &TapeFailure) -> CliError {
     let exit = if error.fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
     CliError::from_chain(exit, error).hint("record it again with `belljar record`")
 }
@@ -211,7 +211,7 @@ fn run_again(
         .map_err(|error| failure(error, surroundings))?;
     let report = tried.report.replayed.clone().unwrap_or_default();
     let mut changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
-    changed.extend(scenario_changed(trial, &tape.head));
+    changed.extend(scenario_changes(trial, &tape.head));
     let exit = match report.is_faithful() {
         true => tried.judgement.conclusion.exit(),
         false => ExitCode::Drifted,
@@ -282,7 +282,7 @@ fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> Strin
         let line = format!("{mark} exchange {} of {} was not asked for\n", left.exchange, left.conversation);
         text.push_str(&line);
     }
-    for Changed { what, recorded, present } in changed {
+    for Changed { what, recorded, present, .. } in changed {
         if !report.is_faithful() || what.contains("version") {
             text.push_str(&format!("  {what} was {recorded} when it was recorded and is {present}\n"));
         }
@@ -322,6 +322,9 @@ fn one_drift(drift: &Drift, style: Style) -> String {
         text.push_str(&format!("    {}\n", difference.pointer));
         text.push_str(&format!("    recorded: {}\n", value(&difference.recorded)));
         text.push_str(&format!("    present:  {}\n", value(&difference.present)));
+        if difference.agents_words {
+            text.push_str("    the agent's own words, of which a tape has the digest only\n");
+        }
         if let Some(call) = &difference.call {
             text.push_str(&format!("    from the call {} {} ({})\n", call.name, call.input, call.id));
         }

@@ -22,6 +22,7 @@ mod replay;
 mod run;
 mod shell;
 mod skill;
+mod tape;
 mod test;
 mod trace;
 mod trust;

@@ -9,18 +9,13 @@ use std::process::Command;
 /// A skill with a script of its own, a scenario that uses it, and what the model says.
 pub fn scenario(script: &Value) -> Stage {
     let stage = Stage::new();
-    fill(&stage, script);
-    stage
-}
-
-/// The same in a project that is there.
-pub fn fill(stage: &Stage, script: &Value) {
     let skill = "---\nname: hello\ndescription: Says hello\n---\nRun scripts/hello.sh\n";
     stage.write("project/skills/hello/SKILL.md", skill);
     stage.write("project/skills/hello/scripts/hello.sh", "echo hello from the script\n");
     stage.write("project/scenarios/session.yaml", "skills:\n  local: [../skills/hello]\n");
     stage.write("project/scenarios/hello.yaml", SCENARIO);
     stage.write("project/scenarios/hello.script.json", script.to_string());
+    stage
 }
 
 pub const SCENARIO: &str = "name: hello

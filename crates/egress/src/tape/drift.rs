@@ -1,6 +1,7 @@
 //! What differs between a request and the nearest recorded one, as a person wants to read it.
 
 use super::normal::{Normaliser, further};
+use super::words;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -65,6 +66,8 @@ pub struct Difference {
     pub recorded: Option<String>,
     /// What is there now.
     pub present: Option<String>,
+    /// Whether it is in words of the agent itself, of which a tape has the digest only.
+    pub agents_words: bool,
     /// The tool call that produced it, where it is a result.
     pub call: Option<ToolCall>,
 }
@@ -106,10 +109,10 @@ fn walk(at: &str, recorded: Option<&Value>, present: Option<&Value>, out: &mut V
     }
 }
 
-/// Tells the drift of a request from a recorded one.
+/// Tells the drift of a request from a recorded one. The present one comes as it is compared, and with all of its words.
 pub(super) fn tell(
     recorded: &Value,
-    present: &Value,
+    (present, told): (&Value, &Value),
     used: &[Normaliser],
 ) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
     let places = pointers(recorded, present);
@@ -121,8 +124,9 @@ pub(super) fn tell(
         (true, false) => DriftKind::Prompt,
     };
     let more = places.len().saturating_sub(TOLD);
-    let told = places.into_iter().take(TOLD).map(|pointer| difference(recorded, present, pointer)).collect();
-    (kind, covered, told, more)
+    let differences =
+        places.into_iter().take(TOLD).map(|pointer| difference(recorded, (present, told), pointer)).collect();
+    (kind, covered, differences, more)
 }
 
 /// The fewest further normalisers with which nothing differs.
@@ -153,8 +157,10 @@ fn result_at<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
     (found.get("type").and_then(Value::as_str) == Some("tool_result")).then_some(found)
 }
 
-fn difference(recorded: &Value, present: &Value, pointer: String) -> Difference {
+pub(super) fn difference(recorded: &Value, (present, told): (&Value, &Value), pointer: String) -> Difference {
     let (old, new) = (recorded.pointer(&pointer), present.pointer(&pointer));
+    let marked = |value: Option<&Value>| value.is_some_and(|value| words::has_mark(&value.to_string()));
+    let agents_words = marked(old) || marked(new);
     let call = result_at(present, &pointer).or(result_at(recorded, &pointer)).and_then(|block| {
         let id = block.get("tool_use_id")?.as_str()?;
         call(present, id).or_else(|| call(recorded, id))
@@ -168,7 +174,18 @@ fn difference(recorded: &Value, present: &Value, pointer: String) -> Difference 
             (old.map(|value| shortened(&text(value), 0)), new.map(|value| shortened(&text(value), 0)))
         }
     };
-    Difference { pointer, recorded, present, call }
+    let said = if agents_words { said_now(told, &pointer) } else { None };
+    let present = match (present, said) {
+        (Some(digest), Some(said)) => Some(format!("{digest} {said}")),
+        (present, _) => present,
+    };
+    Difference { pointer, recorded, present, agents_words, call }
+}
+
+/// The beginning of what the agent says now, where its digest is compared.
+fn said_now(told: &Value, pointer: &str) -> Option<String> {
+    let place = pointer.strip_suffix("/definition").unwrap_or(pointer);
+    Some(shortened(&text(told.pointer(place)?), 0))
 }
 
 fn text(value: &Value) -> String {
@@ -218,9 +235,36 @@ mod tests {
         ], "a/b": 1})
     }
 
+    fn tell_both(
+        recorded: &Value,
+        present: &Value,
+        used: &[Normaliser],
+    ) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
+        tell(recorded, (present, present), used)
+    }
+
+    #[test]
+    fn the_agents_own_words_are_told_by_their_digests() {
+        let body =
+            |prompt: &str| json!({"system": [{"text": prompt}], "tools": [{"name": "Bash", "x": prompt}]});
+        let (old, new) = (words::without(body("You are old")), words::without(body("You are new")));
+        let (kind, _, told, _) = tell(&old, (&new, &body("You are new")), &[]);
+        assert_eq!(kind, DriftKind::Prompt);
+        let pointers: Vec<&str> = told.iter().map(|one| one.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/system/0/text", "/tools/0/definition"]);
+        for one in &told {
+            let (recorded, present) = (one.recorded.as_ref().unwrap(), one.present.as_ref().unwrap());
+            assert!(
+                one.agents_words && recorded.contains("sha256:") && present.contains("sha256:"),
+                "{one:?}"
+            );
+            assert!(!recorded.contains("You are") && present.contains("You are new"), "{one:?}");
+        }
+    }
+
     #[test]
     fn a_result_is_told_with_its_call() {
-        let (kind, covered, told, more) = tell(&document("one"), &document("two"), &[]);
+        let (kind, covered, told, more) = tell_both(&document("one"), &document("two"), &[]);
         assert_eq!((kind, covered.len(), more), (DriftKind::ToolResult, 0, 0));
         assert_eq!(told[0].pointer, "/messages/2/content/0/content");
         assert_eq!((told[0].recorded.as_deref(), told[0].present.as_deref()), (Some("one"), Some("two")));
@@ -231,10 +275,10 @@ mod tests {
     #[test]
     fn what_a_normaliser_would_cover_is_cosmetic() {
         let (kind, covered, ..) =
-            tell(&document("at 10:00:01"), &document("at 11:30:59"), &Normaliser::defaults());
+            tell_both(&document("at 10:00:01"), &document("at 11:30:59"), &Normaliser::defaults());
         assert_eq!((kind, covered), (DriftKind::Cosmetic, vec!["timestamp/1"]));
         let used = Normaliser::ALL;
-        let (kind, ..) = tell(&document("at 10:00:01"), &document("at 11:30:59"), &used);
+        let (kind, ..) = tell_both(&document("at 10:00:01"), &document("at 11:30:59"), &used);
         assert_eq!(kind, DriftKind::ToolResult);
     }
 
@@ -242,10 +286,10 @@ mod tests {
     fn anything_else_is_the_prompt() {
         let mut other = document("one");
         other["a/b"] = json!(2);
-        let (kind, _, told, _) = tell(&document("two"), &other, &[]);
+        let (kind, _, told, _) = tell_both(&document("two"), &other, &[]);
         assert_eq!((kind, told[0].pointer.as_str()), (DriftKind::Prompt, "/a~1b"));
         let long = format!("{}x{}", "a".repeat(5000), "b".repeat(5000));
-        let (_, _, told, _) = tell(&document(&long), &document(&long.replace('x', "y")), &[]);
+        let (_, _, told, _) = tell_both(&document(&long), &document(&long.replace('x', "y")), &[]);
         assert!(told[0].recorded.as_ref().unwrap().contains("ax"), "{told:?}");
         assert!(told[0].recorded.as_ref().unwrap().chars().count() < 300);
     }

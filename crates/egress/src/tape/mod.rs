@@ -5,14 +5,22 @@
 //! from run to run. It is never answered by its position. What finds none is a [`Drift`], told by what changed.
 
 mod drift;
+mod kept;
 mod normal;
+mod private;
 mod recorder;
 mod replay;
 mod served;
 mod stream;
+mod words;
 
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
+pub use kept::{
+    ChangedAnswer, answer_without, differences, first_message, kept_answer, kept_request, request_without,
+    text_without, value_without,
+};
 pub use normal::{Normaliser, UnknownNormaliser};
+pub use private::Private;
 pub use recorder::{KeepExchanges, Recorder};
 pub use replay::{OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
 

@@ -3,7 +3,9 @@
 //! A tape names the normalisers that it was recorded with, and is compared with those. What one does is never changed:
 //! it gets a new version beside the old one.
 
-use belljar_contract::{Digest, ExchangeDelivery, canonical_json};
+use super::private::Private;
+use super::words;
+use belljar_contract::{Digest, ExchangeDelivery, TapeId, canonical_json};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -42,6 +44,12 @@ pub enum Normaliser {
     Timestamp,
     /// Durations such as `1.2s` or `35 ms`. Not used unless asked for.
     Duration,
+    /// Homes of people. Not used unless asked for.
+    HomePath,
+    /// Addresses of people. Not used unless asked for.
+    Email,
+    /// What looks like a key. Not used unless asked for.
+    Token,
 }
 
 /// A name that no normaliser has.
@@ -51,7 +59,7 @@ pub struct UnknownNormaliser(pub String);
 
 impl Normaliser {
     /// Each, in the order in which they work.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Metadata,
         Self::CacheControl,
         Self::Billing,
@@ -67,6 +75,9 @@ impl Normaliser {
         Self::Uuid,
         Self::Timestamp,
         Self::Duration,
+        Self::HomePath,
+        Self::Email,
+        Self::Token,
     ];
 
     /// Those of every tape.
@@ -94,13 +105,21 @@ impl Normaliser {
             Self::Uuid => "uuid/1",
             Self::Timestamp => "timestamp/1",
             Self::Duration => "duration/1",
+            Self::HomePath => "home-path/1",
+            Self::Email => "email/1",
+            Self::Token => "token/1",
         }
     }
 
     /// Whether it is used only where that was asked for, because it may hide what matters.
     #[must_use]
-    pub const fn is_extra(self) -> bool {
-        matches!(self, Self::Uuid | Self::Timestamp | Self::Duration)
+    pub fn is_extra(self) -> bool {
+        matches!(self, Self::Uuid | Self::Timestamp | Self::Duration) || self.private().is_some()
+    }
+
+    /// What it hides from others. It works on what is left when the agent's own words are taken out.
+    fn private(self) -> Option<Private> {
+        Private::ALL.into_iter().find(|kind| kind.normaliser() == self)
     }
 
     /// Reads a name; without a version the latest is meant.
@@ -116,8 +135,16 @@ impl Normaliser {
 /// A request's body after normalisation.
 #[derive(Debug, Clone)]
 pub(super) struct Canonical {
+    /// As it is compared and kept: with digests in the place of the agent's own words.
     pub value: Value,
+    /// With those words, for whoever wants to read what is asked now.
+    pub told: Value,
+    /// What is kept.
+    pub kept: Vec<u8>,
+    /// Of what is kept: by it a request is found.
     pub digest: Digest,
+    /// Of the first message, by which a sub-agent is known.
+    pub first_message: Digest,
     pub delivery: ExchangeDelivery,
     /// Ids that were made alike, by kind and number: what another run calls differently.
     pub ids: BTreeMap<(Normaliser, usize), String>,
@@ -127,9 +154,13 @@ impl Canonical {
     /// Makes a body canonical. One that is no JSON object is compared as it is.
     pub fn of(bytes: &[u8], normalisers: &[Normaliser]) -> Self {
         let Ok(Value::Object(body)) = serde_json::from_slice(bytes) else {
+            let value = Value::from(String::from_utf8_lossy(bytes));
             return Self {
-                value: Value::from(String::from_utf8_lossy(bytes)),
+                told: value.clone(),
+                value,
+                kept: bytes.to_vec(),
                 digest: Digest::of(bytes),
+                first_message: Digest::of(canonical_json(&Value::Null).as_bytes()),
                 delivery: ExchangeDelivery::Whole,
                 ids: BTreeMap::new(),
             };
@@ -141,17 +172,49 @@ impl Canonical {
         for normaliser in normalisers {
             shape(*normaliser, &mut value);
         }
-        for normaliser in normalisers {
+        for normaliser in normalisers.iter().filter(|one| one.private().is_none()) {
             texts.apply(*normaliser, &mut value);
         }
-        let digest = Digest::of(canonical_json(&value).as_bytes());
-        Self { value, digest, delivery, ids: texts.ids }
+        let told = value.clone();
+        let mut value = words::without(value);
+        for normaliser in normalisers.iter().filter(|one| one.private().is_some()) {
+            texts.apply(*normaliser, &mut value);
+        }
+        let first = value.pointer("/messages/0").unwrap_or(&Value::Null);
+        let first_message = Digest::of(canonical_json(first).as_bytes());
+        let kept = canonical_json(&value).into_bytes();
+        let digest = Digest::of(&kept);
+        Self { value, told, kept, digest, first_message, delivery, ids: texts.ids }
     }
 
-    /// Of the first message, by which a sub-agent is known.
-    pub fn first_message(&self) -> Digest {
-        let first = self.value.pointer("/messages/0").unwrap_or(&Value::Null);
-        Digest::of(canonical_json(first).as_bytes())
+    /// Ids that were made alike, as a tape has them.
+    pub fn ids(&self) -> Vec<TapeId> {
+        let id = |((kind, number), id): (&(Normaliser, usize), &String)| TapeId {
+            normaliser: kind.name().to_owned(),
+            number: *number as u64,
+            id: id.clone(),
+        };
+        self.ids.iter().map(id).collect()
+    }
+}
+
+/// What is kept of a body, read again.
+pub(super) fn read_kept(bytes: &[u8]) -> Value {
+    match serde_json::from_slice(bytes) {
+        Ok(value @ Value::Object(_)) => value,
+        _ => Value::from(String::from_utf8_lossy(bytes)),
+    }
+}
+
+/// What is kept of a body, with further normalisers applied to what is left of it.
+pub(super) fn kept_with(bytes: &[u8], normaliser: Normaliser) -> Vec<u8> {
+    match read_kept(bytes) {
+        Value::String(text) => {
+            let mut value = Value::String(text);
+            Texts::default().apply(normaliser, &mut value);
+            value.as_str().unwrap_or_default().as_bytes().to_vec()
+        }
+        value => canonical_json(&further(&value, normaliser)).into_bytes(),
     }
 }
 
@@ -190,7 +253,10 @@ fn shape(normaliser: Normaliser, value: &mut Value) {
         | Normaliser::AgentUsage
         | Normaliser::Uuid
         | Normaliser::Timestamp
-        | Normaliser::Duration => {}
+        | Normaliser::Duration
+        | Normaliser::HomePath
+        | Normaliser::Email
+        | Normaliser::Token => {}
     }
 }
 
@@ -281,6 +347,9 @@ impl Texts {
             Normaliser::Uuid => replace(value, &UUID, "<uuid>"),
             Normaliser::Timestamp => replace(value, &TIMESTAMP, "<time>"),
             Normaliser::Duration => replace(value, &DURATION, "<duration>"),
+            Normaliser::HomePath => each_text(value, &mut |text| Private::HomePath.without(text)),
+            Normaliser::Email => each_text(value, &mut |text| Private::Email.without(text)),
+            Normaliser::Token => each_text(value, &mut |text| Private::Token.without(text)),
             Normaliser::Metadata
             | Normaliser::CacheControl
             | Normaliser::Billing
@@ -340,7 +409,7 @@ fn replace(value: &mut Value, pattern: &Regex, with: &str) {
 }
 
 /// Looks at every text of a document; names of members are not texts.
-fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Option<String>) {
+pub(super) fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Option<String>) {
     match value {
         Value::String(text) => {
             if let Some(fresh) = change(text) {

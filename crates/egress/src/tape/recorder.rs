@@ -117,7 +117,7 @@ impl State {
     fn agent(&mut self, id: &str, canonical: &Canonical) -> ConversationKey {
         let number = u32::try_from(self.agents.len() + 1).unwrap_or(u32::MAX);
         let known = self.agents.entry(id.to_owned());
-        let (number, first) = *known.or_insert_with(|| (number, canonical.first_message()));
+        let (number, first) = *known.or_insert_with(|| (number, canonical.first_message));
         ConversationKey::SubAgent { number, first }
     }
 
@@ -158,14 +158,14 @@ impl Observe for Recorder {
             Some(id) => state.agent(id, &canonical),
             None => ConversationKey::Main,
         };
-        let kept = state.keep.body(&body).map_err(|why| state.fail(why));
+        let kept = state.keep.body(&canonical.kept).map_err(|why| state.fail(why));
         let request = ExchangeRequest {
             method: asked.method.to_string(),
             path: shared.clean(asked.uri.path_and_query().map_or("/", |path| path.as_str())),
             headers: shared.headers(&asked.headers, |name| REQUEST_HEADERS.contains(&name)),
             delivery: canonical.delivery,
-            canonical: canonical.digest,
-            body: kept.unwrap_or_else(|()| BodyRef::of(&body)),
+            ids: canonical.ids(),
+            body: kept.unwrap_or_else(|()| BodyRef::of(&canonical.kept)),
         };
         let seq = state.asked;
         state.asked += 1;

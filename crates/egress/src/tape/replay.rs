@@ -6,7 +6,7 @@
 //! by side takes nothing twice.
 
 use super::drift::{self, Drift, DriftKind};
-use super::normal::{Canonical, Normaliser};
+use super::normal::{Canonical, Normaliser, read_kept};
 use super::served::{self, Wanted};
 use super::{AGENT_ID_HEADER, Scrub, is_taped};
 use crate::gateway::{Again, Answer, AnswerBody, Answering, Asked, HangUp, document_answer, error_answer};
@@ -14,6 +14,7 @@ use belljar_contract::{BodyRef, ConversationKey, Exchange};
 use hyper::body::Bytes;
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -261,7 +262,8 @@ impl Shared {
         if let Some(known) = state.agents.get(id) {
             return Some(known.clone());
         }
-        let opening = canonical.first_message();
+        let opening = canonical.first_message;
+        let digest = canonical.digest;
         let taken: BTreeSet<&ConversationKey> = state.agents.values().collect();
         let free: BTreeSet<&ConversationKey> = self
             .setup
@@ -273,7 +275,7 @@ impl Shared {
             .collect();
         let asked_the_same = |key: &&&ConversationKey| {
             let mut own = self.setup.exchanges.iter().filter(|exchange| exchange.conversation == ***key);
-            own.any(|exchange| exchange.request.canonical == canonical.digest)
+            own.any(|exchange| exchange.request.body.digest == digest)
         };
         let key = free.iter().find(asked_the_same).or_else(|| free.first()).map(|key| (**key).clone())?;
         state.agents.insert(id.to_owned(), key.clone());
@@ -287,14 +289,14 @@ impl Shared {
         conversation: Option<&ConversationKey>,
         canonical: &Canonical,
     ) -> Option<usize> {
-        let conversation = conversation?;
+        let (conversation, digest) = (conversation?, canonical.digest);
         let same: Vec<usize> = self
             .setup
             .exchanges
             .iter()
             .enumerate()
             .filter(|(_, exchange)| exchange.conversation == *conversation)
-            .filter(|(_, exchange)| exchange.request.canonical == canonical.digest)
+            .filter(|(_, exchange)| exchange.request.body.digest == digest)
             .map(|(at, _)| at)
             .collect();
         let as_wanted = |at: &&usize| self.setup.exchanges[**at].request.delivery == canonical.delivery;
@@ -310,13 +312,13 @@ impl Shared {
 
     /// Remembers what this run calls by other names.
     fn learn(&self, state: &mut State, at: usize, present: &Canonical) {
-        let body = self.setup.bodies.body(self.setup.exchanges[at].request.body);
-        // A body that cannot be read has no names to learn; the answer's own body will tell.
-        let Ok(body) = body else { return };
-        let recorded = Canonical::of(&body, &self.setup.normalisers);
-        for (key, old) in recorded.ids {
-            if let Some(new) = present.ids.get(&key).filter(|new| **new != old) {
-                state.ids.insert(old, new.clone());
+        for recorded in &self.setup.exchanges[at].request.ids {
+            let same = |((kind, number), _): &(&(Normaliser, usize), &String)| {
+                kind.name() == recorded.normaliser && *number as u64 == recorded.number
+            };
+            let Some((_, new)) = present.ids.iter().find(same) else { continue };
+            if *new != recorded.id {
+                state.ids.insert(recorded.id.clone(), new.clone());
             }
         }
     }
@@ -328,7 +330,7 @@ impl Shared {
         conversation: Option<&ConversationKey>,
         is_sub_agent: bool,
         present: &Canonical,
-    ) -> Option<(usize, Canonical)> {
+    ) -> Option<(usize, Value)> {
         let due = |wanted: &dyn Fn(&ConversationKey) -> bool| -> Vec<usize> {
             let all = self.setup.exchanges.iter().enumerate();
             let own =
@@ -341,11 +343,11 @@ impl Shared {
         };
         let compared = candidates.into_iter().filter_map(|at| {
             let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
-            let recorded = Canonical::of(&body, &self.setup.normalisers);
+            let recorded = read_kept(&body);
             // A turn more or less outweighs any difference within one.
-            let turns = |of: &Canonical| of.value["messages"].as_array().map_or(0, Vec::len);
-            let distance = turns(&recorded).abs_diff(turns(present));
-            let differences = drift::pointers(&recorded.value, &present.value).len();
+            let turns = |of: &Value| of["messages"].as_array().map_or(0, Vec::len);
+            let distance = turns(&recorded).abs_diff(turns(&present.value));
+            let differences = drift::pointers(&recorded, &present.value).len();
             Some(((distance, differences, at), recorded))
         });
         compared.min_by_key(|(rank, _)| *rank).map(|((_, _, at), found)| (at, found))
@@ -355,7 +357,7 @@ impl Shared {
         &self,
         request: u64,
         conversation: Option<&ConversationKey>,
-        nearest: Option<&(usize, Canonical)>,
+        nearest: Option<&(usize, Value)>,
         present: &Canonical,
         is_sub_agent: bool,
     ) -> Drift {
@@ -376,7 +378,7 @@ impl Shared {
             };
         };
         let (kind, covered_by, differences, more) =
-            drift::tell(&recorded.value, &present.value, &self.setup.normalisers);
+            drift::tell(recorded, (&present.value, &present.told), &self.setup.normalisers);
         let nearest = Some(self.setup.exchanges[*at].seq);
         Drift { request, conversation, nearest, kind, covered_by, differences, more }
     }

@@ -276,3 +276,35 @@ async fn secrets_are_taken_out_on_both_sides() {
     let heard = said(replay.answer(asked(None, &request(&["say hush2"])))).await;
     assert_eq!(heard, (200, "it is [redacted:KEY]".into()));
 }
+
+/// A request with words of the agent's own.
+fn with_words(system: &str, date: &str, kernel: &str) -> Value {
+    let mut body = request(&["go"]);
+    body["system"] = json!([{"type": "text", "text": format!("{system}\nOS Version: {kernel}\n")}]);
+    body["messages"][0]["content"] = json!([
+        {"type": "text", "text": format!("<system-reminder>\nToday's date is {date}.\n</system-reminder>")},
+        {"type": "text", "text": "go"}]);
+    body
+}
+
+#[tokio::test]
+async fn the_agents_words_are_compared_and_not_kept() {
+    let body = with_words("You are an agent", "2026-11-16", "Linux 6.1");
+    let memory = record(&[(None, body, 200, JSON, "fine")], nothing_secret()).await;
+    for kept in memory.0.lock().unwrap().1.values() {
+        let text = String::from_utf8_lossy(kept);
+        assert!(!text.contains("You are an agent") && !text.contains("Today's date"), "{text}");
+    }
+    let same = replay(&memory, OnDrift::Fail);
+    let heard =
+        said(same.answer(asked(None, &with_words("You are an agent", "2027-01-02", "Linux 7")))).await;
+    assert_eq!(heard, (200, "fine".into()), "another day and another kernel");
+    let other = replay(&memory, OnDrift::Fail);
+    let heard =
+        said(other.answer(asked(None, &with_words("You are an Agent", "2026-11-16", "Linux 6.1")))).await;
+    assert_eq!(heard.0, 400);
+    let report = other.report();
+    let difference = &report.drifts[0].differences[0];
+    assert_eq!((difference.pointer.as_str(), difference.agents_words), ("/system/0/text", true));
+    assert!(difference.present.as_ref().unwrap().contains("You are an Agent"), "{difference:?}");
+}

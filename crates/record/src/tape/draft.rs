@@ -4,9 +4,11 @@ use super::error::TapeWriteError;
 use super::reader::Tape;
 use super::{EXCHANGES, HEAD};
 use crate::disk::remove_tree;
-use belljar_contract::{AbsPath, TapeHead, TapePart};
+use crate::line;
+use belljar_contract::{AbsPath, Digest, EventRecord, Logged, Run, RunResult, TapeHead, TapePart};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -83,6 +85,48 @@ impl TapeDraft {
         Ok(())
     }
 
+    /// Writes a part.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn part(&mut self, name: &str, bytes: &[u8]) -> Result<(), TapeWriteError> {
+        let to = self.path.child(name);
+        let failed = |cause| TapeWriteError::Write { path: to.clone(), cause };
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
+        File::create_new(&to).and_then(|mut file| file.write_all(bytes)).map_err(failed)?;
+        let part = TapePart { bytes: bytes.len() as u64, digest: Digest::of(bytes) };
+        self.parts.insert(name.to_owned(), part);
+        Ok(())
+    }
+
+    /// Writes the record of a run, chained anew.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn record(&mut self, run: &Run) -> Result<(), TapeWriteError> {
+        let Run { head, events, result, completeness: _ } = run;
+        let head = format!("{:#}\n", json!(head));
+        let (mut chain, mut log) = (Digest::of(head.as_bytes()), String::new());
+        for EventRecord { seq, offset_ms, event } in events {
+            let event = match event {
+                Logged::Known(event) => json!(event),
+                Logged::Unread(value) => value.clone(),
+            };
+            let (line, next) = line::encode(&chain, *seq, *offset_ms, &event);
+            log.push_str(&line);
+            chain = next;
+        }
+        self.part("run.json", head.as_bytes())?;
+        self.part("events.jsonl", log.as_bytes())?;
+        if let Some(result) = result {
+            let result = RunResult { chain, ..result.clone() };
+            self.part("result.json", format!("{:#}\n", json!(result)).as_bytes())?;
+        }
+        Ok(())
+    }
+
     fn copy(&self, name: &str, from: &AbsPath) -> Result<Option<TapePart>, TapeWriteError> {
         let to = self.path.child(name);
         let failed = |cause| TapeWriteError::Write { path: to.clone(), cause };
@@ -95,7 +139,7 @@ impl TapeDraft {
         let mut file = File::options().write(true).create_new(true).open(&to).map_err(failed)?;
         let bytes = io::copy(&mut source, &mut file).map_err(failed)?;
         let mut written = File::open(&to).map_err(failed)?;
-        let digest = belljar_contract::Digest::of_reader(&mut written).map_err(failed)?;
+        let digest = Digest::of_reader(&mut written).map_err(failed)?;
         Ok(Some(TapePart { bytes, digest }))
     }
 

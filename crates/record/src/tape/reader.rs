@@ -51,6 +51,23 @@ impl Tape {
         &self.directory
     }
 
+    /// The names of its files.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let bodies: BTreeSet<String> =
+            self.exchanges.iter().flat_map(Exchange::bodies).map(body_name).collect();
+        [HEAD.to_owned()].into_iter().chain(self.head.parts.keys().cloned()).chain(bodies).collect()
+    }
+
+    /// One of its files.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let found = read_bounded(self.directory.child(name).as_path(), TAPE_BYTES)?;
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// A body of an exchange.
     ///
     /// # Errors
@@ -64,6 +81,10 @@ impl Tape {
             Err(io::Error::other("a body of the tape was changed while it was replayed"))
         }
     }
+}
+
+fn body_name(body: BodyRef) -> String {
+    format!("{BODIES}/{}", body.digest.hex())
 }
 
 fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
@@ -165,7 +186,7 @@ fn check_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<(), Tap
 
 fn check_body(directory: &AbsPath, seq: u64, body: BodyRef) -> Result<(), TapeFault> {
     let part = TapePart { bytes: body.bytes, digest: body.digest };
-    match check_part(directory, &format!("{BODIES}/{}", body.digest.hex()), part) {
+    match check_part(directory, &body_name(body), part) {
         Err(TapeFault::Missing { .. }) => Err(TapeFault::MissingBody { seq, digest: body.digest }),
         other => other,
     }

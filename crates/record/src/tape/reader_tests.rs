@@ -42,7 +42,7 @@ fn exchange(seq: u64, request: BodyRef, answer: BodyRef) -> Exchange {
             path: "/v1/messages".to_owned(),
             headers: Vec::new(),
             delivery: ExchangeDelivery::Stream,
-            canonical: request.digest,
+            ids: Vec::new(),
             body: request,
         },
         answer: Some(ExchangeAnswer {

@@ -105,7 +105,7 @@ impl Serving {
             listeners: sockets.names.clone(),
             limit: LOG_LIMIT,
         };
-        let bytes = crate::tape::scrub(Arc::clone(&redact));
+        let bytes = crate::tape::scrub_secrets(Arc::clone(&redact));
         let scrub = Arc::new(move |text: &str| redact.scrub(text));
         let log = EgressLog::open(log, opening, scrub).map_err(OutwardError::Log)?;
         let notices = Arc::new(Notices::default());

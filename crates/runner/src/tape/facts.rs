@@ -16,10 +16,10 @@ use std::path::Path;
 const MOST: usize = 20_000;
 
 /// What a tape says of a trial. Nothing was looked at where no tape has to do with it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TapeFacts {
-    /// The plan.
-    pub plan: Option<Digest>,
+    /// The plan, without what belongs to one machine, one user or one run.
+    pub plan: Value,
     /// The kind of agent.
     pub harness: String,
     /// Its program, on this machine.
@@ -37,6 +37,8 @@ pub struct TapeFacts {
 /// Something that is not as it was when a tape was recorded. It explains a drift and is none itself.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Changed {
+    /// A stable word for machines: `scenario`, `session`, `skill`, `plugin`, `plan` or `agent`.
+    pub cause: &'static str,
     /// What.
     pub what: String,
     /// As it was.
@@ -55,6 +57,11 @@ impl TapeFacts {
         if matches!(taping, Taping::Off) && !matches!(model, Model::Replay(_)) {
             return Self::default();
         }
+        Self::at(planned, places, surroundings)
+    }
+
+    /// What a tape would say of what is planned here.
+    pub(super) fn at(planned: &Planned, places: &[SkillPlace], surroundings: &Surroundings) -> Self {
         let plan = &planned.compiled.plan;
         let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), tree(&skill.source)));
         let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(&plugin.source)));
@@ -62,7 +69,9 @@ impl TapeFacts {
             let SkillPlace { name, directories } = place.clone();
             TapeSkillPlace { name, directories }
         };
-        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        // What stands behind the version tells who built it.
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let kernel = release.split(['-', '+']).next().unwrap_or_default().to_owned();
         let environment = [
             ("arch", std::env::consts::ARCH.to_owned()),
             ("backend", plan.backend.name().to_owned()),
@@ -72,7 +81,7 @@ impl TapeFacts {
             ("workspace", plan.workspace.target.to_string()),
         ];
         Self {
-            plan: Some(portable(plan, surroundings)),
+            plan: portable(plan, surroundings),
             harness: plan.harness.clone(),
             program: planned.program_found.clone(),
             skills: skills.collect(),
@@ -82,42 +91,54 @@ impl TapeFacts {
         }
     }
 
+    /// The digest of the plan.
+    #[must_use]
+    pub fn plan_digest(&self) -> Digest {
+        Digest::of(canonical_json(&self.plan).as_bytes())
+    }
+
     /// What is not as the tape says.
     #[must_use]
     pub fn changed_since(&self, head: &TapeHead, version: Option<&str>) -> Vec<Changed> {
         let mut out = Vec::new();
-        let mut compare = |what: String, recorded: Option<String>, present: Option<String>| {
+        let mut compare = |cause, what: String, recorded: Option<String>, present: Option<String>| {
             if recorded != present {
                 let text = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
-                out.push(Changed { what, recorded: text(recorded), present: text(present) });
+                out.push(Changed { cause, what, recorded: text(recorded), present: text(present) });
             }
         };
         // One that said nothing may be the same.
         if let (Some(recorded), Some(present)) = (&head.agent.version, version) {
-            compare("the agent's version".to_owned(), Some(recorded.clone()), Some(present.to_owned()));
+            compare(
+                "agent",
+                "the agent's version".to_owned(),
+                Some(recorded.clone()),
+                Some(present.to_owned()),
+            );
         }
         compare(
+            "plan",
             "the plan".to_owned(),
             Some(head.plan.to_string()),
-            self.plan.map(|digest| digest.to_string()),
+            Some(self.plan_digest().to_string()),
         );
         let trees = [
-            ("the skill", &head.scenario.skills, &self.skills),
-            ("the plugin", &head.scenario.plugins, &self.plugins),
+            ("skill", &head.scenario.skills, &self.skills),
+            ("plugin", &head.scenario.plugins, &self.plugins),
         ];
-        for (what, recorded, present) in trees {
+        for (cause, recorded, present) in trees {
             let names: std::collections::BTreeSet<&String> = recorded.keys().chain(present.keys()).collect();
             for name in names {
                 let text = |map: &BTreeMap<String, Digest>| map.get(name).map(ToString::to_string);
-                compare(format!("{what} `{name}`"), text(recorded), text(present));
+                compare(cause, format!("the {cause} `{name}`"), text(recorded), text(present));
             }
         }
         out
     }
 }
 
-/// The plan's digest with the paths of this run, this user and this machine taken out.
-fn portable(plan: &Plan, surroundings: &Surroundings) -> Digest {
+/// The plan with names in the place of the paths of this run, this user and this machine.
+fn portable(plan: &Plan, surroundings: &Surroundings) -> Value {
     let stage = plan.workspace.source.parent().unwrap_or_else(|| plan.workspace.source.clone());
     let paths = [
         (stage.to_string(), "<stage>"),
@@ -130,7 +151,7 @@ fn portable(plan: &Plan, surroundings: &Surroundings) -> Digest {
     ];
     let mut value = json!(plan);
     replace(&mut value, &paths);
-    Digest::of(canonical_json(&value).as_bytes())
+    value
 }
 
 fn replace(value: &mut Value, paths: &[(String, &str)]) {

@@ -1,5 +1,6 @@
 //! From the folder of a run to a tape.
 
+use super::copy::{frames, record};
 use super::facts::{Changed, TapeFacts, content};
 use super::find::from_folder;
 use super::{Normaliser, TapeWriteError};
@@ -12,9 +13,8 @@ use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
 use std::collections::BTreeMap;
 use std::io;
 
-/// What a tape takes over from the run's folder.
-const TAKEN: [&str; 6] =
-    ["run.json", "events.jsonl", "egress.jsonl", "frames.jsonl", "files.json", "result.json"];
+/// What a tape takes over from the run's folder as it is.
+const TAKEN: [&str; 2] = ["egress.jsonl", "files.json"];
 
 /// Why there is no tape of a trial.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,9 @@ pub fn make(
     for name in TAKEN {
         draft.file(name, &tried.folder.child(name))?;
     }
+    draft.record(&record(&tried.run, &tried.facts))?;
+    let path = tried.folder.child("frames.jsonl");
+    draft.part("frames.jsonl", frames(&path).map_err(|cause| read(&path, cause))?.as_bytes())?;
     draft.folder("artifacts/files", &tried.folder.child("artifacts/files"), Listed::AsParts)?;
     let kept = tried.folder.child("tape");
     draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
@@ -80,7 +83,7 @@ pub fn make(
             version: agent_version(&tried.run),
             program: digest,
         },
-        plan: tried.facts.plan.unwrap_or_else(|| tried.plan.digest()),
+        plan: tried.facts.plan_digest(),
         environment: tried.facts.environment.clone(),
         normalisers: normalisers.iter().map(|one| one.name().to_owned()).collect(),
         exchanges,
@@ -97,34 +100,47 @@ fn read(path: &AbsPath, cause: io::Error) -> MakeError {
 fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeScenario, MakeError> {
     let file = trial.file.as_ref().ok_or(MakeError::NoFile)?;
     let folder = target.parent().unwrap_or_else(|| target.clone());
-    let beside = file.parent().unwrap_or_else(|| file.clone());
-    let session = match &trial.scenario.session {
-        SessionReference::Inline => None,
-        SessionReference::File(written) => written.resolve(&beside, &beside).ok(),
-    };
     let digest = |path: &AbsPath| content(path.as_path()).map_err(|cause| read(path, cause));
     Ok(TapeScenario {
         name: trial.scenario.name.clone(),
         file: from_folder(&folder, file),
         digest: digest(file)?,
-        // One below `~` belongs to the user, not to the scenario.
-        session: session.filter(|path| path.as_path().is_file()).as_ref().map(digest).transpose()?,
+        session: session_file(trial, file).as_ref().map(digest).transpose()?,
         skills: facts.skills.clone(),
         plugins: facts.plugins.clone(),
         places: facts.places.clone(),
     })
 }
 
-/// Whether the scenario's own text is another one than that of a tape.
+/// What of the scenario's own texts is not as a tape says.
 #[must_use]
-pub fn scenario_changed(trial: &Trial, head: &TapeHead) -> Option<Changed> {
-    let present = content(trial.file.as_ref()?.as_path()).ok()?;
-    let recorded = head.scenario.digest;
-    (present != recorded).then(|| Changed {
-        what: "the scenario".to_owned(),
-        recorded: recorded.to_string(),
-        present: present.to_string(),
-    })
+pub fn scenario_changes(trial: &Trial, head: &TapeHead) -> Vec<Changed> {
+    let Some(file) = &trial.file else { return Vec::new() };
+    let digest = |path: &AbsPath| content(path.as_path()).ok();
+    let pairs = [
+        ("scenario", Some(head.scenario.digest), digest(file)),
+        ("session", head.scenario.session, session_file(trial, file).as_ref().and_then(digest)),
+    ];
+    let text = |digest: Option<Digest>| digest.map_or("nothing".to_owned(), |digest| digest.to_string());
+    let changed = pairs.into_iter().filter(|(_, recorded, present)| recorded != present);
+    changed
+        .map(|(cause, recorded, present)| Changed {
+            cause,
+            what: format!("the {cause}"),
+            recorded: text(recorded),
+            present: text(present),
+        })
+        .collect()
+}
+
+/// The file of the scenario's session. One below `~` belongs to the user, not to the scenario.
+fn session_file(trial: &Trial, file: &AbsPath) -> Option<AbsPath> {
+    let beside = file.parent().unwrap_or_else(|| file.clone());
+    let found = match &trial.scenario.session {
+        SessionReference::Inline => None,
+        SessionReference::File(written) => written.resolve(&beside, &beside).ok(),
+    };
+    found.filter(|path| path.as_path().is_file())
 }
 
 /// What the agent said of itself.

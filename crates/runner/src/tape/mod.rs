@@ -3,18 +3,30 @@
 //! [`make`] makes a tape of a trial that took place. [`ReplayModel`] stands in the model's place with the answers of one;
 //! [`protocol::replay`] judges one again without running anything.
 
+mod compare;
+mod copy;
 mod facts;
 mod find;
 mod make;
+mod privacy;
 pub mod protocol;
+mod scrub;
+mod show;
+mod standing;
 
 pub use belljar_egress::tape::{
-    Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, ReplayReport, ToolCall, UnknownNormaliser,
+    Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
+    UnknownNormaliser,
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
+pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use facts::{Changed, TapeFacts};
 pub use find::{FindError, find_tapes, scenario_of, tape_beside};
-pub use make::{MakeError, agent_version, make, scenario_changed};
+pub use make::{MakeError, agent_version, make, scenario_changes};
+pub use privacy::{PrivateFinding, own_names, private_findings};
+pub use scrub::{ScrubError, replaceable, scrub};
+pub use show::{ExchangeView, exchange_views};
+pub use standing::stale;
 
 use belljar_contract::{BodyRef, Exchange};
 use belljar_egress::gateway::Answer;
@@ -82,7 +94,7 @@ impl TapeBodies for Bodies {
 }
 
 /// Takes the secrets of a run out of bytes.
-pub(crate) fn scrub(redact: Redact) -> Scrub {
+pub(crate) fn scrub_secrets(redact: Redact) -> Scrub {
     Arc::new(move |bytes: &[u8]| redact.scrub_bytes(bytes))
 }
 

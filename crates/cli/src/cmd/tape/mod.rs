@@ -1,0 +1,76 @@
+//! What is done with tapes that are there.
+
+mod diff;
+mod refresh;
+mod scrub;
+mod show;
+mod verify;
+
+use super::replay::{not_found, unusable};
+use super::trying::TryOptions;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, ExitCode};
+use belljar_runner::Surroundings;
+use belljar_runner::tape::{Tape, find_tapes};
+use std::path::PathBuf;
+
+/// Check, read, compare, clean and refresh tapes
+///
+/// A tape is what `record` leaves beside a scenario. Tapes are made to be kept with the code that they test.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  $ belljar tape verify scenarios\n  $ belljar tape show scenarios/hello.tape\n"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Verify(verify::Args),
+    Show(show::Args),
+    Diff(diff::Args),
+    Scrub(scrub::Args),
+    Refresh(Box<refresh::Args>),
+}
+
+impl Args {
+    pub fn wants_json(&self) -> bool {
+        match &self.what {
+            What::Verify(args) => args.json,
+            What::Show(args) => args.json,
+            What::Diff(args) => args.json,
+            What::Scrub(args) => args.json,
+            What::Refresh(args) => args.record.options.json,
+        }
+    }
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    match &args.what {
+        What::Verify(args) => verify::run(args, surroundings, output),
+        What::Show(args) => show::run(args, surroundings, output),
+        What::Diff(args) => diff::run(args, surroundings, output),
+        What::Scrub(args) => scrub::run(args, surroundings, output),
+        What::Refresh(args) => refresh::run(args, surroundings, output),
+    }
+}
+
+/// The tapes that paths mean, each once.
+fn tapes(paths: &[PathBuf], surroundings: &Surroundings) -> Result<Vec<AbsPath>, CliError> {
+    let mut out = Vec::new();
+    for path in paths {
+        let path = TryOptions::path(surroundings, path)?;
+        out.extend(find_tapes(&path).map_err(|error| not_found(&error))?);
+    }
+    out.sort();
+    out.dedup();
+    Ok(out)
+}
+
+fn open(path: &PathBuf, surroundings: &Surroundings) -> Result<Tape, CliError> {
+    Tape::open(&TryOptions::path(surroundings, path)?).map_err(|error| unusable(&error))
+}

@@ -1,0 +1,81 @@
+use crate::cmd::record::{self, Recording};
+use crate::cmd::replay::{not_found, unusable};
+use crate::cmd::test::worst;
+use crate::cmd::trying::failure;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::Surroundings;
+use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
+use belljar_runner::trial::load_scenario;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Record again the tapes whose scenario, skills or agent changed
+///
+/// A tape that is current stays as it is. One that is recorded again keeps its normalisers. The model is found as by
+/// `record`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar tape refresh --scripted scenarios\n  \
+    $ belljar tape refresh --json --scripted scenarios/hello.tape\n")]
+pub struct Args {
+    /// Tapes, or folders in which they are looked for
+    #[arg(required = true, value_name = "TAPE")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub record: record::Source,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let tapes = super::tapes(&args.paths, surroundings)?;
+    let mut rows = Vec::new();
+    for path in &tapes {
+        rows.push(one(args, surroundings, path, output)?);
+    }
+    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    if output.json {
+        let refreshed = rows.iter().filter(|(_, row)| row["refreshed"] == true).count();
+        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
+        output.envelope(&Envelope::new("tape", exit, json!({"results": results, "refreshed": refreshed})));
+    }
+    Ok(exit)
+}
+
+fn one(
+    args: &Args,
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    output: &Output,
+) -> Result<(ExitCode, Value), CliError> {
+    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+    let trial = load_scenario(surroundings, &scenario)?;
+    let changed = stale(&trial, &tape.head, surroundings).map_err(|error| failure(error, surroundings))?;
+    if changed.is_empty() {
+        if !output.json && !args.record.options.quiet {
+            output.result(&format!("{}: current\n", surroundings.shown(path)));
+        }
+        return Ok((ExitCode::Passed, json!({"tape": path, "refreshed": false, "changed": changed})));
+    }
+    if !output.json {
+        let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
+        output.result(&format!("{}: {} changed\n", surroundings.shown(path), why.join(", ")));
+    }
+    let normalisers = tape.head.normalisers.iter().map(|name| Normaliser::parse(name));
+    let normalisers: Vec<Normaliser> = normalisers
+        .collect::<Result<_, _>>()
+        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+    let recording =
+        Recording { source: &args.record, file: &scenario, target: path, normalisers: &normalisers };
+    let (exit, mut row) = record::one(&recording, surroundings, output)?;
+    row["refreshed"] = json!(!row["tape"].is_null());
+    row["changed"] = json!(changed);
+    // A tape that was scrubbed is scrubbed again.
+    let kinds: Vec<Private> =
+        Private::ALL.into_iter().filter(|kind| normalisers.contains(&kind.normaliser())).collect();
+    if row["refreshed"] == true && !kinds.is_empty() {
+        let fresh = Tape::open(path).map_err(|error| unusable(&error))?;
+        super::scrub::cleaned(&fresh, &kinds)?;
+    }
+    Ok((exit, row))
+}

@@ -1,0 +1,77 @@
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode, Lane};
+use belljar_runner::Surroundings;
+use belljar_runner::report::{Style, Trace, human_size, render_trace};
+use belljar_runner::tape::{ExchangeView, Tape, exchange_views};
+use belljar_runner::trial::evidence;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Show what is on a tape
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar tape show scenarios/hello.tape\n  \
+    $ belljar tape show --json scenarios/hello.tape\n")]
+pub struct Args {
+    /// The tape
+    tape: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let unread = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Unverified, error);
+    let tape = super::open(&args.tape, surroundings)?;
+    let views = exchange_views(&tape).map_err(|error| unread(&error))?;
+    let (_, seen) = evidence(tape.directory(), Lane::Local).map_err(|error| unread(&error))?;
+    let trace = Trace::of(&seen);
+    if output.json {
+        let data = json!({"tape": tape.directory(), "head": tape.head, "exchanges": views, "trace": trace});
+        output.envelope(&Envelope::new("tape", ExitCode::Passed, data));
+    } else {
+        let style = output.out_style();
+        let text = head(&tape, style) + &exchanges(&views, style) + &render_trace(&trace, style);
+        output.result(&text);
+    }
+    Ok(ExitCode::Passed)
+}
+
+fn head(tape: &Tape, style: Style) -> String {
+    let head = &tape.head;
+    let agent = head.agent.version.as_deref().unwrap_or("of an unknown version");
+    let place = |name: &str| head.environment.get(name).cloned().unwrap_or_default();
+    format!(
+        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n\n",
+        style.bold(&head.scenario.name),
+        head.scenario.name,
+        head.scenario.file,
+        head.agent.harness,
+        place("os"),
+        place("arch"),
+        place("kernel"),
+        place("backend"),
+        head.normalisers.join(" "),
+    )
+}
+
+fn exchanges(views: &[ExchangeView], style: Style) -> String {
+    let mut text = format!("{}\n", style.bold("Exchanges"));
+    for view in views {
+        let status = view.status.map_or("-".to_owned(), |status| status.to_string());
+        let sizes =
+            format!("{} asked, {} answered", human_size(view.request_bytes), human_size(view.answer_bytes));
+        let line = format!(
+            "{:>3}  {}  {status} {}  {}\n",
+            view.exchange,
+            view.conversation,
+            view.ended,
+            style.dim(&sizes)
+        );
+        text.push_str(&line);
+        for (mark, lines) in [("?", &view.asked), ("!", &view.answered)] {
+            lines.iter().for_each(|line| text.push_str(&format!("     {mark} {line}\n")));
+        }
+    }
+    text + "\n"
+}

@@ -1,0 +1,88 @@
+use crate::cmd::replay::{not_found, unusable};
+use crate::cmd::test::worst;
+use crate::cmd::trying::failure;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::Surroundings;
+use belljar_runner::tape::{Changed, PrivateFinding, Tape, own_names, private_findings, scenario_of, stale};
+use belljar_runner::trial::load_scenario;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Check that tapes are whole, current, and fit to be given to others
+///
+/// The status is 1 where something was found, 2 where a tape is broken, and 3 where something of it is missing. Found is
+/// what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be given away:
+/// homes, names of this user and machine, addresses, keys. Places are told, never values.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
+    $ belljar tape verify --json scenarios/hello.tape\n")]
+pub struct Args {
+    /// Tapes, or folders in which they are looked for
+    #[arg(required = true, value_name = "TAPE")]
+    paths: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let tapes = super::tapes(&args.paths, surroundings)?;
+    let mut rows = Vec::new();
+    for path in &tapes {
+        let (exit, row, text) = match one(path, surroundings) {
+            Ok((changed, private)) => told(&changed, &private),
+            Err(error) => {
+                let line = error.line();
+                (error.exit(), json!({"error": line}), format!("  {line}\n"))
+            }
+        };
+        if !output.json {
+            let word = if exit == ExitCode::Passed { "fine" } else { exit.meaning() };
+            output.result(&format!("{}: {word}\n{text}", surroundings.shown(path)));
+        }
+        let mut row = row;
+        (row["tape"], row["exit_code"]) = (json!(path), json!(exit.code()));
+        rows.push((exit, row));
+    }
+    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    if output.json {
+        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
+        output.envelope(&Envelope::new("tape", exit, json!({"results": results})));
+    }
+    Ok(exit)
+}
+
+fn one(path: &AbsPath, surroundings: &Surroundings) -> Result<(Vec<Changed>, Vec<PrivateFinding>), CliError> {
+    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let private = private_findings(&tape, &own_names(surroundings))
+        .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+    let scenario =
+        scenario_of(path, &tape.head).map_err(|error| not_found(&error).with_exit(ExitCode::Unverified))?;
+    let trial = load_scenario(surroundings, &scenario)?;
+    let changed = stale(&trial, &tape.head, surroundings).map_err(|error| failure(error, surroundings))?;
+    Ok((changed, private))
+}
+
+fn told(changed: &[Changed], private: &[PrivateFinding]) -> (ExitCode, Value, String) {
+    let exit = if changed.is_empty() && private.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
+    let mut text = String::new();
+    for Changed { what, recorded, present, .. } in changed {
+        text.push_str(&format!("  stale: {what} was {recorded} when it was recorded and is {present}\n"));
+    }
+    for PrivateFinding { file, line, pointer, kind } in private {
+        let pointer = pointer.as_deref().unwrap_or_default();
+        text.push_str(&format!(
+            "  private: {kind} in {file}:{line}{}{pointer}\n",
+            if pointer.is_empty() { "" } else { " at " }
+        ));
+    }
+    if !changed.is_empty() {
+        text.push_str("  `belljar tape refresh` records it again\n");
+    }
+    if !private.is_empty() {
+        text.push_str("  `belljar tape scrub` takes out what can be replaced\n");
+    }
+    (exit, json!({"changed": changed, "private": private}), text)
+}

@@ -1,0 +1,78 @@
+//! What a tape has of a run's folder: without paths of the machine, and without the prose that the agent greets with.
+
+use super::facts::TapeFacts;
+use belljar_contract::{AbsPath, Event, Logged, Run};
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::io;
+
+/// The record of a run: what was found on the machine is left out, and the plan has names in the place of its paths.
+pub(super) fn record(run: &Run, facts: &TapeFacts) -> Run {
+    let mut run = run.clone();
+    run.head.host.clear();
+    run.head.plan = facts.plan.clone();
+    run.head.plan_digest = facts.plan_digest();
+    for record in &mut run.events {
+        if let Logged::Known(Event::RunStarted { plan, .. }) = &mut record.event {
+            *plan = facts.plan_digest();
+        }
+    }
+    run
+}
+
+/// The frames of a run.
+pub(super) fn frames(path: &AbsPath) -> io::Result<String> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        text => text?,
+    };
+    let line = |line: &str| match serde_json::from_str(line) {
+        Ok(mut value) => {
+            shorten_greeting(&mut value);
+            format!("{value}\n")
+        }
+        Err(_) => format!("{line}\n"),
+    };
+    Ok(text.lines().map(line).collect())
+}
+
+/// The agent greets with all it has to offer, described at length, and with the user's account. Names are read of it.
+fn shorten_greeting(line: &mut Value) {
+    let Some(body) =
+        line.pointer_mut("/frame/response/response").filter(|body| body.get("commands").is_some())
+    else {
+        return;
+    };
+    let names = |list: &Value| -> Vec<Value> {
+        let one = |item: &Value| {
+            let name = ["name", "value"].into_iter().find_map(|key| Some((key, item.get(key)?)));
+            name.map(|(key, name)| json!({key: name}))
+        };
+        list.as_array().into_iter().flatten().filter_map(one).collect()
+    };
+    let kept = ["commands", "models", "agents"].into_iter();
+    let kept: Map<String, Value> =
+        kept.filter_map(|key| Some((key.to_owned(), Value::from(names(body.get(key)?))))).collect();
+    *body = Value::Object(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_greeting_the_names_are_kept() {
+        let mut line = json!({"frame": {"type": "control_response", "response": {"response": {
+            "commands": [{"name": "init", "description": "at length"}],
+            "models": [{"value": "default", "description": "at length"}],
+            "account": {"email": "maria"}, "pid": 2,
+        }}}});
+        shorten_greeting(&mut line);
+        let kept = json!({"commands": [{"name": "init"}], "models": [{"value": "default"}]});
+        assert_eq!(line["frame"]["response"]["response"], kept);
+        let mut other = json!({"frame": {"response": {"response": {"behavior": "allow"}}}});
+        let same = other.clone();
+        shorten_greeting(&mut other);
+        assert_eq!(other, same);
+    }
+}

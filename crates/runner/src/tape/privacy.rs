@@ -1,0 +1,160 @@
+//! What on a tape should not be given to others. It is told by its place and kind, never by its value.
+
+use super::Tape;
+use crate::planning::Surroundings;
+use belljar_egress::tape::{Private, kept_answer, text_without};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io;
+
+/// Names that many have.
+const COMMON: [&str; 15] = [
+    "root",
+    "user",
+    "users",
+    "agent",
+    "admin",
+    "claude",
+    "debian",
+    "ubuntu",
+    "runner",
+    "test",
+    "vagrant",
+    "docker",
+    "localhost",
+    "host",
+    "home",
+];
+/// Shorter names are found in anything.
+const SHORTEST: usize = 4;
+
+/// Something that should not be given to others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct PrivateFinding {
+    /// The file of the tape.
+    pub file: String,
+    /// The line in it, from 1.
+    pub line: u64,
+    /// Where in the line, if that is a document.
+    pub pointer: Option<String>,
+    /// What it is: `home-path`, `email`, `token`, `user-name`, `host-name`.
+    pub kind: &'static str,
+}
+
+/// Names by which the person at this machine, and the machine, would be known.
+#[must_use]
+pub fn own_names(surroundings: &Surroundings) -> BTreeMap<String, &'static str> {
+    let variable =
+        |name: &str| Some(surroundings.variables.get(OsStr::new(name))?.to_string_lossy().into_owned());
+    let home = surroundings.home.file_name().map(|name| name.to_string_lossy().into_owned());
+    let user = [variable("USER"), variable("LOGNAME"), home].into_iter().flatten();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let names = user.map(|name| (name, "user-name")).chain([(host, "host-name")]);
+    names.filter(|(name, _)| name.len() >= SHORTEST && !COMMON.contains(&name.as_str())).collect()
+}
+
+/// Looks through every file of a tape.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn private_findings(
+    tape: &Tape,
+    names: &BTreeMap<String, &'static str>,
+) -> io::Result<Vec<PrivateFinding>> {
+    let mut out = BTreeSet::new();
+    for file in tape.names() {
+        let bytes = tape.read(&file)?;
+        let text = String::from_utf8_lossy(&bytes);
+        for (line, text) in (1..).zip(text.lines()) {
+            let document = text.strip_prefix("data:").unwrap_or(text).trim();
+            let parsed = serde_json::from_str(document).ok().filter(|value: &Value| !value.is_string());
+            look(&mut out, (&file, line), parsed.as_ref(), text, names);
+        }
+        // What came in pieces is joined first.
+        if text.contains("content_block_delta") {
+            let whole = kept_answer(&bytes);
+            look(&mut out, (&file, 1), whole.as_ref(), "", names);
+        }
+    }
+    Ok(out.into_iter().collect())
+}
+
+fn look(
+    out: &mut BTreeSet<PrivateFinding>,
+    (file, line): (&str, u64),
+    document: Option<&Value>,
+    text: &str,
+    names: &BTreeMap<String, &'static str>,
+) {
+    let mut found = |pointer: Option<String>, text: &str| {
+        for kind in kinds(text, names) {
+            let pointer = pointer.as_deref().map(|pointer| nameless(pointer, names));
+            out.insert(PrivateFinding { file: nameless(file, names), line, pointer, kind });
+        }
+    };
+    match document {
+        Some(value) => texts(value, "", &mut |pointer, text| found(Some(pointer.to_owned()), text)),
+        None => found(None, text),
+    }
+}
+
+fn kinds(text: &str, names: &BTreeMap<String, &'static str>) -> BTreeSet<&'static str> {
+    let private = Private::ALL.into_iter().filter(|kind| !kind.places(text).is_empty()).map(Private::name);
+    let own = names.iter().filter(|(name, _)| has_word(text, name)).map(|(_, kind)| *kind);
+    private.chain(own).collect()
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
+        !before.is_some_and(part) && !after.is_some_and(part)
+    })
+}
+
+/// A place whose own name is private is told without it.
+fn nameless(place: &str, names: &BTreeMap<String, &'static str>) -> String {
+    let place = text_without(place, &Private::ALL).unwrap_or_else(|| place.to_owned());
+    names.iter().filter(|(name, _)| has_word(&place, name)).fold(place.clone(), |place, (name, kind)| {
+        place.replace(name.as_str(), &format!("[redacted:{kind}]"))
+    })
+}
+
+/// Every text of a document, names of members included.
+fn texts(value: &Value, at: &str, found: &mut dyn FnMut(&str, &str)) {
+    match value {
+        Value::String(text) => found(at, text),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                texts(item, &format!("{at}/{index}"), found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, item) in members {
+                let below = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+                found(&below, name);
+                texts(item, &below, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn places_are_told_and_values_are_not() {
+        let names = BTreeMap::from([("maria".to_owned(), "user-name")]);
+        let mut out = BTreeSet::new();
+        let value = json!({"a/b": ["maria's file in /home/maria", "marias"], "x@post.ch": 1});
+        look(&mut out, ("events.jsonl", 3), Some(&value), "", &names);
+        let found: Vec<_> = out.iter().map(|one| (one.pointer.as_deref().unwrap(), one.kind)).collect();
+        let wanted = [("/[redacted:email]", "email"), ("/a~1b/0", "home-path"), ("/a~1b/0", "user-name")];
+        assert_eq!(found, wanted);
+    }
+}

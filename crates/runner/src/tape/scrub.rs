@@ -1,0 +1,163 @@
+//! A tape rewritten without what should not be given to others.
+//!
+//! What is taken out of requests is named among the normalisers of the tape, so that the requests of a replay are treated
+//! alike and still match.
+
+use super::privacy::private_findings;
+use super::{Normaliser, Tape, TapeFailure, TapeWriteError};
+use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run};
+use belljar_egress::tape::{
+    ChangedAnswer, Private, answer_without, first_message, request_without, text_without, value_without,
+};
+use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, TapeDraft};
+use belljar_record::{ReadError, RunReader};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io;
+
+/// Files that are copied as they are: their rows are chained by whoever wrote them, or bound to them by a digest.
+const AS_THEY_ARE: [&str; 2] = ["egress.jsonl", "files.json"];
+const FRAMES: &str = "frames.jsonl";
+const RECORD: [&str; 3] = ["run.json", "events.jsonl", "result.json"];
+
+/// Why a tape was not rewritten. What was there is there still.
+#[derive(Debug, thiserror::Error)]
+pub enum ScrubError {
+    /// It cannot be read.
+    #[error("the tape cannot be read")]
+    Read(#[from] io::Error),
+    /// Its run cannot be read.
+    #[error("the run on the tape cannot be read")]
+    Record(#[from] ReadError),
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] TapeWriteError),
+    /// What was written cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] TapeFailure),
+    /// Without it, something is not what it has to be.
+    #[error("`{part}` cannot be written without it")]
+    Shape {
+        /// The part.
+        part: &'static str,
+        /// Why.
+        #[source]
+        cause: serde_json::Error,
+    },
+}
+
+/// The kinds that a tape has and that can be taken out.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn replaceable(tape: &Tape) -> io::Result<Vec<Private>> {
+    let found = private_findings(tape, &BTreeMap::new())?;
+    Ok(Private::ALL.into_iter().filter(|kind| found.iter().any(|one| one.kind == kind.name())).collect())
+}
+
+/// Rewrites a tape without these kinds, in one step.
+///
+/// # Errors
+/// When that fails.
+pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
+    let target = tape.directory();
+    let aside = tempfile::tempdir()?;
+    let kept = belljar_contract::AbsPath::new(aside.path().join("kept")).map_err(io::Error::other)?;
+    let mut log = ExchangeLog::create(kept.clone())?;
+    let mut known = BTreeMap::new();
+    for exchange in &tape.exchanges {
+        let fresh = rewritten(tape, exchange, kinds, (&mut log, &mut known))?;
+        log.line(&fresh)?;
+    }
+    drop(log);
+    let mut draft = TapeDraft::begin(target)?;
+    draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
+    draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
+    draft.record(&record(tape, kinds)?)?;
+    for name in tape.head.parts.keys() {
+        if name == EXCHANGES || RECORD.contains(&name.as_str()) {
+            continue;
+        }
+        let bytes = tape.read(name)?;
+        let fresh = match AS_THEY_ARE.contains(&name.as_str()) {
+            true => None,
+            false => std::str::from_utf8(&bytes).ok().and_then(|text| match name == FRAMES {
+                true => Some(text.lines().map(|line| document_line(line, kinds)).collect()),
+                false => text_without(text, kinds),
+            }),
+        };
+        draft.part(name, fresh.as_deref().map_or(&bytes[..], str::as_bytes))?;
+    }
+    let mut head = tape.head.clone();
+    head.normalisers = normalisers(&head.normalisers, kinds);
+    draft.finish(head)?;
+    Ok(Tape::open(target)?)
+}
+
+/// The bodies of an exchange are kept anew, and the exchange says so.
+fn rewritten(
+    tape: &Tape,
+    exchange: &Exchange,
+    kinds: &[Private],
+    (log, known): (&mut ExchangeLog, &mut BTreeMap<u32, Digest>),
+) -> Result<Exchange, ScrubError> {
+    let mut fresh = exchange.clone();
+    let request = request_without(&tape.body(exchange.request.body)?, kinds);
+    fresh.request.body = log.body(&request)?;
+    if let ConversationKey::SubAgent { number, first } = &mut fresh.conversation {
+        *first = *known.entry(*number).or_insert_with(|| first_message(&request));
+    }
+    if let Some(answer) = &mut fresh.answer {
+        let body = tape.body(answer.body)?;
+        let (body, chunks) = match answer_without(&body, &answer.chunks, kinds) {
+            Some(ChangedAnswer { body, chunks }) => (body, chunks),
+            None => (body, answer.chunks.clone()),
+        };
+        let kept: BodyRef = log.body(&body)?;
+        (answer.body, answer.chunks) = (kept, chunks);
+    }
+    Ok(fresh)
+}
+
+fn record(tape: &Tape, kinds: &[Private]) -> Result<Run, ScrubError> {
+    let mut run = RunReader::new(tape.directory().clone()).read()?;
+    run.head = without(&run.head, "run.json", kinds)?;
+    run.result = run.result.map(|result| without(&result, "result.json", kinds)).transpose()?;
+    for record in &mut run.events {
+        let mut value = match &record.event {
+            Logged::Known(event) => json!(event),
+            Logged::Unread(value) => value.clone(),
+        };
+        value_without(&mut value, kinds);
+        record.event = Logged::from_json(value);
+    }
+    Ok(run)
+}
+
+fn without<T: serde::Serialize + DeserializeOwned>(
+    of: &T,
+    part: &'static str,
+    kinds: &[Private],
+) -> Result<T, ScrubError> {
+    let mut value = json!(of);
+    value_without(&mut value, kinds);
+    serde_json::from_value(value).map_err(|cause| ScrubError::Shape { part, cause })
+}
+
+fn document_line(line: &str, kinds: &[Private]) -> String {
+    match serde_json::from_str::<Value>(line) {
+        Ok(mut value) => {
+            value_without(&mut value, kinds);
+            format!("{value}\n")
+        }
+        Err(_) => format!("{}\n", text_without(line, kinds).unwrap_or_else(|| line.to_owned())),
+    }
+}
+
+/// Those of the tape and those of these kinds, in the order in which they work.
+fn normalisers(names: &[String], kinds: &[Private]) -> Vec<String> {
+    let more = |one: &Normaliser| kinds.iter().any(|kind| kind.normaliser() == *one);
+    let wanted = |one: &Normaliser| more(one) || names.iter().any(|name| name == one.name());
+    Normaliser::ALL.into_iter().filter(wanted).map(|one| one.name().to_owned()).collect()
+}

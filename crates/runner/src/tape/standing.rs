@@ -1,0 +1,36 @@
+//! Whether a tape still belongs to what lies around it.
+
+use super::facts::{Changed, TapeFacts, content};
+use super::make::scenario_changes;
+use crate::planning::Surroundings;
+use crate::trial::{Conversation, Planning, Trial, TrialError, skill_places};
+use belljar_contract::TapeHead;
+
+/// What is not as it was when the tape was recorded. Nothing runs.
+///
+/// # Errors
+/// When the scenario cannot be planned here, so that nothing can be said.
+pub fn stale(
+    trial: &Trial,
+    head: &TapeHead,
+    surroundings: &Surroundings,
+) -> Result<Vec<Changed>, TrialError> {
+    let planning = Planning { surroundings, backend: None, conversation: &Conversation::Fresh };
+    let (_stage, planned) = trial.planned(&planning)?;
+    let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), surroundings);
+    let mut out = scenario_changes(trial, head);
+    out.extend(facts.changed_since(head, None));
+    // An agent that is not here may be the same.
+    let program = facts.program.and_then(|path| content(path.as_path()).ok());
+    if let (Some(recorded), Some(present)) = (head.agent.program, program)
+        && recorded != present
+    {
+        out.push(Changed {
+            cause: "agent",
+            what: "the agent's program".to_owned(),
+            recorded: recorded.to_string(),
+            present: present.to_string(),
+        });
+    }
+    Ok(out)
+}

@@ -94,7 +94,7 @@ pub use request_rule::{
     RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
 };
 pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
-pub use scrub::{SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, ScrubberError, Unsearchable, Unsearched};
+pub use scrub::{SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched};
 pub use secret::Secret;
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.

@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
-    Conversation, Job, Keep, SuiteNews, SuiteRequest, TrialRequest, WorkerOutcome, end_with_input,
+    Conversation, Job, Keep, SuiteNews, SuiteRequest, Trial, TrialRequest, WorkerOutcome, end_with_input,
     load_scenario, run_suite,
 };
 use belljar_runner::{Surroundings, Then};
@@ -140,7 +140,7 @@ fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Resu
 /// One scenario, in this process, with everything it says.
 fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
     let options = &args.options;
-    let trial = load_scenario(surroundings, file)?;
+    let trial = Trial { cost: options.max_cost_usd, ..load_scenario(surroundings, file)? };
     if !options.quiet {
         warn(&trial, output);
     }
@@ -236,6 +236,9 @@ fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
     if let Some(script) = &options.script {
         flag("--script", &script.into());
     }
+    if let Some(cost) = options.max_cost_usd {
+        flag("--max-cost-usd", &cost.to_string().trim_start_matches('$').into());
+    }
     if let Some(backend) = options.backend {
         flag("--backend", &backend.kind().name().into());
     }
@@ -274,7 +277,7 @@ impl Display<'_> {
                 let row = row(&self.names[job], outcome);
                 self.clear();
                 if !self.output.json && (!self.quiet || row.exit != ExitCode::Passed) {
-                    self.output.say(&told(&row, self.output));
+                    self.output.say(&told(&row, self.quiet, self.output));
                 }
                 self.rows.push((job, row));
             }
@@ -336,7 +339,7 @@ fn row(name: &str, outcome: WorkerOutcome) -> Row {
     Row { name: name.to_owned(), exit, value }
 }
 
-fn told(row: &Row, output: &Output) -> String {
+fn told(row: &Row, quiet: bool, output: &Output) -> String {
     let style = output.err_style();
     let took = row.value["took_ms"].as_u64().map(belljar_runner::report::seconds).unwrap_or_default();
     if row.exit == ExitCode::Passed {
@@ -377,6 +380,9 @@ fn told(row: &Row, output: &Output) -> String {
         lines(&mut text, &row.value["error"]["causes"], &|cause| {
             Some(format!("caused by: {}", cause.as_str()?))
         });
+    }
+    if !quiet {
+        lines(&mut text, &row.value["moment"], &|line| Some(style.dim(&format!("| {}", line.as_str()?))));
     }
     if let Some(folder) = row.value["folder"].as_str() {
         text.push_str(&format!("    {}\n", style.dim(folder)));

@@ -220,6 +220,7 @@ impl Trial {
                 Conversation::Fresh => None,
                 Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
             },
+            cost: self.cost,
         };
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let planned = Planner::plan_stage(surroundings, stage.workspace(), text).map_err(Box::new)?;

@@ -3,6 +3,7 @@
 //! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
 //! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
+mod agent_version;
 mod attempt;
 mod date;
 mod destination;
@@ -38,6 +39,7 @@ mod ssh;
 mod tape;
 mod trust;
 
+pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};

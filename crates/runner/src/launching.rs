@@ -174,6 +174,8 @@ pub struct RunRequest<'a> {
     pub surroundings: &'a Surroundings,
     /// What to start.
     pub errand: &'a Errand,
+    /// What is worth knowing before it starts.
+    pub notice: Option<String>,
     /// The name of the run, and no other; otherwise the agent's, with a number where that is taken.
     pub name: Option<RunName>,
     /// Who answers for the model.
@@ -254,8 +256,20 @@ pub struct Spent {
 /// # Errors
 /// When it could not be run at all; nothing is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
-    let RunRequest { planned, surroundings, errand, name, model, mode, ask, attendant, files, taping, watch } =
-        request;
+    let RunRequest {
+        planned,
+        surroundings,
+        errand,
+        notice,
+        name,
+        model,
+        mode,
+        ask,
+        attendant,
+        files,
+        taping,
+        watch,
+    } = request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
@@ -306,6 +320,11 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         (Errand::Command(_), None) => None,
     };
+    if let Some(text) = notice {
+        let event = Event::Notice { text };
+        watch(&event);
+        journal.iter_mut().for_each(|journal| journal.emit(&event));
+    }
     let mut variables = for_the_guest(&values)?;
     variables.extend(outward.iter().flat_map(|outward| outward.variables(plan)));
     let prepared = Prepared {

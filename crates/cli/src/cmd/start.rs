@@ -98,6 +98,7 @@ pub fn start(
         taped: _,
         replayed: _,
     } = carry_out(RunRequest {
+        notice: None,
         planned: &planned,
         surroundings: planner.surroundings(),
         errand,

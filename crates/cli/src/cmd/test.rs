@@ -10,7 +10,7 @@ use belljar_runner::trial::{
 };
 use belljar_runner::{Surroundings, Then};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -402,6 +402,10 @@ fn summary(rows: &[Row], never: usize, output: &Output) {
     let cost: u64 = rows.iter().filter_map(|row| row.value["metrics"]["cost_micros_usd"].as_u64()).sum();
     if cost > 0 {
         text.push_str(&format!(", {}", belljar_runner::report::dollars(cost)));
+    }
+    let told: BTreeSet<&str> = rows.iter().filter_map(|row| row.value["notice"].as_str()).collect();
+    for notice in told {
+        text.push_str(&format!("\n{}", output.err_style().warn(notice)));
     }
     output.say(&text);
 }

@@ -213,6 +213,7 @@ pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
         "folder": tried.folder,
         "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
         "troubles": tried.report.troubles,
+        "notice": tried.notice,
     })
 }
 

@@ -50,7 +50,7 @@ pub struct TryOptions {
     /// Use this backend, whatever the scenario says
     #[arg(long, value_name = "BACKEND")]
     pub backend: Option<Backend>,
-    /// Refuse requests to the model beyond this; in a suite each scenario has as much
+    /// Refuse what would make a run cost more than this
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
     /// Keep the whole workspace in the run's folder

@@ -211,7 +211,6 @@ impl From<RunError> for CliError {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
             RunError::Value { .. }
             | RunError::Outward(_)
-            | RunError::Secrets(_)
             | RunError::Workspace(_)
             | RunError::Instance(_)
             | RunError::Session(_)

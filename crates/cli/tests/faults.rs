@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// An agent that speaks the protocol; what it does is appended.
 const AGENT: &str = r#"#!/usr/bin/python3
 import json, os, signal, sys
+if "--version" in sys.argv:
+    print("2.1.197 (Claude Code)")
+    sys.exit()
 SESSION = "11111111-2222-4333-8444-555555555555"
 numbers = iter(range(1, 1000))
 def out(frame):
@@ -416,4 +419,34 @@ fn waiting(runs: &PathBuf) -> usize {
     let logs =
         entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("events.jsonl")).ok());
     logs.filter(|log| log.contains("I wait.")).count()
+}
+
+#[test]
+fn a_version_is_asked_once_a_newer_one_is_told_and_one_that_is_too_old_is_refused() {
+    require!(Bwrap);
+    let stage = with_agent("whole()");
+    let claims = |version: &str, does: &str| {
+        let asked = format!("open({:?}, \"a\").write(\"asked \")", stage.path("asked").display().to_string());
+        let says = format!("{asked}\n    print(\"{version} (Claude Code)\")");
+        let text = AGENT.replace("print(\"2.1.197 (Claude Code)\")", &says);
+        stage.write("bin/claude", format!("{text}\n{does}\n"));
+        fs::set_permissions(stage.path("bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    claims("9.0.1", "whole()");
+    for _ in 0..2 {
+        let (found, envelope) = tried(&stage);
+        assert_eq!(found.status.code(), Some(0), "{envelope:#}");
+        let notice = envelope["data"]["results"][0]["notice"].as_str().unwrap_or_default().to_owned();
+        assert!(notice.contains("9.0.1 is newer") && notice.contains("2.1.325"), "{notice}");
+        assert!(found.stderr.contains("9.0.1 is newer"), "{}", found.stderr);
+    }
+    assert_eq!(fs::read_to_string(stage.path("asked")).unwrap(), "asked ", "once for one file");
+    claims("2.1.90", "raise Exception('started')");
+    let (found, envelope) = tried(&stage);
+    let message = envelope["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(found.status.code(), Some(4), "{envelope:#}");
+    assert!(
+        message.contains("2.1.90 is too old") && message.contains("telling when it is idle"),
+        "{message}"
+    );
 }

@@ -5,6 +5,8 @@ use crate::stage::{Stage, blessing};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
 fn help(verb: Option<&str>) -> String {
     let arguments: Vec<&str> = verb.into_iter().flat_map(str::split_whitespace).chain(["--help"]).collect();
@@ -58,31 +60,48 @@ fn fixture(verb: &str) -> Stage {
     stage
 }
 
+/// Verbs whose examples do not disturb each other: they share a stage, which takes a run of the agent to make.
+const SHARING: [&str; 3] = ["trace", "replay", "tape"];
+
 #[test]
 fn every_example_runs() {
+    let verbs = verbs();
+    let mut stages: Vec<(String, Vec<String>)> = Vec::new();
     for verb in all() {
         let examples = examples(&help(verb.as_deref()));
         assert!(!examples.is_empty(), "the help of {verb:?} has no examples");
         for example in examples {
             let words: Vec<&str> = example.split_whitespace().collect();
-            let verb = words.iter().skip_while(|word| **word != "belljar").nth(1).unwrap();
-            assert!(verbs().iter().any(|known| known == verb), "{example}: there is no such verb");
-            let stage = fixture(verb);
-            let folder = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
-            let mut command = Command::new("sh");
-            command
-                .args(["-c", &example])
-                .current_dir(stage.path("project"))
-                .env_clear()
-                .envs(stage.environment());
-            // `doctor` is content only where there is an agent.
-            let agent =
-                belljar_testkit::agent::real().map(|path| path.with_file_name("").display().to_string());
-            command.env("PATH", format!("{}:{}:/usr/bin:/bin", folder.display(), agent.unwrap_or_default()));
-            let found = stage.finish(&mut command);
-            assert_eq!(found.status.code(), Some(0), "$ {example}\n{}{}", found.stdout, found.stderr);
+            let verb = *words.iter().skip_while(|word| **word != "belljar").nth(1).unwrap();
+            assert!(verbs.iter().any(|known| known == verb), "{example}: there is no such verb");
+            match stages.iter_mut().find(|(known, _)| known == verb && SHARING.contains(&verb)) {
+                Some((_, examples)) => examples.push(example),
+                None => stages.push((verb.to_owned(), vec![example])),
+            }
         }
     }
+    // Much of it is waiting, so there are more at work than processors.
+    let waiting = Mutex::new(stages.into_iter());
+    let next = || waiting.lock().unwrap().next();
+    let work = || {
+        while let Some((verb, examples)) = next() {
+            let stage = fixture(&verb);
+            examples.iter().for_each(|example| runs(&stage, example));
+        }
+    };
+    let workers = 2 * thread::available_parallelism().map_or(2, usize::from);
+    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+}
+
+fn runs(stage: &Stage, example: &str) {
+    let folder = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", example]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    // `doctor` is content only where there is an agent.
+    let agent = belljar_testkit::agent::real().map(|path| path.with_file_name("").display().to_string());
+    command.env("PATH", format!("{}:{}:/usr/bin:/bin", folder.display(), agent.unwrap_or_default()));
+    let found = stage.finish(&mut command);
+    assert_eq!(found.status.code(), Some(0), "$ {example}\n{}{}", found.stdout, found.stderr);
 }
 
 #[test]

@@ -265,6 +265,27 @@ pub enum EgressLogState {
     },
 }
 
+impl EgressLogState {
+    /// In a line, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Complete => "the log of the ways out is whole".to_owned(),
+            Self::Absent => "nothing was watching the ways out".to_owned(),
+            Self::Truncated => "the log of the ways out stops before its end".to_owned(),
+            Self::Edited { line, fault: EgressLogFault::Head } => format!(
+                "the log of the ways out ends after line {line} otherwise than the run's own log says: it was changed"
+            ),
+            Self::Edited { line, fault } => {
+                format!("the log of the ways out was changed at line {line}: {fault:?}")
+            }
+            Self::Newer { format } => {
+                format!("the log of the ways out is of version {format}, which a newer belljar wrote")
+            }
+        }
+    }
+}
+
 /// Why a line cannot be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressLogFault {
@@ -317,18 +338,15 @@ impl Reader {
         for whole in text.split_inclusive('\n') {
             line += 1;
             // The writer ends every line; a last one without its end was cut off in the middle.
-            let Some(content) = whole.strip_suffix('\n') else { return EgressLogState::Truncated };
+            let Some(content) = whole.strip_suffix('\n') else { return cut(line, head) };
             match self.take(content) {
                 Ok(()) => {}
                 Err(Stop::Newer(format)) => return EgressLogState::Newer { format },
                 Err(Stop::Fault(fault)) => return EgressLogState::Edited { line, fault },
             }
         }
-        if !self.closed {
-            return EgressLogState::Truncated;
-        }
-        if head.is_some_and(|head| self.chain.head() != Some(head)) {
-            return EgressLogState::Edited { line, fault: EgressLogFault::Head };
+        if !self.closed || head.is_some_and(|head| self.chain.head() != Some(head)) {
+            return cut(line, head);
         }
         EgressLogState::Complete
     }
@@ -369,6 +387,14 @@ impl Reader {
                 if (*allowed, *denied) == self.counts { Ok(()) } else { Err(EgressLogFault::Counts) }
             }
         }
+    }
+}
+
+/// A log without its end, or with another one. Where the record knows its end, it had one.
+fn cut(line: usize, head: Option<Digest>) -> EgressLogState {
+    match head {
+        Some(_) => EgressLogState::Edited { line, fault: EgressLogFault::Head },
+        None => EgressLogState::Truncated,
     }
 }
 

@@ -93,13 +93,14 @@ fn nothing_happened_and_nothing_was_watching_differ() {
 fn every_cut_is_seen() {
     let (text, chain) = write(&rows());
     for at in 1..text.len() {
-        assert_eq!(
-            read_egress_log(&text[..at], chain.head()).state,
-            EgressLogState::Truncated,
-            "cut at {at}"
+        assert_eq!(state(&text[..at]), EgressLogState::Truncated, "cut at {at}");
+        let found = read_egress_log(&text[..at], chain.head()).state;
+        assert!(
+            matches!(found, EgressLogState::Edited { fault: EgressLogFault::Head, .. }),
+            "cut at {at}, and the record knows that it had an end: {found:?}"
         );
     }
-    assert_eq!(read_egress_log("", chain.head()).state, EgressLogState::Truncated);
+    assert_eq!(read_egress_log("", chain.head()).state, edited(0, EgressLogFault::Head));
 }
 
 #[test]

@@ -91,6 +91,11 @@ pub enum Event {
         /// The digest of the listing.
         listing: Digest,
     },
+    /// The log of the ways out was closed.
+    EgressLogged {
+        /// The chain of its last line, so that another log cannot take its place.
+        head: Digest,
+    },
     /// Something was seen of the conversation with the agent.
     Seen {
         /// What.

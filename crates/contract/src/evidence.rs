@@ -141,6 +141,9 @@ pub struct FileSeen {
     pub bytes: u64,
     /// The digest of its content; of its target for a link; none where it was not read.
     pub digest: Option<Digest>,
+    /// The digest of what was kept of it, where secrets were taken out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Digest>,
     /// Its content, where that was kept; not stored with the rest.
     #[serde(skip)]
     pub body: Option<Vec<u8>>,

@@ -3,7 +3,9 @@
 //! A harness knows one agent: its flags, its files, its variables. It is asked, with everything already
 //! resolved, what the agent's directory and command line are to be; it answers as a pure function.
 
-use crate::{AbsPath, AgentName, EnvName, HomeMode, LibraryName, PlannedFile, Prompt, Purpose};
+use crate::{
+    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, PlannedFile, Prompt, Purpose,
+};
 
 /// A kind of agent.
 pub trait Harness: Sync {
@@ -93,6 +95,8 @@ pub struct HarnessProfile {
     pub test_env: Vec<ProfileEnv>,
     /// Arguments with which it speaks its protocol on its standard streams.
     pub conversation: Vec<String>,
+    /// Its versions.
+    pub versions: AgentVersions,
     /// Variables that a manifest may not set, because they would go around the walls.
     pub reserved_env: Vec<EnvName>,
     /// What persists.

@@ -3,6 +3,7 @@
 //! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
 //! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
+mod agent_version;
 mod attempt;
 mod date;
 mod destination;
@@ -38,6 +39,7 @@ mod ssh;
 mod tape;
 mod trust;
 
+pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
@@ -94,7 +96,7 @@ pub use request_rule::{
     RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
 };
 pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
-pub use scrub::{SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, ScrubberError, Unsearchable, Unsearched};
+pub use scrub::{SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched};
 pub use secret::Secret;
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.

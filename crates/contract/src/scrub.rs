@@ -7,7 +7,6 @@
 mod forms;
 
 use crate::Secret;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Anchored, Input, Match, MatchKind, StartKind};
 use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -50,16 +49,12 @@ impl fmt::Display for Unsearched {
     }
 }
 
-/// The secrets are too many or too long to be searched for together.
-#[derive(Debug, thiserror::Error)]
-#[error("the secrets are too many to be searched for")]
-pub struct ScrubberError(#[source] aho_corasick::BuildError);
-
 /// Replaces secrets by `[redacted:NAME]`.
 pub struct Scrubber {
-    search: Option<AhoCorasick>,
     /// What is looked for, sorted.
     patterns: Vec<Zeroizing<Vec<u8>>>,
+    /// For each of them the longest of the others that it begins with.
+    within: Vec<Option<usize>>,
     /// What stands in its place, in the same order.
     marks: Vec<Arc<str>>,
     longest: usize,
@@ -69,6 +64,27 @@ pub struct Scrubber {
     inner: Zeroizing<Vec<u64>>,
     /// Of all patterns.
     shortest: usize,
+}
+
+/// A pattern that was found.
+struct Found {
+    pattern: usize,
+    start: usize,
+    end: usize,
+}
+
+/// For each of sorted patterns the longest of the others that it begins with: it stands before it, and is one of those that
+/// the pattern before it begins with, or that one itself.
+fn within(patterns: &[Zeroizing<Vec<u8>>]) -> Vec<Option<usize>> {
+    let mut out: Vec<Option<usize>> = Vec::with_capacity(patterns.len());
+    for (at, pattern) in patterns.iter().enumerate() {
+        let mut candidate = at.checked_sub(1);
+        while let Some(shorter) = candidate.filter(|shorter| !pattern.starts_with(&patterns[*shorter])) {
+            candidate = out[shorter];
+        }
+        out.push(candidate);
+    }
+    out
 }
 
 /// No form of a value is shorter.
@@ -93,8 +109,8 @@ impl Scrubber {
     pub fn nothing() -> Self {
         let bits = || Zeroizing::new(Vec::new());
         Self {
-            search: None,
             patterns: Vec::new(),
+            within: Vec::new(),
             marks: Vec::new(),
             longest: 0,
             beginnings: bits(),
@@ -104,12 +120,8 @@ impl Scrubber {
     }
 
     /// Looks for these, and tells which of them it will not. An empty value is no secret.
-    ///
-    /// # Errors
-    /// When they are too many.
-    pub fn new<'s>(
-        secrets: impl IntoIterator<Item = (&'s str, &'s Secret)>,
-    ) -> Result<(Self, Vec<Unsearched>), ScrubberError> {
+    #[must_use]
+    pub fn new<'s>(secrets: impl IntoIterator<Item = (&'s str, &'s Secret)>) -> (Self, Vec<Unsearched>) {
         let mut found: Vec<(Zeroizing<Vec<u8>>, Arc<str>)> = Vec::new();
         let mut unsearched = Vec::new();
         for (name, secret) in secrets {
@@ -144,15 +156,8 @@ impl Scrubber {
                 }
             }
         }
-        let search = AhoCorasick::builder()
-            // The other kinds take a kilobyte for every byte of a pattern.
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .match_kind(MatchKind::LeftmostLongest)
-            .start_kind(StartKind::Anchored)
-            .build(patterns.iter().map(|pattern| pattern.as_slice()))
-            .map_err(ScrubberError)?;
-        let search = Some(search).filter(|_| !patterns.is_empty());
-        Ok((Self { search, patterns, marks, longest, beginnings, inner, shortest }, unsearched))
+        let within = within(&patterns);
+        (Self { patterns, within, marks, longest, beginnings, inner, shortest }, unsearched)
     }
 
     /// The text without secrets.
@@ -171,9 +176,9 @@ impl Scrubber {
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
         loop {
-            out.extend_from_slice(&bytes[at..found.start()]);
-            out.extend_from_slice(self.marks[found.pattern().as_usize()].as_bytes());
-            at = found.end();
+            out.extend_from_slice(&bytes[at..found.start]);
+            out.extend_from_slice(self.marks[found.pattern].as_bytes());
+            at = found.end;
             match self.next(bytes, at, bytes.len()) {
                 Some(next) => found = next,
                 None => break,
@@ -190,8 +195,10 @@ impl Scrubber {
     }
 
     /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
-    fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Match> {
-        let search = self.search.as_ref()?;
+    fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Found> {
+        if self.patterns.is_empty() {
+            return None;
+        }
         let stride = self.shortest - BEGINNING + 1;
         let mut from = from;
         while from < until {
@@ -201,16 +208,29 @@ impl Scrubber {
             let three = bytes.get(ahead..).and_then(|rest| rest.first_chunk());
             let to = ahead + 1;
             if three.is_none_or(|three| has(&self.inner, *three)) {
-                let found = (from..to.min(until)).filter(|at| self.may_begin(&bytes[*at..])).find_map(|at| {
-                    let here = Input::new(bytes).span(at..bytes.len()).anchored(Anchored::Yes);
-                    // It was built for this kind of search.
-                    search.try_find(here).ok().flatten()
-                });
+                let found = (from..to.min(until)).find_map(|at| self.longest_at(bytes, at));
                 if found.is_some() {
                     return found;
                 }
             }
             from = to;
+        }
+        None
+    }
+
+    /// The longest pattern that stands here.
+    fn longest_at(&self, bytes: &[u8], start: usize) -> Option<Found> {
+        let text = &bytes[start..];
+        if !self.may_begin(text) {
+            return None;
+        }
+        // Whatever pattern the text begins with, the last one that is not larger than the text begins with it too.
+        let mut last = self.patterns.partition_point(|pattern| pattern.as_slice() <= text).checked_sub(1);
+        while let Some(pattern) = last {
+            if text.starts_with(&self.patterns[pattern]) {
+                return Some(Found { pattern, start, end: start + self.patterns[pattern].len() });
+            }
+            last = self.within[pattern];
         }
         None
     }
@@ -263,7 +283,7 @@ impl ScrubStream {
     /// Takes a piece; what may leave by now.
     #[must_use]
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        if self.scrubber.search.is_none() {
+        if self.scrubber.patterns.is_empty() {
             return piece.to_vec();
         }
         let mut bytes = std::mem::take(&mut *self.held);
@@ -274,9 +294,9 @@ impl ScrubStream {
         let mut hold = self.scrubber.unfinished(&bytes, 0);
         // A pattern that begins at `hold` may still be completed by what follows, and be the longer one.
         while let Some(found) = self.scrubber.next(&bytes, at, hold) {
-            out.extend_from_slice(&bytes[at..found.start()]);
-            out.extend_from_slice(self.scrubber.marks[found.pattern().as_usize()].as_bytes());
-            at = found.end();
+            out.extend_from_slice(&bytes[at..found.start]);
+            out.extend_from_slice(self.scrubber.marks[found.pattern].as_bytes());
+            at = found.end;
             if at > hold {
                 hold = self.scrubber.unfinished(&bytes, at);
             }

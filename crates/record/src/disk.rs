@@ -101,19 +101,31 @@ fn flatten(top: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be written; then the old content stands.
 pub fn write_atomically(path: &AbsPath, content: &[u8]) -> io::Result<()> {
+    replace(path, content, File::sync_all)?;
+    // The name, too, must survive a power cut.
+    match path.as_path().parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// The same for a file that something else vouches for: after a power cut it may be there without its content.
+///
+/// # Errors
+/// When it cannot be written; then the old content stands.
+pub(crate) fn write_whole(path: &AbsPath, content: &[u8]) -> io::Result<()> {
+    replace(path, content, |_file| Ok(()))
+}
+
+fn replace(path: &AbsPath, content: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.as_path().as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        // The name, too, must survive a power cut.
-        match path.as_path().parent() {
-            Some(parent) => File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
+        sync(&file)?;
+        fs::rename(&new, path)
     };
     write().inspect_err(|_| {
         // It may never have been made.

@@ -14,8 +14,8 @@ use belljar_contract::{Digest, EventRecord, Logged};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The longest line, its end included. Output of the command is not in the log, so lines are short.
-pub const LINE_MAX: usize = 1 << 20;
+/// The longest line, its end included. Output of the command is not in the log; what an agent says in its protocol is.
+pub const LINE_MAX: usize = 32 << 20;
 /// The longest log.
 pub const LOG_MAX: u64 = 256 << 20;
 

@@ -1,6 +1,6 @@
 //! Writing a run, a line at a time.
 
-use crate::disk::{make_private, write_atomically};
+use crate::disk::{make_private, write_atomically, write_whole};
 use crate::error::WriteError;
 use crate::line::{self, LINE_MAX, LOG_MAX};
 use crate::redact::{Redact, redact_event, redact_value};
@@ -125,29 +125,30 @@ impl RunWriter {
     pub fn keep(&self, name: &str, text: &str) -> Result<(), WriteError> {
         let path = self.artifacts()?.child(name);
         let text = self.redact.scrub(text);
-        write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
+        write_whole(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
     }
 
     /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep_files(&self, files: &FilesSeen) -> Result<Digest, WriteError> {
+    pub fn keep_files(&self, mut files: FilesSeen) -> Result<Digest, WriteError> {
         let kept = self.artifacts()?.child("files");
-        for (name, file) in &files.after {
+        for (name, file) in &mut files.after {
             // Unchanged files are where they came from.
             let fresh = files.before.get(name).is_none_or(|before| before.digest != file.digest);
-            let (Some(body), true) = (&file.body, fresh) else { continue };
+            let (Some(body), true) = (file.body.take(), fresh) else { continue };
             let path = kept.child(name);
             let made = path.parent().map_or(Ok(()), |parent| make_private(parent.as_path()));
-            let body = self.redact.scrub_bytes(body);
-            let body = body.as_deref().unwrap_or_else(|| file.body.as_deref().unwrap_or_default());
-            made.and_then(|()| write_atomically(&path, body))
+            let scrubbed = self.redact.scrub_bytes(&body);
+            file.kept = scrubbed.as_deref().map(Digest::of);
+            // The listing has its digest and the log has the listing's: a power cut cannot pass one off for another.
+            made.and_then(|()| write_whole(&path, scrubbed.as_deref().unwrap_or(&body)))
                 .map_err(|cause| WriteError::Write { path, cause })?;
         }
         let text = format!("{:#}\n", redact_value(json!(files), &self.redact));
         let path = self.directory.child("files.json");
-        write_atomically(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })?;
+        write_whole(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })?;
         Ok(Digest::of(text.as_bytes()))
     }
 

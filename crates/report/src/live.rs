@@ -39,6 +39,7 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
         | Event::HostExecutedCreated { .. }
         | Event::WorkspaceChanged { .. }
         | Event::FilesListed { .. }
+        | Event::EgressLogged { .. }
         | Event::CommandEnded { .. }
         | Event::CleanupFailed { .. }
         | Event::RunEnded { .. } => None,

@@ -4,8 +4,8 @@
 use crate::live::plain;
 use crate::{Style, dollars, gist, human_size, render_table, seconds};
 use belljar_contract::{
-    CallId, Delivery, EgressDecision, EgressRow, EgressVerdict, Evidence, FilesSeen, Metrics, Observation,
-    Speaker, Whole,
+    CallId, Delivery, EgressDecision, EgressLogState, EgressRow, EgressVerdict, Evidence, FilesSeen, Metrics,
+    Observation, Speaker, Whole,
 };
 use serde::Serialize;
 
@@ -118,10 +118,7 @@ impl Trace {
     #[must_use]
     pub fn of(evidence: &Evidence) -> Self {
         Self {
-            incomplete: match &evidence.conversation {
-                Whole::Yes => None,
-                Whole::No { why } => Some(why.clone()),
-            },
+            incomplete: incomplete(evidence),
             tools: tools(evidence),
             questions: questions(evidence),
             sub_agents: sub_agents(evidence),
@@ -138,6 +135,14 @@ impl Trace {
             duration_ms: evidence.duration_ms,
         }
     }
+}
+
+fn incomplete(evidence: &Evidence) -> Option<String> {
+    if let Whole::No { why } = &evidence.conversation {
+        return Some(why.clone());
+    }
+    let log = evidence.egress.as_ref().map(|log| &log.state);
+    log.filter(|state| matches!(state, EgressLogState::Edited { .. })).map(EgressLogState::describe)
 }
 
 fn egress(decision: &EgressDecision) -> EgressTrace {

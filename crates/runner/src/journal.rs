@@ -43,6 +43,8 @@ pub(crate) struct Journal {
     began: Instant,
     name: ClaimedName,
     trouble: Option<WriteError>,
+    /// Whether something that happened could not be recorded.
+    hole: bool,
 }
 
 impl Journal {
@@ -79,7 +81,7 @@ impl Journal {
             plan: json!(plan),
         };
         let writer = RunStore::new(&surroundings.state).create(&head, Arc::clone(&redact))?;
-        Ok(Self { writer, id: head.id, redact, began: Instant::now(), name, trouble: None })
+        Ok(Self { writer, id: head.id, redact, began: Instant::now(), name, trouble: None, hole: false })
     }
 
     /// The run's name.
@@ -126,6 +128,7 @@ impl Journal {
     /// Records what happened.
     pub fn emit(&mut self, event: &Event) {
         let written = self.writer.emit(self.elapsed_ms(), event);
+        self.hole |= written.is_err();
         self.trouble = self.trouble.take().or(written.err());
     }
 
@@ -136,7 +139,7 @@ impl Journal {
     }
 
     /// Keeps the listing of the workspace's files, and those that are new or changed.
-    pub fn keep_files(&mut self, files: &FilesSeen) {
+    pub fn keep_files(&mut self, files: FilesSeen) {
         match self.writer.keep_files(files) {
             Ok(listing) => self.emit(&Event::FilesListed { listing }),
             Err(error) => self.trouble = self.trouble.take().or(Some(error)),
@@ -162,8 +165,12 @@ impl Journal {
     /// Records how it ended; gives the folder, and what could not be recorded.
     pub fn finish(self, status: RunStatus, spent: Option<Spent>) -> (AbsPath, Option<WriteError>) {
         let duration = self.elapsed_ms();
-        let Self { writer, trouble, .. } = self;
+        let Self { writer, trouble, hole, .. } = self;
         let directory = writer.directory().clone();
+        if hole {
+            // Without an end nobody judges it as if it were whole.
+            return (directory, trouble);
+        }
         let usage = belljar_sys::process::usage_of_children();
         let metrics = Metrics {
             input_tokens: spent.map(|spent| spent.input_tokens),

@@ -16,9 +16,9 @@ use crate::values::{Found, for_the_guest, values};
 use crate::workspace::{self, Planted, Watch, WorkspaceError};
 use belljar_contract::{
     AbsPath, BackendKind, Destination, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind,
-    MountSource, OsText, Plan, RunName, RunStatus, Scrubber, ScrubberError, Unsearched, WorkspaceMode,
+    MountSource, OsText, Plan, RunName, RunStatus, Scrubber, Unsearched, WorkspaceMode,
 };
-use belljar_egress::gateway::{TokenCount, UsageTotals};
+use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
 use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::ReplayReport;
@@ -77,9 +77,6 @@ pub enum RunError {
     /// The way out cannot be had.
     #[error(transparent)]
     Outward(#[from] OutwardError),
-    /// The secrets cannot be kept out of the record.
-    #[error(transparent)]
-    Secrets(#[from] ScrubberError),
     /// The command got out of sight.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
@@ -177,6 +174,8 @@ pub struct RunRequest<'a> {
     pub surroundings: &'a Surroundings,
     /// What to start.
     pub errand: &'a Errand,
+    /// What is worth knowing before it starts.
+    pub notice: Option<String>,
     /// The name of the run, and no other; otherwise the agent's, with a number where that is taken.
     pub name: Option<RunName>,
     /// Who answers for the model.
@@ -263,6 +262,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         planned,
         surroundings,
         errand,
+        notice,
         name,
         model,
         mode,
@@ -316,13 +316,18 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     };
     let mut journal = match (errand, &outward) {
         (Errand::Agent(_), _) | (Errand::Command(_), Some(_)) => {
-            let (redact, unsearched) = secrets(plan, &values, outward.as_ref())?;
+            let (redact, unsearched) = secrets(plan, &values, outward.as_ref());
             let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
             unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
             Some(journal)
         }
         (Errand::Command(_), None) => None,
     };
+    if let Some(text) = notice {
+        let event = Event::Notice { text };
+        watch(&event);
+        journal.iter_mut().for_each(|journal| journal.emit(&event));
+    }
     let mut variables = for_the_guest(&values)?;
     variables.extend(outward.iter().flat_map(|outward| outward.variables(plan)));
     let prepared = Prepared {
@@ -344,7 +349,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
         if let Some(files) = files {
-            journal.keep_files(&files.end());
+            journal.keep_files(files.end());
         }
     }
     let (planted, mut trouble) = guard.end();
@@ -363,8 +368,18 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
-    let OutwardEnd { denied, troubles, needed, usage, cost_micros, transcript, taped, replayed, failures } =
-        told;
+    let OutwardEnd {
+        denied,
+        troubles,
+        needed,
+        usage,
+        cost_micros,
+        transcript,
+        taped,
+        replayed,
+        egress_head: _in_the_journal,
+        failures,
+    } = told;
     trouble.extend(failures);
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
     let folder = journal.map(|mut journal| {
@@ -471,6 +486,7 @@ fn carry_out(
     let signals = take_signals()?;
     let (attendant, calls) = attendant.with_model_calls();
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
+    let recorded = journal.is_some();
     let mut emit = |event: &Event| {
         watch(event);
         if let Some(journal) = &mut journal {
@@ -529,11 +545,17 @@ fn carry_out(
         }
         Ending::Stopped(_) | Ending::Dismissed | Ending::Lost => {}
     }
-    if journal.is_some() {
+    if recorded {
         running.settle();
     }
     if let Some(serving) = serving {
         *told = serving.finish();
+    }
+    if told.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
+        emit(&Event::LimitReached { limit: LimitKind::Cost });
+    }
+    if let Some(head) = told.egress_head {
+        emit(&Event::EgressLogged { head });
     }
     if let (Some(transcript), Some(journal)) = (&told.transcript, journal) {
         // What the model was asked, one request a line: the evidence of what the agent knew.
@@ -601,19 +623,15 @@ impl Attended {
 
 /// Values that no record may hold: every one that did not come from the manifest's own text, and those that
 /// did under a name that looks like a secret's.
-fn secrets(
-    plan: &Plan,
-    values: &[Found],
-    outward: Option<&Outward>,
-) -> Result<(Redact, Vec<Unsearched>), RunError> {
+fn secrets(plan: &Plan, values: &[Found], outward: Option<&Outward>) -> (Redact, Vec<Unsearched>) {
     let secret = |found: &&Found| {
         plan.env.iter().any(|entry| entry.name == found.name && EnvEntry::enters_as_secret(entry))
     };
     let inside = values.iter().filter(secret).map(|found| (found.name.as_str(), &found.value));
     let outside = outward.map(Outward::secrets).unwrap_or_default();
     let pairs = inside.chain(outside.iter().map(|(name, value)| (name.as_str(), *value)));
-    let (scrubber, unsearched) = Scrubber::new(pairs)?;
-    Ok((Arc::new(scrubber), unsearched))
+    let (scrubber, unsearched) = Scrubber::new(pairs);
+    (Arc::new(scrubber), unsearched)
 }
 
 /// What the sources of the mounts are now: the launch compares.

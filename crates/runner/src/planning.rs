@@ -2,7 +2,10 @@
 
 use crate::guest_program::GuestProgram;
 use crate::{facts, manifests, project};
-use belljar_contract::{AbsPath, AgentName, BackendKind, Diagnostic, Harness, PathError, Purpose, Sources};
+use belljar_contract::{
+    AbsPath, AgentName, AgentVersions, BackendKind, Diagnostic, Harness, HarnessProfile, PathError, Purpose,
+    Sources,
+};
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
     Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest, further_questions,
@@ -143,8 +146,10 @@ pub struct Planned {
     pub repository: Option<AbsPath>,
     /// How the agent is asked to go on with a conversation.
     pub session_flags: SessionFlags,
-    /// Arguments with which it speaks its protocol.
+    /// Arguments with which it speaks its protocol, those of every ability included.
     pub conversation_arguments: Vec<String>,
+    /// What is known of its versions.
+    pub versions: AgentVersions,
 }
 
 /// How an agent is asked to go on with a conversation.
@@ -329,6 +334,7 @@ impl Planner {
             repository: self.project.outside_repository.clone(),
             session_flags: self.session_flags(&compiled.plan.harness),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
+            versions: self.versions(&compiled.plan.harness),
             needs_agreement: manifest.has_project_layer(),
             compiled,
             sources,
@@ -399,7 +405,18 @@ impl Planner {
     fn conversation_arguments(&self, harness: &str) -> Vec<String> {
         let list = self.harnesses.list();
         let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
-        profile.map(|profile| profile.conversation.clone()).unwrap_or_default()
+        let abilities = |profile: &HarnessProfile| {
+            let abilities = profile.versions.abilities.iter();
+            let arguments = abilities.flat_map(|ability| ability.arguments.clone());
+            profile.conversation.iter().cloned().chain(arguments).collect()
+        };
+        profile.map(abilities).unwrap_or_default()
+    }
+
+    fn versions(&self, harness: &str) -> AgentVersions {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
+        profile.map(|profile| profile.versions.clone()).unwrap_or_default()
     }
 
     /// The agent's program on the search path, symbolic links followed.

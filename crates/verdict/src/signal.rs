@@ -71,9 +71,14 @@ pub(crate) const SIGNALS: &[About] = &[
         "The conversation was not seen whole, or not understood: lines that could not be read, things that are not as the protocol has them.",
     ),
     about(
+        "egress_log_changed",
+        SignalWeight::Unknown,
+        "The log of the ways out is not the one that was written during the run. What else was changed is not known either.",
+    ),
+    about(
         "egress_log_incomplete",
         SignalWeight::Warn,
-        "There is a log of the ways out, and it is cut off, changed or of a newer version. Checks that look at it are unknown.",
+        "There is a log of the ways out, and it is cut off or of a newer version. Checks that look at it are unknown.",
     ),
     about(
         "files_unseen",
@@ -213,17 +218,9 @@ fn completeness(run: &Run<'_>, out: &mut Signals) {
     let Some(log) = &run.evidence.egress else { return };
     match &log.state {
         EgressLogState::Complete | EgressLogState::Absent => {}
-        EgressLogState::Truncated => {
-            out.add("egress_log_incomplete", "the log of the ways out stops before its end")
-        }
-        EgressLogState::Edited { line, fault } => {
-            out.add(
-                "egress_log_incomplete",
-                format!("the log of the ways out was changed at line {line}: {fault:?}"),
-            );
-        }
-        EgressLogState::Newer { format } => {
-            out.add("egress_log_incomplete", format!("the log of the ways out is of version {format}"));
+        EgressLogState::Edited { .. } => out.add("egress_log_changed", log.state.describe()),
+        EgressLogState::Truncated | EgressLogState::Newer { .. } => {
+            out.add("egress_log_incomplete", log.state.describe());
         }
     }
 }

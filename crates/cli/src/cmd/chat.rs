@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::ExitCode;
 use belljar_runner::tape::Taping;
-use belljar_runner::trial::{Keep, TrialRequest};
+use belljar_runner::trial::{Keep, Trial, TrialRequest};
 use belljar_runner::{Spoken, Surroundings, Then};
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -32,7 +32,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         Some(text) => text.clone(),
         None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
     };
-    let trial = args.subject.trial(surroundings, first)?;
+    let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, first)? };
     warn(&trial, output);
     let detail = options.detail();
     let tried = trial

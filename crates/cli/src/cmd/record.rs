@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode};
 use belljar_runner::tape::{MakeError, Normaliser, Taping, make, tape_beside};
-use belljar_runner::trial::{Conversation, Keep, TrialRequest, load_scenario};
+use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
 use belljar_runner::{Surroundings, Then};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ pub(super) fn one(
 ) -> Result<(ExitCode, Value), CliError> {
     let Recording { source, file, target, normalisers } = *recording;
     let options = &source.options;
-    let trial = load_scenario(surroundings, file)?;
+    let trial = Trial { cost: options.max_cost_usd, ..load_scenario(surroundings, file)? };
     if !options.quiet {
         warn(&trial, output);
     }

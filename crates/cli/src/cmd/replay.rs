@@ -246,6 +246,7 @@ fn try_options(args: &Args) -> Result<TryOptions, CliError> {
         first: false,
         script: None,
         backend: None,
+        max_cost_usd: None,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

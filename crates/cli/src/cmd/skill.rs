@@ -106,7 +106,7 @@ impl SubjectOptions {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
-    let trial = args.subject.trial(surroundings, prompt(args)?)?;
+    let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, prompt(args)?)? };
     let conversation = args.subject.conversation()?;
     let backend = options.backend.map(super::start::Backend::kind);
     if args.dry_run {

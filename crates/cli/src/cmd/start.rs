@@ -116,6 +116,7 @@ pub fn start(
         taped: _,
         replayed: _,
     } = carry_out(RunRequest {
+        notice: None,
         planned: &planned,
         surroundings: planner.surroundings(),
         errand,

@@ -5,12 +5,12 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
-    Conversation, Job, Keep, SuiteNews, SuiteRequest, TrialRequest, WorkerOutcome, end_with_input,
+    Conversation, Job, Keep, SuiteNews, SuiteRequest, Trial, TrialRequest, WorkerOutcome, end_with_input,
     load_scenario, run_suite,
 };
 use belljar_runner::{Surroundings, Then};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Resu
 /// One scenario, in this process, with everything it says.
 fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
     let options = &args.options;
-    let trial = load_scenario(surroundings, file)?;
+    let trial = Trial { cost: options.max_cost_usd, ..load_scenario(surroundings, file)? };
     if !options.quiet {
         warn(&trial, output);
     }
@@ -236,6 +236,9 @@ fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
     if let Some(script) = &options.script {
         flag("--script", &script.into());
     }
+    if let Some(cost) = options.max_cost_usd {
+        flag("--max-cost-usd", &cost.to_string().trim_start_matches('$').into());
+    }
     if let Some(backend) = options.backend {
         flag("--backend", &backend.kind().name().into());
     }
@@ -274,7 +277,7 @@ impl Display<'_> {
                 let row = row(&self.names[job], outcome);
                 self.clear();
                 if !self.output.json && (!self.quiet || row.exit != ExitCode::Passed) {
-                    self.output.say(&told(&row, self.output));
+                    self.output.say(&told(&row, self.quiet, self.output));
                 }
                 self.rows.push((job, row));
             }
@@ -336,7 +339,7 @@ fn row(name: &str, outcome: WorkerOutcome) -> Row {
     Row { name: name.to_owned(), exit, value }
 }
 
-fn told(row: &Row, output: &Output) -> String {
+fn told(row: &Row, quiet: bool, output: &Output) -> String {
     let style = output.err_style();
     let took = row.value["took_ms"].as_u64().map(belljar_runner::report::seconds).unwrap_or_default();
     if row.exit == ExitCode::Passed {
@@ -378,6 +381,9 @@ fn told(row: &Row, output: &Output) -> String {
             Some(format!("caused by: {}", cause.as_str()?))
         });
     }
+    if !quiet {
+        lines(&mut text, &row.value["moment"], &|line| Some(style.dim(&format!("| {}", line.as_str()?))));
+    }
     if let Some(folder) = row.value["folder"].as_str() {
         text.push_str(&format!("    {}\n", style.dim(folder)));
     }
@@ -396,6 +402,10 @@ fn summary(rows: &[Row], never: usize, output: &Output) {
     let cost: u64 = rows.iter().filter_map(|row| row.value["metrics"]["cost_micros_usd"].as_u64()).sum();
     if cost > 0 {
         text.push_str(&format!(", {}", belljar_runner::report::dollars(cost)));
+    }
+    let told: BTreeSet<&str> = rows.iter().filter_map(|row| row.value["notice"].as_str()).collect();
+    for notice in told {
+        text.push_str(&format!("\n{}", output.err_style().warn(notice)));
     }
     output.say(&text);
 }

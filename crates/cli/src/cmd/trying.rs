@@ -3,8 +3,8 @@
 use super::start::Backend;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan};
-use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan, Usd};
+use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
 use belljar_runner::trial::{
     Answering, CommandDecider, DECIDER_MODEL, DirectoryDecider, LoadError, ModelWish, Person, Trial,
     TrialError, Tried, load_policy,
@@ -50,6 +50,9 @@ pub struct TryOptions {
     /// Use this backend, whatever the scenario says
     #[arg(long, value_name = "BACKEND")]
     pub backend: Option<Backend>,
+    /// Refuse what would make a run cost more than this
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    pub max_cost_usd: Option<Usd>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     pub keep: bool,
@@ -75,6 +78,11 @@ pub enum LastWord {
 
 pub fn patience(text: &str) -> Result<TimeSpan, String> {
     TimeSpan::parse(text).map_err(|error| error.to_string())
+}
+
+fn dollars(text: &str) -> Result<Usd, String> {
+    let number: f64 = text.parse().map_err(|_error| "an amount in dollars, as in 0.50".to_owned())?;
+    Usd::new(number).map_err(|error| error.to_string())
 }
 
 impl TryOptions {
@@ -188,6 +196,9 @@ fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
 /// The same for machines.
 pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
     let result = tried.run.result.as_ref();
+    let passed = tried.judgement.conclusion == Conclusion::Passed;
+    let events = tried.run.events.iter().filter_map(|record| record.event.known());
+    let moment = if passed { Vec::new() } else { decisive_moment(events) };
     json!({
         "scenario": trial.scenario.name,
         "file": trial.file,
@@ -195,12 +206,14 @@ pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
         "exit_code": tried.judgement.conclusion.exit().code(),
         "checks": tried.judgement.checks,
         "signals": tried.judgement.signals,
+        "moment": moment,
         "duration_ms": result.map(|result| result.duration_ms),
         "metrics": result.map(|result| &result.metrics),
         "plan": tried.plan.digest(),
         "folder": tried.folder,
         "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
         "troubles": tried.report.troubles,
+        "notice": tried.notice,
     })
 }
 

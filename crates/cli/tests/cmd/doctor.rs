@@ -1,5 +1,5 @@
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{agent, require};
 
 #[test]
 fn names_each_finding_and_the_fix_of_what_is_missing() {
@@ -14,4 +14,15 @@ fn names_each_finding_and_the_fix_of_what_is_missing() {
     assert_eq!((json["ok"].as_bool(), json["exit_code"].as_u64()), (Some(false), Some(4)), "{json}");
     let found = stage.finish(stage.command(&["doctor"]).env("PATH", "/nowhere"));
     assert!(found.stdout.contains("apt install bubblewrap"), "{}", found.stdout);
+}
+
+#[test]
+fn the_version_of_the_agent_is_told_and_whether_it_is_tested() {
+    require!(Agent, AgentNext, Bwrap);
+    let stage = Stage::new();
+    for (program, version) in [(agent::real(), agent::VERSION), (agent::next(), agent::NEXT_VERSION)] {
+        let folder = program.unwrap().parent().unwrap().display().to_string();
+        let page = stage.finish(stage.command(&["doctor"]).env("PATH", format!("{folder}:/usr/bin:/bin")));
+        assert!(page.stdout.contains(&format!("{version}, tested, ")), "{}", page.stdout);
+    }
 }

@@ -157,6 +157,17 @@ fn one_bad_file_does_not_stop_the_others() {
     let found = tried(&stage, &["test", "--scripted", "."]);
     assert!(found.stderr.contains("bad.yaml:2: unknown key `asert`"), "{}", found.stderr);
     assert!(found.stderr.contains("1 passed, 2 not"), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("    | Hello.\n"),
+        "the last words of the one that failed: {}",
+        found.stderr
+    );
+    let found = tried(&stage, &["test", "--scripted", ".", "--quiet"]);
+    assert!(
+        found.stderr.contains("transcript_contains") && !found.stderr.contains("| Hello."),
+        "{}",
+        found.stderr
+    );
     let found = tried(&stage, &["test", "--scripted", ".", "-k", "good"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     let (_, envelope) =
@@ -214,4 +225,46 @@ fn time_that_is_up_ends_the_run() {
     let result: Value =
         serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
     assert_eq!(result["status"]["how"], "limit_reached", "{result}");
+}
+
+#[test]
+fn a_text_of_a_megabyte_is_judged_and_one_beyond_the_record_is_unknown() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let long = |bytes: usize| format!("first {}last", "many words ".repeat(bytes / 11));
+    let write = json!({"tool_use": {"name": "Write", "input": {"file_path": "/workspace/outputs/a.txt", "content": long(1_000_000)}}});
+    let played = script(&[write, json!({"text": long(1_000_000)})]);
+    let yaml = "prompt: go\n\
+                answers: [{when_tool: Write, decide: allow}]\n\
+                assert:\n\
+                \x20 - transcript_matches: 'words last$'\n\
+                \x20 - transcript_not_contains: more bytes\n\
+                \x20 - artifact_text: {artifact: outputs/a.txt, contains: [words last]}\n";
+    scenario(&stage, "a", yaml, &played);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!(status, 0, "{envelope:#}");
+    let played = script(&[json!({"text": long(9_000_000)})]);
+    scenario(&stage, "b", "prompt: go\nassert: [{transcript_not_contains: absent}]\n", &played);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "b.yaml"]);
+    assert_eq!((status, outcomes(&envelope)), (3, vec!["unknown"]), "{:#}", first(&envelope)["signals"]);
+    let signals = first(&envelope)["signals"].to_string();
+    assert!(signals.contains("could not be read or kept"), "{signals}");
+}
+
+#[test]
+fn a_cap_on_the_cost_ends_a_scenario_with_its_own_status() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.write("project/a.yaml", "prompt: go\n");
+    // Nobody listens there: a request beyond the cap is refused before it leaves.
+    let mut command = stage.command(&["test", "--json", "a.yaml", "--max-cost-usd", "0.000001"]);
+    command.env("PATH", super::agent_path()).env("ANTHROPIC_API_KEY", "sk-made-up-key");
+    command.env("ANTHROPIC_BASE_URL", "http://127.0.0.1:9");
+    let found = stage.finish(&mut command);
+    let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(6), "{envelope:#}");
+    assert_eq!(first(&envelope)["conclusion"], "budget_reached");
+    assert_eq!(first(&envelope)["metrics"]["cost_micros_usd"], 0, "nothing was spent");
+    let found = stage.run(&["test", "a.yaml", "--max-cost-usd", "none"]);
+    assert!(found.status.code() == Some(2) && found.stderr.contains("0.50"), "{}", found.stderr);
 }

@@ -1,5 +1,6 @@
 use super::{script, tried, tried_json};
 use crate::stage::Stage;
+use belljar_contract::{EgressChain, EgressLogState, EgressRow, read_egress_log};
 use belljar_testkit::require;
 use serde_json::json;
 use std::fs;
@@ -37,6 +38,7 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
     for part in ["Bash", "error", "outputs/x", "Egress: none", "Questions: none"] {
         assert!(page.stdout.contains(part), "{part}: {}", page.stdout);
     }
+    a_log_that_was_written_anew_is_noticed(&stage, Path::new(folder));
     let log = Path::new(folder).join("events.jsonl");
     let text = fs::read_to_string(&log).unwrap();
     fs::write(&log, &text[..text.len() / 2]).unwrap();
@@ -45,4 +47,33 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
     assert_eq!(status, 3, "{traced:#}");
     assert!(traced["data"]["trace"]["incomplete"].is_string(), "{traced:#}");
     assert_eq!(stage.run(&["trace", "nothing"]).status.code(), Some(2));
+}
+
+/// A chain without a key can be made again by anybody: it is the run's own log that tells.
+fn a_log_that_was_written_anew_is_noticed(stage: &Stage, folder: &Path) {
+    let file = folder.join("egress.jsonl");
+    let written = fs::read_to_string(&file).unwrap();
+    let mut reading = read_egress_log(&written, None);
+    assert_eq!(reading.state, EgressLogState::Complete);
+    let Some(EgressRow::Opened { listeners, .. }) = reading.rows.first_mut() else { panic!("{written}") };
+    listeners.push("another".to_owned());
+    let (mut chain, mut text) = (EgressChain::START, String::new());
+    for row in &reading.rows {
+        let (line, next) = chain.line(&serde_json::to_string(row).unwrap());
+        text.push_str(&line);
+        chain = next;
+    }
+    assert_eq!(read_egress_log(&text, None).state, EgressLogState::Complete, "it looks whole");
+    for (changed, how) in [(Some(text), "written anew"), (None, "taken away")] {
+        match changed {
+            Some(text) => fs::write(&file, text).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let (status, traced) = tried_json(stage, &["trace", &folder.display().to_string(), "--json"]);
+        let why = traced["data"]["trace"]["incomplete"].as_str().unwrap_or_default().to_owned();
+        assert!(status == 3 && why.contains("ways out"), "{how}: {traced:#}");
+    }
+    fs::write(&file, written).unwrap();
+    let (status, _) = tried_json(stage, &["trace", &folder.display().to_string(), "--json"]);
+    assert_eq!(status, 0, "as it was");
 }

@@ -118,7 +118,7 @@ impl Live {
             credential.as_ref().ok().map(|found| (found.source.to_string(), found.credential.secret()));
         let known = known.iter().map(|(name, secret)| (name.as_str(), *secret));
         // One credential is never too many to be searched for; one that is too short to be is no credential.
-        let scrubber = Scrubber::new(known).map_or_else(|_| Scrubber::nothing(), |(scrubber, _)| scrubber);
+        let (scrubber, _) = Scrubber::new(known);
         let scrubber = Arc::new(scrubber);
         let dialler =
             Dialler { upstream: upstream.clone(), resolver, tls, connect_within: times.connect_within };

@@ -20,9 +20,7 @@ pub use trust::{TrustBundle, trust_bundle};
 
 use crate::proxy::{Intercept, Tunnel, TunnelEnd};
 use crate::tls::TlsClient;
-use belljar_contract::{
-    Destination, EgressRule, Host, HostName, HostTarget, Scrubber, ScrubberError, requests_matter,
-};
+use belljar_contract::{Destination, EgressRule, Host, HostName, HostTarget, Scrubber, requests_matter};
 use credential::BoundCredential;
 use std::future::Future;
 use std::pin::Pin;
@@ -60,9 +58,6 @@ pub enum InterceptError {
     /// A credential.
     #[error(transparent)]
     Credential(#[from] CredentialError),
-    /// The search for secrets.
-    #[error(transparent)]
-    Scrubber(#[from] ScrubberError),
 }
 
 /// What an [`Interceptor`] is made of.
@@ -114,7 +109,7 @@ impl Interceptor {
         let secrets = credentials.iter().flat_map(|credential| {
             credential.secrets.iter().map(|secret| (credential.name.as_str(), secret.as_ref()))
         });
-        let (scrubber, unsearched) = Scrubber::new(secrets)?;
+        let (scrubber, unsearched) = Scrubber::new(secrets);
         if let Some(one) = unsearched.into_iter().next() {
             return Err(CredentialError::Unsearchable { name: one.name }.into());
         }

@@ -11,7 +11,7 @@ use crate::compile::TEST_WORKSPACE;
 use crate::init::toml_text::{key, quote, quote_list, remark};
 use crate::manifest::{Layer, LayerText};
 use belljar_contract::{
-    AbsPath, BackendKind, EnvName, HomeMode, LibraryName, PathError, PermissionMode, TimeSpan,
+    AbsPath, BackendKind, EnvName, HomeMode, LibraryName, PathError, PermissionMode, TimeSpan, Usd,
 };
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub struct Staged {
     pub backend: Option<BackendKind>,
     /// What of the agent's own directory persists; nothing unless this says so.
     pub home: Option<HomeMode>,
+    /// What the model may cost.
+    pub cost: Option<Usd>,
 }
 
 /// Why what was staged cannot be written down.
@@ -86,7 +88,7 @@ pub fn agent_under_test(
         approved_domains,
         agent_env: _,
     } = session;
-    let Staged { read_only, skills, plugins, mcp, backend, home } = staged;
+    let Staged { read_only, skills, plugins, mcp, backend, home, cost } = staged;
     let mut out = Lines::default();
     out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
     for (family, entries) in [("skills", skills), ("plugins", plugins)] {
@@ -123,8 +125,11 @@ pub fn agent_under_test(
     out.line(format!("mounts = [{}]", mounts.join(", ")));
     let hosts = extra_allow.iter().map(ToString::to_string);
     out.line(format!("egress = {{ allow = {} }}", quote_list(hosts)));
-    if let Some(timeout) = scenario.timeout {
-        out.line(format!("limits = {{ time = {} }}", quote(&whole_seconds(timeout))));
+    let time = scenario.timeout.map(|time| format!("time = {}", quote(&whole_seconds(time))));
+    let cost = cost.map(|cost| format!("cost_usd = {}", dollars(cost)));
+    let limits: Vec<String> = time.into_iter().chain(cost).collect();
+    if !limits.is_empty() {
+        out.line(format!("limits = {{ {} }}", limits.join(", ")));
     }
     out.line(format!("[agents.{AGENT_UNDER_TEST}.env]"));
     for (name, value) in agent_variables(session) {
@@ -226,6 +231,11 @@ fn server(out: &mut Lines, server: &McpEntry) {
         })
         .collect();
     out.line(format!("env = {{ {} }}", env.join(", ")));
+}
+
+/// As a manifest writes it.
+fn dollars(cost: Usd) -> String {
+    format!("{}.{:06}", cost.micros() / 1_000_000, cost.micros() % 1_000_000)
 }
 
 /// The next whole second, which is what a limit counts in.

@@ -37,6 +37,7 @@ fn staged() -> Staged {
         }],
         backend: Some(BackendKind::Bwrap),
         home: None,
+        cost: None,
     }
 }
 

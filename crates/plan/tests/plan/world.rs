@@ -25,6 +25,7 @@ impl Scribe {
         let name = |text: &str| EnvName::new(text).unwrap();
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         Self(HarnessProfile {
+            versions: Default::default(),
             test_env: Vec::new(),
             conversation: Vec::new(),
             name: "scribe".into(),

@@ -4,8 +4,9 @@ mod fixes;
 
 pub use fixes::launch_hints;
 
+use crate::agent_version::agent_version;
 use crate::planning::Surroundings;
-use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL};
+use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, VersionStanding};
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
 use belljar_sys::userns::{self, Userns};
@@ -288,9 +289,31 @@ fn agent(surroundings: &Surroundings) -> Checkup {
     let id = "agent claude-code";
     match surroundings.program("claude") {
         Some(path) => {
-            let version =
-                version(&path, &["--version"]).unwrap_or_else(|| "does not say its version".to_owned());
-            good(id, format!("{version}, {path}"))
+            let Some(version) = agent_version(surroundings, &path) else {
+                return good(id, format!("does not say its version, {path}"));
+            };
+            let versions = belljar_session::Harnesses::load().ok();
+            let versions = versions.iter().flat_map(belljar_session::Harnesses::list);
+            let profile =
+                versions.map(|harness| harness.profile()).find(|profile| profile.program == "claude");
+            let known = profile.map(|profile| profile.versions.clone()).unwrap_or_default();
+            let tested = known.tested_text();
+            match known.standing(version) {
+                VersionStanding::Tested => good(id, format!("{version}, tested, {path}")),
+                VersionStanding::Untested => {
+                    good(id, format!("{version}, not tested ({tested} are), {path}"))
+                }
+                VersionStanding::Newer => {
+                    good(id, format!("{version}, newer than what was tested ({tested}), {path}"))
+                }
+                VersionStanding::TooOld { lacks } => missing(
+                    id,
+                    CheckupState::Absent,
+                    format!("{version} is too old, {path}"),
+                    &format!("it cannot be tested with; it lacks {}", lacks.join("; ")),
+                    vec!["npm install -g @anthropic-ai/claude-code".to_owned()],
+                ),
+            }
         }
         None => missing(
             id,
@@ -366,6 +389,11 @@ fn file_system(path: &Path) -> String {
 fn version(program: &AbsPath, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program.as_path());
     command.args(arguments);
+    first_line(command)
+}
+
+/// The first line that a command says, where it succeeds.
+pub(crate) fn first_line(command: Command) -> Option<String> {
     let (success, stdout, _) = output(command)?;
     let line = stdout.lines().next()?.trim().to_owned();
     (success && !line.is_empty()).then_some(line)

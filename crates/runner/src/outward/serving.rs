@@ -4,7 +4,7 @@ use super::sinks::{Denied, KeySink, ModelSink, Notices};
 use super::{Outward, OutwardError};
 use crate::launching::Model;
 use crate::talk::{ModelCall, ModelCalls};
-use belljar_contract::{Destination, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
+use belljar_contract::{Destination, Digest, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
 use belljar_egress::gateway::{
     self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed,
     PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
@@ -87,6 +87,8 @@ pub(crate) struct OutwardEnd {
     pub taped: Option<Result<u64, String>>,
     /// How the replay of a tape went.
     pub replayed: Option<ReplayReport>,
+    /// The chain of the egress log's last line, where the log was closed in order.
+    pub egress_head: Option<Digest>,
     /// Why the log is not whole, or the services ended early.
     pub failures: Vec<String>,
 }
@@ -203,8 +205,9 @@ impl Serving {
         end.transcript = self.script.take().map(ScriptedModel::finish);
         end.taped = self.recorder.take().map(|recorder| recorder.finish());
         end.replayed = self.replay.take().map(|replay| replay.report());
-        if let Err(error) = self.log.close() {
-            end.failures.push(error.to_string());
+        match self.log.close() {
+            Ok(summary) => end.egress_head = summary.head,
+            Err(error) => end.failures.push(error.to_string()),
         }
         if let Some(live) = &self.live {
             end.usage = Some(live.totals());

@@ -3,10 +3,12 @@
 //! Nothing here waits. Whoever takes time to answer does so in a thread of its own, so that the run's deadlines, signals
 //! and the agent's withdrawals are heard meanwhile.
 
+mod keeping;
 mod line;
 mod outside;
 mod streams;
 
+pub(crate) use keeping::Keeping;
 pub(crate) use line::ModelCall;
 pub use line::{ModelCalls, ModelLine};
 pub use outside::{Outside, Pending, Spoken, Stopper};
@@ -20,6 +22,7 @@ use belljar_record::{AgentStderr, FrameLog, FrameWay};
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_session::decider::{Chain, Unanswered};
 use belljar_session::{Answer, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode};
+use keeping::shortened;
 use outside::{Heard, Mailbox};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
@@ -28,8 +31,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use streams::{Taken, pipe, take, write_some};
 
-/// A text of an observation that is longer is not kept whole: the record has a limit for its lines.
-const LONGEST_TEXT: usize = 128 << 10;
 /// What those who answer are told of the conversation so far.
 const TRANSCRIPT: usize = 16 << 10;
 
@@ -120,6 +121,7 @@ pub(crate) struct Talk {
     stalled: Option<Instant>,
     dismissed: bool,
     not_kept: u64,
+    keeping: Keeping,
     transcript: String,
 }
 
@@ -152,6 +154,7 @@ impl Talk {
             stalled: None,
             dismissed: false,
             not_kept: 0,
+            keeping: Keeping::default(),
             transcript: String::new(),
         };
         let streams = Streams {
@@ -258,7 +261,7 @@ impl Talk {
                 }
                 Output::Terminate => self.dismissed = true,
                 Output::Ended(mut end) => {
-                    end.unread += self.not_kept;
+                    end.unread += self.not_kept + u64::from(self.keeping.fit_end(&mut end) > 0);
                     emit(&Event::ConversationEnded { end: Box::new(end) });
                 }
             }
@@ -277,7 +280,7 @@ impl Talk {
             self.transcript.drain(..cut.unwrap_or(0));
         }
         let commands = self.react.as_mut().map(|react| react(&what)).unwrap_or_default();
-        let lost = shorten(&mut what);
+        let lost = self.keeping.fit(&mut what);
         emit(&Event::Seen { what: Box::new(what) });
         if lost > 0 {
             self.not_kept += 1;
@@ -451,49 +454,4 @@ impl Console for Talk {
         let outputs = self.machine.on_exit(end);
         self.carry_out(outputs, emit);
     }
-}
-
-/// Cuts the texts of an observation to what the record takes; gives how many bytes are lost.
-pub(crate) fn shorten(what: &mut Observation) -> u64 {
-    match what {
-        Observation::Said { text, .. }
-        | Observation::Thought { text, .. }
-        | Observation::ToolReturned { text, .. }
-        | Observation::HookRan { text, .. }
-        | Observation::MessageSent { text, .. } => {
-            let (kept, lost) = shortened(text, LONGEST_TEXT);
-            *text = kept;
-            lost
-        }
-        Observation::ToolCalled { input, .. } => {
-            let mut lost = 0;
-            for value in input.values_mut() {
-                let whole = value.to_string();
-                if whole.len() > LONGEST_TEXT {
-                    let text = value.as_str().map_or(whole.as_str(), |text| text);
-                    let (kept, more) = shortened(text, LONGEST_TEXT / 4);
-                    lost += more;
-                    *value = serde_json::Value::String(kept);
-                }
-            }
-            lost
-        }
-        Observation::TurnEnded(outcome) => {
-            let Some(text) = &mut outcome.text else { return 0 };
-            let (kept, lost) = shortened(text, LONGEST_TEXT);
-            *text = kept;
-            lost
-        }
-        _ => 0,
-    }
-}
-
-/// The beginning of a text, and how much of it that leaves out.
-fn shortened(text: &str, most: usize) -> (String, u64) {
-    if text.len() <= most {
-        return (text.to_owned(), 0);
-    }
-    let cut = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let lost = (text.len() - cut) as u64;
-    (format!("{} [{lost} more bytes]", &text[..cut]), lost)
 }

@@ -4,7 +4,7 @@
 //! answers are given where they were given. What the machine makes of it must be what it made of it then.
 
 use super::Tape;
-use crate::talk::shorten;
+use crate::talk::Keeping;
 use crate::trial::{Trial, evidence};
 use belljar_contract::{
     AbsPath, AfterDeny, ConversationEnd, Deadline, Event, Frame, Judgement, LimitKind, MessageId,
@@ -171,6 +171,7 @@ struct Again {
     seen: Vec<Observation>,
     end: Option<ConversationEnd>,
     not_kept: u64,
+    keeping: Keeping,
 }
 
 impl Again {
@@ -209,6 +210,7 @@ impl Again {
             seen: Vec::new(),
             end: None,
             not_kept: 0,
+            keeping: Keeping::default(),
         }
     }
 
@@ -245,7 +247,7 @@ impl Again {
                 Output::Observe(what) => self.observe(what),
                 Output::Idle => self.next_message(),
                 Output::Ended(mut end) => {
-                    end.unread += self.not_kept;
+                    end.unread += self.not_kept + u64::from(self.keeping.fit_end(&mut end) > 0);
                     self.end = Some(end);
                 }
                 Output::Withdrawn { request } => {
@@ -283,7 +285,7 @@ impl Again {
     }
 
     fn observe(&mut self, mut what: Observation) {
-        let lost = shorten(&mut what);
+        let lost = self.keeping.fit(&mut what);
         self.seen.push(what);
         if lost > 0 {
             self.not_kept += 1;

@@ -21,7 +21,8 @@ const EGRESS: u64 = 256 << 20;
 pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadError> {
     let run = RunReader::new(folder.clone()).read()?;
     let mut seen = Vec::new();
-    let (mut end, mut listing, mut stopped_by, mut unknown) = (None, None, None, 0_u64);
+    let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
+        (None, None, None, None, 0_u64);
     for record in &run.events {
         match record.event.known() {
             Some(Event::Seen { what }) => {
@@ -29,6 +30,7 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
             }
             Some(Event::ConversationEnded { end: found }) => end = Some((**found).clone()),
             Some(Event::FilesListed { listing: digest }) => listing = Some(*digest),
+            Some(Event::EgressLogged { head }) => egress_head = Some(*head),
             Some(Event::LimitReached { limit }) => stopped_by = Some(*limit),
             Some(_) => {}
             None => unknown += 1,
@@ -48,7 +50,11 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
             Whole::No { why: format!("line {line} of the log is not what was written") }
         }
     };
-    let egress = text(&folder.child("egress.jsonl"), EGRESS).map(|text| read_egress_log(&text, None));
+    // One that the log speaks of was there, and is not what was written when it is there no more.
+    let egress = match (text(&folder.child("egress.jsonl"), EGRESS), egress_head) {
+        (None, None) => None,
+        (text, head) => Some(read_egress_log(&text.unwrap_or_default(), head)),
+    };
     let files = listing.and_then(|digest| files(folder, digest));
     let (metrics, duration_ms) = match &run.result {
         Some(result) => (result.metrics.clone(), Some(result.duration_ms)),
@@ -83,7 +89,8 @@ fn files(folder: &AbsPath, digest: Digest) -> Option<FilesSeen> {
     Some(files)
 }
 
-/// What was kept of a file. The path is one that was found below a folder, but the listing is read from a disk.
+/// What was kept of a file, if it is what the listing speaks of. The path is one that was found below a folder, but the
+/// listing is read from a disk.
 fn body(kept: &Path, path: &str, file: &FileSeen) -> Option<Vec<u8>> {
     if path.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
         return None;
@@ -97,7 +104,7 @@ fn body(kept: &Path, path: &str, file: &FileSeen) -> Option<Vec<u8>> {
         .take(file.bytes.saturating_mul(2) + 4096)
         .read_to_end(&mut bytes)
         .ok()?;
-    Some(bytes)
+    (file.kept.or(file.digest) == Some(Digest::of(&bytes))).then_some(bytes)
 }
 
 fn text(path: &AbsPath, limit: u64) -> Option<String> {

@@ -106,14 +106,14 @@ fn seen(path: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep) -> io
     if found.is_symlink() {
         let target = path.read_link()?.to_string_lossy().into_owned();
         let digest = Some(Digest::of(target.as_bytes()));
-        return Ok(FileSeen { kind: FileKind::Link { target }, bytes: 0, digest, body: None });
+        return Ok(FileSeen { kind: FileKind::Link { target }, bytes: 0, digest, kept: None, body: None });
     }
     if !found.is_file() {
-        return Ok(FileSeen { kind: FileKind::Special, bytes: 0, digest: None, body: None });
+        return Ok(FileSeen { kind: FileKind::Special, bytes: 0, digest: None, kept: None, body: None });
     }
     let bytes = found.len();
     if bytes > LONGEST {
-        return Ok(FileSeen { kind: FileKind::File, bytes, digest: None, body: None });
+        return Ok(FileSeen { kind: FileKind::File, bytes, digest: None, kept: None, body: None });
     }
     let file = rustix::fs::open(
         path,
@@ -125,8 +125,8 @@ fn seen(path: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep) -> io
         let mut body = Vec::new();
         file.read_to_end(&mut body)?;
         let digest = Some(Digest::of(&body));
-        return Ok(FileSeen { kind: FileKind::File, bytes, digest, body: Some(body) });
+        return Ok(FileSeen { kind: FileKind::File, bytes, digest, kept: None, body: Some(body) });
     }
     let digest = Some(Digest::of_reader(&mut file)?);
-    Ok(FileSeen { kind: FileKind::File, bytes, digest, body: None })
+    Ok(FileSeen { kind: FileKind::File, bytes, digest, kept: None, body: None })
 }

@@ -2,7 +2,7 @@
 //! anything happens.
 
 use crate::planning::{PlanningError, Surroundings};
-use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, Sources};
+use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, Sources, Usd};
 use belljar_plan::{
     Document, DocumentError, DocumentText, McpEntry, OnUnanswered, PathText, PluginSource, Scenario,
     ScenarioFile, Session, SessionFile, SessionReference, parse_document, parse_marketplace,
@@ -80,6 +80,8 @@ pub struct Trial {
     pub warnings: Vec<(Sources, Diagnostic)>,
     /// Paths of the session, found.
     pub found: Found,
+    /// What the model may cost; nothing says it but who runs the trial.
+    pub cost: Option<Usd>,
 }
 
 /// What the session names, as absolute paths.
@@ -135,7 +137,16 @@ pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Tria
         }
     };
     let found = find(surroundings, &session, &beside)?;
-    Ok(Trial { scenario, session, checks, rules, file: Some(path.clone()), warnings: told, found })
+    Ok(Trial {
+        scenario,
+        session,
+        checks,
+        rules,
+        file: Some(path.clone()),
+        warnings: told,
+        found,
+        cost: None,
+    })
 }
 
 /// Reads an answer policy.

@@ -24,14 +24,15 @@ pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
 
+use crate::agent_version::{agent_version, worth_knowing};
 use crate::launching::{Attendant, Model, Outcome, Report, RunError, RunRequest, run};
 use crate::names::fresh_run_id;
 use crate::planning::{Planned, Planner, PlanningError, Surroundings};
 use crate::talk::{Deciders, Outside, TalkRequest, TalkTimes, Then};
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan, Run,
-    RunName,
+    AbsPath, AgentVersion, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError,
+    Plan, Run, RunName,
 };
 use belljar_egress::proxy::Mode;
 use belljar_plan::{
@@ -174,6 +175,8 @@ pub struct Tried {
     pub report: Report,
     /// What a tape says of the trial.
     pub facts: TapeFacts,
+    /// What is worth knowing about the agent's version.
+    pub notice: Option<String>,
 }
 
 impl Trial {
@@ -220,6 +223,7 @@ impl Trial {
                 Conversation::Fresh => None,
                 Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
             },
+            cost: self.cost,
         };
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let planned = Planner::plan_stage(surroundings, stage.workspace(), text).map_err(Box::new)?;
@@ -257,6 +261,13 @@ impl Trial {
         let planning = Planning { surroundings, backend, conversation: &conversation };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
+        let version = planned.program_found.as_ref().and_then(|path| agent_version(surroundings, path));
+        let notice = match &planned.program_found {
+            Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
+            // That there is none is told where it is missed.
+            None => Ok(None),
+        };
+        let notice = notice.map_err(TrialError::Unsupported)?;
         let files =
             FilesWatch::begin(stage.workspace().clone(), stage.visible.clone(), stage.read_only.clone());
         let talk = TalkRequest {
@@ -272,7 +283,8 @@ impl Trial {
         let report = run(RunRequest {
             planned: &planned,
             surroundings,
-            errand: &Errand::Agent(self.arguments(&planned, &conversation)?),
+            errand: &Errand::Agent(self.arguments(&planned, version, &conversation)?),
+            notice: notice.clone(),
             name,
             model,
             mode: Mode::Enforce,
@@ -295,11 +307,19 @@ impl Trial {
         let (run, evidence) = evidence(&folder, self.scenario.lane)?;
         let judgement = self.checks.judge(&evidence);
         let plan = planned.compiled.plan;
-        Ok(Tried { judgement, run, folder, plan, report, facts })
+        Ok(Tried { judgement, run, folder, plan, report, facts, notice })
     }
 
-    fn arguments(&self, planned: &Planned, conversation: &Conversation) -> Result<Vec<OsText>, TrialError> {
+    fn arguments(
+        &self,
+        planned: &Planned,
+        version: Option<AgentVersion>,
+        conversation: &Conversation,
+    ) -> Result<Vec<OsText>, TrialError> {
         let mut words = planned.conversation_arguments.clone();
+        for lacking in version.iter().flat_map(|version| planned.versions.lacking(*version)) {
+            words.retain(|word| !lacking.arguments.contains(word));
+        }
         match conversation {
             Conversation::Fresh => {}
             Conversation::Named(name) => words.extend(["--session-id".to_owned(), name.uuid()]),

@@ -96,7 +96,16 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     };
     let checks = parse_checks(&scenario.assert, &[], Lane::Local)
         .map_err(|_faults| LoadError::Unfit("an empty list of checks is one".to_owned()))?;
-    Ok(Trial { scenario, session, checks, rules: Vec::new(), file: None, warnings: Vec::new(), found })
+    Ok(Trial {
+        scenario,
+        session,
+        checks,
+        rules: Vec::new(),
+        file: None,
+        warnings: Vec::new(),
+        found,
+        cost: None,
+    })
 }
 
 /// A folder with a plugin's own file, or with the folders that only plugins have. One with a `SKILL.md` is a skill,

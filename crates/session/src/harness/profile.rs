@@ -1,7 +1,10 @@
 //! The profile file: what is constant about an agent, as data with a reason for each entry.
 
 use super::HarnessError;
-use belljar_contract::{EnvName, HarnessProfile, Persisted, PersistedKind, ProfileEnv, SharedEntry};
+use belljar_contract::{
+    Ability, AgentVersion, AgentVersions, EnvName, HarnessProfile, Persisted, PersistedKind, ProfileEnv,
+    SharedEntry,
+};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -26,6 +29,8 @@ struct ProfileFile {
     env: Vec<EnvFile>,
     test_env: Vec<EnvFile>,
     conversation: Vec<String>,
+    tested_versions: Vec<String>,
+    ability: Vec<AbilityFile>,
     persist: Vec<PersistFile>,
     shared: Vec<SharedFile>,
 }
@@ -35,6 +40,17 @@ struct ProfileFile {
 struct EnvFile {
     name: String,
     value: String,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AbilityFile {
+    name: String,
+    since: String,
+    needed: bool,
+    #[serde(default)]
+    arguments: Vec<String>,
     why: String,
 }
 
@@ -70,7 +86,18 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
             |entry: EnvFile| Ok(ProfileEnv { name: name(entry.name)?, value: entry.value, why: entry.why });
         entries.into_iter().map(entry).collect::<Result<Vec<_>, HarnessError>>()
     };
+    let version =
+        |text: &String| AgentVersion::parse(text).ok_or_else(|| broken(format!("`{text}` is no version")));
+    let ability = |entry: AbilityFile| {
+        let AbilityFile { name, since, needed, arguments, why } = entry;
+        Ok(Ability { name, since: version(&since)?, needed, arguments, why })
+    };
+    let versions = AgentVersions {
+        tested: file.tested_versions.iter().map(version).collect::<Result<_, HarnessError>>()?,
+        abilities: file.ability.into_iter().map(ability).collect::<Result<_, HarnessError>>()?,
+    };
     Ok(HarnessProfile {
+        versions,
         name: file.name,
         program: file.program,
         config_directory: file.config_directory,

@@ -35,11 +35,11 @@ fn without_checks_the_ending_decides() {
         (cut(nothing()), Conclusion::Unverified),
         (blind(nothing()), Conclusion::Unverified),
         (Evidence { egress: None, ..nothing() }, Conclusion::Passed),
-        // No conclusion rests on the ways out unless a check asks; a log that is gone must not be better than a bad one.
+        // No conclusion rests on the ways out unless a check asks; one that was changed says that somebody was at it.
         (logged(nothing(), EgressLogState::Truncated), Conclusion::Passed),
         (
             logged(nothing(), EgressLogState::Edited { line: 2, fault: EgressLogFault::Chain }),
-            Conclusion::Passed,
+            Conclusion::Unverified,
         ),
         (logged(nothing(), EgressLogState::Newer { format: 9 }), Conclusion::Passed),
         (Evidence { lane: Lane::Remote, ..nothing() }, Conclusion::Unverified),

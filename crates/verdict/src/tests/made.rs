@@ -205,6 +205,7 @@ pub(super) fn file(body: &[u8]) -> FileSeen {
         kind: FileKind::File,
         bytes: body.len() as u64,
         digest: Some(Digest::of(body)),
+        kept: None,
         body: Some(body.to_vec()),
     }
 }
@@ -214,6 +215,7 @@ pub(super) fn link(target: &str) -> FileSeen {
         kind: FileKind::Link { target: target.to_owned() },
         bytes: 0,
         digest: Some(Digest::of(target.as_bytes())),
+        kept: None,
         body: None,
     }
 }

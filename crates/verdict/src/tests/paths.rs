@@ -25,7 +25,7 @@ fn with_links() -> Evidence {
     ] {
         after.insert(path.to_owned(), link(target));
     }
-    let special = FileSeen { kind: FileKind::Special, bytes: 0, digest: None, body: None };
+    let special = FileSeen { kind: FileKind::Special, bytes: 0, digest: None, kept: None, body: None };
     after.insert("outputs/pipe".to_owned(), special);
     evidence
 }

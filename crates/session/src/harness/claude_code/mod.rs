@@ -186,4 +186,29 @@ mod tests {
         assert!(profile.env.iter().all(|entry| !entry.why.is_empty()));
         assert_eq!(profile.credentials[0], "ANTHROPIC_API_KEY");
     }
+
+    #[test]
+    fn versions_differ_in_what_they_can_do() {
+        use belljar_contract::{AgentVersion, VersionStanding};
+        let harness = ClaudeCode::load().unwrap();
+        let versions = &harness.profile().versions;
+        let standing = |text: &str| versions.standing(AgentVersion::parse(text).unwrap());
+        assert_eq!(standing("2.1.197"), VersionStanding::Tested);
+        assert_eq!(standing("2.1.325"), VersionStanding::Tested);
+        assert_eq!(standing("2.1.200"), VersionStanding::Untested);
+        assert_eq!(standing("2.2.0"), VersionStanding::Newer);
+        let VersionStanding::TooOld { lacks } = standing("2.1.90") else {
+            panic!("old enough to be refused")
+        };
+        assert!(
+            lacks.len() == 1 && lacks[0].starts_with("telling when it is idle (since 2.1.100)"),
+            "{lacks:?}"
+        );
+        let arguments = |text: &str| -> Vec<String> {
+            let lacking = versions.lacking(AgentVersion::parse(text).unwrap());
+            lacking.flat_map(|ability| ability.arguments.clone()).collect()
+        };
+        assert_eq!(arguments("2.1.90"), ["--include-hook-events"], "not given to one that does not know it");
+        assert!(arguments("2.1.197").is_empty());
+    }
 }

@@ -1,0 +1,95 @@
+//! Which version an agent's program is. It is asked once, and again when the file is another one.
+
+use crate::doctor;
+use crate::planning::Surroundings;
+use belljar_contract::{AbsPath, AgentVersion, AgentVersions, Digest, VersionStanding};
+use belljar_record::write_atomically;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+/// A program's answer, and which file gave it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    file: FileMark,
+    version: String,
+}
+
+/// What tells one file from another without reading it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileMark {
+    path: AbsPath,
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileMark {
+    fn of(path: &AbsPath) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(Self {
+            path: path.clone(),
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// The version that a program says it is; none where it does not say.
+#[must_use]
+pub fn agent_version(surroundings: &Surroundings, program: &AbsPath) -> Option<AgentVersion> {
+    let mark = FileMark::of(program)?;
+    let folder = surroundings.state.child("agents");
+    let name = Digest::of(program.to_string().as_bytes()).hex();
+    let file = folder.child(&format!("{name}.json"));
+    let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+    if let Some(known) = known.filter(|known| known.file == mark) {
+        return AgentVersion::parse(&known.version);
+    }
+    let version = said(program)?;
+    let known = Known { file: mark, version: version.to_string() };
+    // What cannot be remembered is asked again.
+    fs::create_dir_all(&folder).ok();
+    serde_json::to_vec(&known).ok().and_then(|text| write_atomically(&file, &text).ok());
+    Some(version)
+}
+
+/// Asks it, without a word of the user's environment and in a home of its own.
+fn said(program: &AbsPath) -> Option<AgentVersion> {
+    let home = tempfile::Builder::new().prefix("belljar-agent-").tempdir().ok()?;
+    let mut command = Command::new(program.as_path());
+    command.arg("--version").env_clear().current_dir(home.path());
+    command.env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
+    AgentVersion::parse(&doctor::first_line(command)?)
+}
+
+/// What is worth knowing about a version before it is tested with; why it cannot be.
+pub(crate) fn worth_knowing(
+    program: &str,
+    version: Option<AgentVersion>,
+    versions: &AgentVersions,
+) -> Result<Option<String>, String> {
+    let Some(version) = version else {
+        return Ok(
+            (!versions.tested.is_empty()).then(|| format!("`{program}` does not say which version it is"))
+        );
+    };
+    let tested = versions.tested_text();
+    match versions.standing(version) {
+        VersionStanding::Tested | VersionStanding::Untested => Ok(None),
+        VersionStanding::Newer => Ok(Some(format!(
+            "{program} {version} is newer than what this belljar was tested with ({tested}): a failure may come from that"
+        ))),
+        VersionStanding::TooOld { lacks } => {
+            Err(format!("{program} {version} is too old: it lacks {}; tested are {tested}", lacks.join("; ")))
+        }
+    }
+}

@@ -62,8 +62,8 @@ pub fn agent_version(surroundings: &Surroundings, program: &AbsPath) -> Option<A
     Some(version)
 }
 
-/// Asks it, without a word of the user's environment and in a home of its own.
-fn said(program: &AbsPath) -> Option<AgentVersion> {
+/// Asks it, without a word of the user's environment and in a home of its own. Nothing is remembered.
+pub(crate) fn said(program: &AbsPath) -> Option<AgentVersion> {
     let home = tempfile::Builder::new().prefix("belljar-agent-").tempdir().ok()?;
     let mut command = Command::new(program.as_path());
     command.arg("--version").env_clear().current_dir(home.path());

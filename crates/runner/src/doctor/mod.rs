@@ -4,7 +4,7 @@ mod fixes;
 
 pub use fixes::launch_hints;
 
-use crate::agent_version::agent_version;
+use crate::agent_version;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, VersionStanding};
 use belljar_sys::cgroup::{self, Controller, Mode};
@@ -289,7 +289,7 @@ fn agent(surroundings: &Surroundings) -> Checkup {
     let id = "agent claude-code";
     match surroundings.program("claude") {
         Some(path) => {
-            let Some(version) = agent_version(surroundings, &path) else {
+            let Some(version) = agent_version::said(&path) else {
                 return good(id, format!("does not say its version, {path}"));
             };
             let versions = belljar_session::Harnesses::load().ok();

@@ -13,7 +13,9 @@ use belljar_runner::tape::{
 use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
 use belljar_runner::{Model, Surroundings, Then};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
@@ -87,9 +89,10 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     tapes.sort();
     tapes.dedup();
     // One bad tape does not stop the others; alone, it is the error of the verb.
+    let mut scenarios = Scenarios::default();
     let rows = match tapes.as_slice() {
-        [tape] => vec![one(args, surroundings, tape, output)?],
-        _ => tapes.iter().map(|tape| row(args, surroundings, tape, output)).collect(),
+        [tape] => vec![one(args, surroundings, tape, &mut scenarios, output)?],
+        _ => tapes.iter().map(|tape| row(args, surroundings, tape, &mut scenarios, output)).collect(),
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
@@ -103,8 +106,29 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
-fn row(args: &Args, surroundings: &Surroundings, tape: &AbsPath, output: &Output) -> (ExitCode, Value) {
-    one(args, surroundings, tape, output).unwrap_or_else(|error| {
+/// Scenarios that were read: many tapes may be of one.
+#[derive(Default)]
+struct Scenarios(BTreeMap<AbsPath, Rc<Trial>>);
+
+impl Scenarios {
+    fn load(&mut self, surroundings: &Surroundings, path: AbsPath) -> Result<Rc<Trial>, CliError> {
+        if let Some(known) = self.0.get(&path) {
+            return Ok(Rc::clone(known));
+        }
+        let trial = Rc::new(load_scenario(surroundings, &path)?);
+        self.0.insert(path, Rc::clone(&trial));
+        Ok(trial)
+    }
+}
+
+fn row(
+    args: &Args,
+    surroundings: &Surroundings,
+    tape: &AbsPath,
+    scenarios: &mut Scenarios,
+    output: &Output,
+) -> (ExitCode, Value) {
+    one(args, surroundings, tape, scenarios, output).unwrap_or_else(|error| {
         let value = json!({"tape": tape, "exit_code": error.exit().code(), "error": error.line()});
         if !output.json {
             output.say(&format!("{}: {}\n", surroundings.shown(tape), error.line()));
@@ -117,6 +141,7 @@ fn one(
     args: &Args,
     surroundings: &Surroundings,
     path: &AbsPath,
+    scenarios: &mut Scenarios,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
     if path.as_path().is_file() {
@@ -124,7 +149,7 @@ fn one(
     }
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
     let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
-    let trial = load_scenario(surroundings, &scenario)?;
+    let trial = scenarios.load(surroundings, scenario)?;
     if !args.protocol {
         return run_again(args, surroundings, tape, &trial, output);
     }

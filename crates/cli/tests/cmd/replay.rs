@@ -39,14 +39,10 @@ fn times() -> u32 {
 /// Records and replays without drift.
 #[track_caller]
 fn comes_back(script: &Value, exchanges: u64) {
-    comes_back_on(&scenario(script), exchanges);
-}
-
-#[track_caller]
-fn comes_back_on(stage: &Stage, exchanges: u64) {
-    recorded(stage);
-    (0..times()).for_each(|_| faithful(&replay(stage, &[]), exchanges));
-    let (status, row) = replay(stage, &["--protocol"]);
+    let stage = scenario(script);
+    recorded(&stage);
+    (0..times()).for_each(|_| faithful(&replay(&stage, &[]), exchanges));
+    let (status, row) = replay(&stage, &["--protocol"]);
     assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
 }
 
@@ -83,22 +79,6 @@ fn sub_agents_come_back() {
         main_turn(&json!([{"text": "all done"}])),
     ];
     comes_back(&script(&turns), 6);
-}
-
-#[test]
-fn conversations_that_are_compacted_come_back() {
-    require!(Agent, Bwrap);
-    // An answer that says how full the window is makes the agent shorten the conversation before it goes on.
-    let mut full = main_turn(&json!([bash("echo one")]));
-    full["answer"]["reply"]["usage"] = json!({"input_tokens": 199_000, "output_tokens": 100});
-    let turns = [
-        full,
-        main_turn(&json!([{"text": "<summary>one was said</summary>"}])),
-        main_turn(&json!([{"text": "all done"}])),
-    ];
-    let stage = scenario(&script(&turns));
-    stage.write("project/scenarios/hello.yaml", format!("{SCENARIO}  - compaction_occurred: true\n"));
-    comes_back_on(&stage, 3);
 }
 
 #[test]

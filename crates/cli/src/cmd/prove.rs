@@ -37,8 +37,11 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let own = env::own()?;
     let backend = args.backend.kind();
     if args.leaks {
-        output.say("belljar: the agent looks for canaries, without walls and inside; that takes some seconds\n");
-        let found = leaks(ProveRequest { surroundings, own: &own, backend }).map_err(|error| failure(&error))?;
+        output.say(
+            "belljar: the agent looks for canaries, without walls and inside; that takes some seconds\n",
+        );
+        let found =
+            leaks(ProveRequest { surroundings, own: &own, backend }).map_err(|error| failure(&error))?;
         return Ok(tell_leaks(&found, backend, output));
     }
     let proved = prove(ProveRequest { surroundings, own: &own, backend });
@@ -68,10 +71,17 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
             LeakVerdict::Leaks => "LEAKS",
             LeakVerdict::Unproved => "proves nothing",
         };
-        vec![row.canary.to_owned(), row.place.clone(), word(row.outside), word(row.inside), verdict.to_owned()]
+        vec![
+            row.canary.to_owned(),
+            row.place.clone(),
+            word(row.outside),
+            word(row.inside),
+            verdict.to_owned(),
+        ]
     };
     let rows: Vec<Vec<String>> = found.rows.iter().map(row).collect();
-    let table = render_table(&["canary", "planted in", "without walls", "inside", ""], &rows, output.out_style());
+    let table =
+        render_table(&["canary", "planted in", "without walls", "inside", ""], &rows, output.out_style());
     output.result(&format!("{table}\n{} requests from inside were searched\n", found.requests));
     exit
 }

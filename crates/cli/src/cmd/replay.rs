@@ -15,7 +15,6 @@ use belljar_runner::{Model, Surroundings, Then};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
@@ -92,7 +91,11 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let mut scenarios = Scenarios::default();
     let rows = match tapes.as_slice() {
         [tape] => vec![one(args, surroundings, tape, &mut scenarios, output)?],
-        _ => tapes.iter().map(|tape| row(args, surroundings, tape, &mut scenarios, output)).collect(),
+        _ if args.protocol => read_many(args, surroundings, &tapes, &mut scenarios, output),
+        _ => {
+            let mut one = |tape| one(args, surroundings, tape, &mut scenarios, output);
+            tapes.iter().map(|tape| row(one(tape), surroundings, tape, output)).collect()
+        }
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
@@ -108,32 +111,86 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 
 /// Scenarios that were read: many tapes may be of one.
 #[derive(Default)]
-struct Scenarios(BTreeMap<AbsPath, Rc<Trial>>);
+struct Scenarios(BTreeMap<AbsPath, Arc<Trial>>);
 
 impl Scenarios {
-    fn load(&mut self, surroundings: &Surroundings, path: AbsPath) -> Result<Rc<Trial>, CliError> {
+    fn load(&mut self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
         if let Some(known) = self.0.get(&path) {
-            return Ok(Rc::clone(known));
+            return Ok(Arc::clone(known));
         }
-        let trial = Rc::new(load_scenario(surroundings, &path)?);
-        self.0.insert(path, Rc::clone(&trial));
+        let trial = Arc::new(load_scenario(surroundings, &path)?);
+        self.0.insert(path, Arc::clone(&trial));
         Ok(trial)
     }
 }
 
+/// What came of a tape among others.
 fn row(
-    args: &Args,
+    found: Result<(ExitCode, Value), CliError>,
     surroundings: &Surroundings,
     tape: &AbsPath,
-    scenarios: &mut Scenarios,
     output: &Output,
 ) -> (ExitCode, Value) {
-    one(args, surroundings, tape, scenarios, output).unwrap_or_else(|error| {
+    found.unwrap_or_else(|error| {
         let value = json!({"tape": tape, "exit_code": error.exit().code(), "error": error.line()});
         if !output.json {
             output.say(&format!("{}: {}\n", surroundings.shown(tape), error.line()));
         }
         (error.exit(), value)
+    })
+}
+
+/// Tapes that are held in memory at once.
+const AT_ONCE: usize = 64;
+
+/// Many recorded conversations, on all processors and told in their order.
+fn read_many(
+    args: &Args,
+    surroundings: &Surroundings,
+    paths: &[AbsPath],
+    scenarios: &mut Scenarios,
+    output: &Output,
+) -> Vec<(ExitCode, Value)> {
+    let mut out = Vec::new();
+    for some in paths.chunks(AT_ONCE) {
+        let opened = at_once(some, |path| (!path.as_path().is_file()).then(|| Tape::open(path)));
+        let mut with_scenario = |path: &AbsPath, tape: Result<Tape, TapeFailure>| {
+            let tape = tape.map_err(|error| unusable(&error))?;
+            let file = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+            Ok::<_, CliError>((tape, scenarios.load(surroundings, file)?))
+        };
+        let ready: Vec<_> =
+            some.iter().zip(opened).map(|(path, tape)| Some(with_scenario(path, tape?))).collect();
+        let read = at_once(&ready, |ready| match ready {
+            Some(Ok((tape, trial))) => Some(protocol::replay(tape, trial)),
+            Some(Err(_)) | None => None,
+        });
+        for ((path, ready), read) in some.iter().zip(ready).zip(read) {
+            let found = match (ready, read) {
+                (Some(Err(error)), _) => Err(error),
+                (Some(Ok((_, trial))), Some(read)) => read
+                    .map(|found| read_again(args, surroundings, path, &trial, &found, output))
+                    .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error)),
+                (Some(Ok(_)) | None, _) => of_cassette(args, surroundings, path, output),
+            };
+            out.push(row(found, surroundings, path, output));
+        }
+    }
+    out
+}
+
+/// The same work on each, on all processors.
+fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let work = &work;
+    std::thread::scope(|scope| {
+        let parts = items.chunks(items.len().div_ceil(workers).max(1));
+        let begun: Vec<_> =
+            parts.map(|some| scope.spawn(move || some.iter().map(work).collect::<Vec<R>>())).collect();
+        let end = |worker: std::thread::ScopedJoinHandle<'_, Vec<R>>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        begun.into_iter().flat_map(end).collect()
     })
 }
 

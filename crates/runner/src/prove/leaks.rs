@@ -126,8 +126,7 @@ impl User {
 
     fn plant(&mut self) -> io::Result<()> {
         let project = self.project().to_string_lossy().into_owned();
-        let slug: String =
-            project.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let slug: String = project.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let hook = |token: &str| {
             let hook = json!([{"hooks": [{"type": "command", "command": format!("echo {token}")}]}]);
             json!({"hooks": {"SessionStart": hook, "UserPromptSubmit": hook}}).to_string()
@@ -176,7 +175,8 @@ impl User {
         command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
         command.current_dir(self.project()).env_clear();
         command.env("HOME", self.home()).env("PATH", path.cloned().unwrap_or_default());
-        for (name, folder) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")] {
+        for (name, folder) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
+        {
             command.env(format!("XDG_{name}_HOME"), self.root.join(folder));
         }
         let variable = self.canaries.iter().find(|canary| canary.name == "variable");
@@ -198,7 +198,8 @@ impl User {
             "grep -rhE '{FORM}' '{home}' 2>/dev/null | {only}; \
              cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | {only}"
         );
-        let call = json!({"tool_use": {"name": "Bash", "input": {"command": command, "description": "look"}}});
+        let call =
+            json!({"tool_use": {"name": "Bash", "input": {"command": command, "description": "look"}}});
         let turn = |block: serde_json::Value| json!({"answer": {"reply": {"content": [block]}}});
         json!({"version": 1, "turns": [turn(call), turn(json!({"text": "Done."}))]}).to_string()
     }

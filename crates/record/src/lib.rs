@@ -16,6 +16,7 @@
 //! Every text passes a redactor before it is written, not when it is shown: what never reaches the disk cannot leak
 //! from it.
 
+mod cassette;
 mod disk;
 mod error;
 mod line;
@@ -25,6 +26,7 @@ mod store;
 pub mod tape;
 mod writer;
 
+pub use cassette::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 pub use disk::{Size, measure, remove_tree, write_atomically};
 pub use error::{ReadError, RemoveError, WriteError};
 pub use line::{LINE_MAX, LOG_MAX};

@@ -56,7 +56,7 @@ pub use names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 pub use outward::{Denied, OutwardError};
 pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
 pub use project::find as find_project;
-pub use prove::{ProveError, ProveRequest, Proved, prove};
+pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};
 pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use starting::{ImportFailure, StartingError, import, starting, write_new};
 pub use supervise::Ending;

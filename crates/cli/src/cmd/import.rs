@@ -1,21 +1,24 @@
+use super::replay::open_cassette;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::{MANIFEST_NAME, Planner, import, write_new};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Turn a `claude-bottle.json` into a manifest
+/// Turn a `claude-bottle.json` into a manifest, or a cassette into a scenario
 ///
 /// The file of that name in your home, when there is one, is the base; the one you name lies on top. What
-/// means something else in belljar is said in comments and on standard error. A manifest that is there is
-/// never overwritten.
+/// means something else in belljar is said in comments and on standard error. Of a cassette of cowork-harness the
+/// recorded scenario is written, NAME.yaml; it has no exchanges with the model, so no tape can be made of it. A file
+/// that is there is never overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar import claude-bottle.json --stdout\n")]
 pub struct Args {
     /// The file to import
     file: PathBuf,
-    /// Print the manifest instead of writing it
+    /// Print what would be written instead of writing it
     #[arg(long)]
     stdout: bool,
     /// Print one JSON object
@@ -27,6 +30,9 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let directory = &planner.surroundings().directory;
     let file =
         directory.join(&args.file).map_err(|error| CliError::new(ExitCode::Invalid, error.to_string()))?;
+    if Cassette::is_one(&file) {
+        return scenario(args, planner, &file, output);
+    }
     let (imported, files) = import(planner, &file)?;
     if args.stdout {
         output.result(&imported.toml);
@@ -43,5 +49,31 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     for note in &imported.notes {
         output.say(&format!("note: {note}"));
     }
+    Ok(ExitCode::Passed)
+}
+
+/// The scenario of a cassette, beside where we are.
+fn scenario(args: &Args, planner: &Planner, file: &AbsPath, output: &Output) -> Result<ExitCode, CliError> {
+    let surroundings = planner.surroundings();
+    let cassette = open_cassette(file, surroundings)?;
+    let trial = cassette::scenario(&cassette, &surroundings.shown(file))?;
+    let text = cassette::scenario_text(&cassette);
+    let note = "no tape was made: a cassette has no exchanges with the model; `belljar record` makes one, and \
+        `belljar replay --protocol` judges the cassette as it is";
+    if args.stdout {
+        output.result(&text);
+    } else {
+        let name = trial.scenario.name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
+        let path = surroundings.directory.child(&format!("{}.yaml", name.trim_start_matches('.')));
+        write_new(&path, &text)?;
+        if output.json {
+            let data = json!({"read": [surroundings.shown(file)], "written": path, "notes": [note]});
+            output.envelope(&Envelope::new("import", ExitCode::Passed, data));
+            return Ok(ExitCode::Passed);
+        }
+        let (to, from) = (surroundings.shown(&path), surroundings.shown(file));
+        output.result(&format!("{to} was written from {from}\n"));
+    }
+    output.say(&format!("note: {note}\n"));
     Ok(ExitCode::Passed)
 }

@@ -2,9 +2,11 @@ use super::start::Backend;
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
-use belljar_runner::report::render_proof;
-use belljar_runner::{Planner, ProveError, ProveRequest, Proved, prove, versions};
+use belljar_contract::{BackendKind, Envelope, ExitCode};
+use belljar_runner::report::{render_proof, render_table};
+use belljar_runner::{
+    LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
+};
 use serde_json::json;
 
 /// Show that the walls hold: try what must not go through, outside and inside
@@ -13,12 +15,18 @@ use serde_json::json;
 /// is closed there already proves nothing about the sandbox and is not counted. Nothing of yours is touched. The
 /// status is 0 when everything is closed and the controls work, 1 when something is open, 3 when nothing could be
 /// verified, 4 when the backend builds no sandbox here.
+///
+/// With --leaks, canaries are planted in the places of a made-up user, the real agent looks for them in a run on a
+/// scripted model, and every request is searched for them; the same run without walls shows that each could leak.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --json\n")]
+#[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
 pub struct Args {
     /// The backend whose walls are tried
     #[arg(long, value_name = "BACKEND", default_value = "bwrap")]
     backend: Backend,
+    /// Show that nothing of yours reaches the model; needs the agent
+    #[arg(long)]
+    leaks: bool,
     /// Print one JSON object, with how everything was seen and the flags that were used
     #[arg(long)]
     pub json: bool,
@@ -28,6 +36,14 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let surroundings = planner.surroundings();
     let own = env::own()?;
     let backend = args.backend.kind();
+    if args.leaks {
+        output.say(
+            "belljar: the agent looks for canaries, without walls and inside; that takes some seconds\n",
+        );
+        let found =
+            leaks(ProveRequest { surroundings, own: &own, backend }).map_err(|error| failure(&error))?;
+        return Ok(tell_leaks(&found, backend, output));
+    }
     let proved = prove(ProveRequest { surroundings, own: &own, backend });
     let Proved { proof, lowered } = proved.map_err(|error| failure(&error))?;
     let exit = proof.exit();
@@ -39,6 +55,35 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     output.result(&render_proof(&proof, output.out_style()));
     Ok(exit)
+}
+
+fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode {
+    let exit = found.exit();
+    if output.json {
+        output.envelope(&Envelope::new("prove", exit, json!({"backend": backend, "leaks": found})));
+        return exit;
+    }
+    let word = |found: bool| if found { "found" } else { "not found" }.to_owned();
+    let row = |row: &LeakRow| {
+        let verdict = match row.verdict {
+            LeakVerdict::Sealed => "sealed",
+            LeakVerdict::Control => "meant to be seen",
+            LeakVerdict::Leaks => "LEAKS",
+            LeakVerdict::Unproved => "proves nothing",
+        };
+        vec![
+            row.canary.to_owned(),
+            row.place.clone(),
+            word(row.outside),
+            word(row.inside),
+            verdict.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = found.rows.iter().map(row).collect();
+    let table =
+        render_table(&["canary", "planted in", "without walls", "inside", ""], &rows, output.out_style());
+    output.result(&format!("{table}\n{} requests from inside were searched\n", found.requests));
+    exit
 }
 
 fn failure(error: &ProveError) -> CliError {

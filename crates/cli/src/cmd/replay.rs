@@ -1,16 +1,19 @@
 use super::test::worst;
 use super::trying::{LastWord, TryOptions, failure, patience, result_json, show, tell};
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
-use belljar_runner::report::Style;
+use belljar_runner::report::{Shown, Style, render_judgement};
+use belljar_runner::tape::cassette::{self, Cassette};
+use belljar_runner::tape::protocol::{self, ReadAgain};
 use belljar_runner::tape::{
-    Changed, Drift, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
-    agent_version, find_tapes, protocol, scenario_changes, scenario_of,
+    Changed, Drift, FindError, Mutation, Mutations, OnDrift, Pace, ReplayModel, ReplayReport, Tape,
+    TapeFailure, Taping, agent_version, find_tapes, mutate, scenario_changes, scenario_of,
 };
 use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
 use belljar_runner::{Model, Surroundings, Then};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,13 +21,15 @@ use std::sync::Arc;
 ///
 /// Tools, hooks and servers really run; files and what was reached are judged again. A request that the tape does not
 /// have is a drift: it is shown with both values, and the status is 7. With --protocol nothing runs: the recorded
-/// conversation is read and judged again.
+/// conversation is read and judged again; a cassette of cowork-harness, a JSON file, can be judged so too. What a
+/// recording does not have is unknown, and the status is 3.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --json --protocol scenarios\n"
+    after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
+    $ belljar replay --json --protocol scenarios\n"
 )]
 pub struct Args {
-    /// Tapes, or folders in which they are looked for
+    /// Tapes, or folders in which they are looked for; with --protocol, cassettes
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
     /// What becomes of a request that the tape does not have
@@ -33,6 +38,12 @@ pub struct Args {
     /// Run nothing: read the recorded conversation and judge it again
     #[arg(long)]
     protocol: bool,
+    /// Show the evidence behind each check that passed
+    #[arg(long, conflicts_with = "quiet")]
+    explain: bool,
+    /// Change what was recorded, one thing at a time, and list the changes that no check notices; they end with 1
+    #[arg(long, requires = "protocol")]
+    mutate: bool,
     /// Give answers with the silences that were recorded, not as fast as possible
     #[arg(long, conflicts_with = "protocol")]
     timed: bool,
@@ -68,14 +79,23 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let mut tapes = Vec::new();
     for path in &args.paths {
         let path = TryOptions::path(surroundings, path)?;
+        if path.as_path().is_file() {
+            tapes.push(path);
+            continue;
+        }
         tapes.extend(find_tapes(&path).map_err(|error| not_found(&error))?);
     }
     tapes.sort();
     tapes.dedup();
     // One bad tape does not stop the others; alone, it is the error of the verb.
+    let mut scenarios = Scenarios::default();
     let rows = match tapes.as_slice() {
-        [tape] => vec![one(args, surroundings, tape, output)?],
-        _ => tapes.iter().map(|tape| row(args, surroundings, tape, output)).collect(),
+        [tape] => vec![one(args, surroundings, tape, &mut scenarios, output)?],
+        _ if args.protocol => read_many(args, surroundings, &tapes, &mut scenarios, output),
+        _ => {
+            let mut one = |tape| one(args, surroundings, tape, &mut scenarios, output);
+            tapes.iter().map(|tape| row(one(tape), surroundings, tape, output)).collect()
+        }
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
@@ -89,8 +109,29 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
-fn row(args: &Args, surroundings: &Surroundings, tape: &AbsPath, output: &Output) -> (ExitCode, Value) {
-    one(args, surroundings, tape, output).unwrap_or_else(|error| {
+/// Scenarios that were read: many tapes may be of one.
+#[derive(Default)]
+struct Scenarios(BTreeMap<AbsPath, Arc<Trial>>);
+
+impl Scenarios {
+    fn load(&mut self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
+        if let Some(known) = self.0.get(&path) {
+            return Ok(Arc::clone(known));
+        }
+        let trial = Arc::new(load_scenario(surroundings, &path)?);
+        self.0.insert(path, Arc::clone(&trial));
+        Ok(trial)
+    }
+}
+
+/// What came of a tape among others.
+fn row(
+    found: Result<(ExitCode, Value), CliError>,
+    surroundings: &Surroundings,
+    tape: &AbsPath,
+    output: &Output,
+) -> (ExitCode, Value) {
+    found.unwrap_or_else(|error| {
         let value = json!({"tape": tape, "exit_code": error.exit().code(), "error": error.line()});
         if !output.json {
             output.say(&format!("{}: {}\n", surroundings.shown(tape), error.line()));
@@ -99,19 +140,117 @@ fn row(args: &Args, surroundings: &Surroundings, tape: &AbsPath, output: &Output
     })
 }
 
+/// Tapes that are held in memory at once.
+const AT_ONCE: usize = 64;
+
+/// Many recorded conversations, on all processors and told in their order.
+fn read_many(
+    args: &Args,
+    surroundings: &Surroundings,
+    paths: &[AbsPath],
+    scenarios: &mut Scenarios,
+    output: &Output,
+) -> Vec<(ExitCode, Value)> {
+    let mut out = Vec::new();
+    for some in paths.chunks(AT_ONCE) {
+        let opened = at_once(some, |path| (!path.as_path().is_file()).then(|| Tape::open(path)));
+        let mut with_scenario = |path: &AbsPath, tape: Result<Tape, TapeFailure>| {
+            let tape = tape.map_err(|error| unusable(&error))?;
+            let file = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+            Ok::<_, CliError>((tape, scenarios.load(surroundings, file)?))
+        };
+        let ready: Vec<_> =
+            some.iter().zip(opened).map(|(path, tape)| Some(with_scenario(path, tape?))).collect();
+        let read = at_once(&ready, |ready| match ready {
+            Some(Ok((tape, trial))) => Some(protocol::replay(tape, trial)),
+            Some(Err(_)) | None => None,
+        });
+        for ((path, ready), read) in some.iter().zip(ready).zip(read) {
+            let found = match (ready, read) {
+                (Some(Err(error)), _) => Err(error),
+                (Some(Ok((_, trial))), Some(read)) => read
+                    .map(|found| read_again(args, surroundings, path, &trial, &found, output))
+                    .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error)),
+                (Some(Ok(_)) | None, _) => of_cassette(args, surroundings, path, output),
+            };
+            out.push(row(found, surroundings, path, output));
+        }
+    }
+    out
+}
+
+/// The same work on each, on all processors.
+fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let work = &work;
+    std::thread::scope(|scope| {
+        let parts = items.chunks(items.len().div_ceil(workers).max(1));
+        let begun: Vec<_> =
+            parts.map(|some| scope.spawn(move || some.iter().map(work).collect::<Vec<R>>())).collect();
+        let end = |worker: std::thread::ScopedJoinHandle<'_, Vec<R>>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        begun.into_iter().flat_map(end).collect()
+    })
+}
+
 fn one(
+    args: &Args,
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    scenarios: &mut Scenarios,
+    output: &Output,
+) -> Result<(ExitCode, Value), CliError> {
+    if path.as_path().is_file() {
+        return of_cassette(args, surroundings, path, output);
+    }
+    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+    let trial = scenarios.load(surroundings, scenario)?;
+    if !args.protocol {
+        return run_again(args, surroundings, tape, &trial, output);
+    }
+    let found = protocol::replay(&tape, &trial)
+        .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+    Ok(read_again(args, surroundings, path, &trial, &found, output))
+}
+
+/// A recording of another tool.
+fn of_cassette(
     args: &Args,
     surroundings: &Surroundings,
     path: &AbsPath,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
-    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
-    let trial = load_scenario(surroundings, &scenario)?;
-    match args.protocol {
-        true => read_again(args, surroundings, &tape, &trial, output),
-        false => run_again(args, surroundings, tape, &trial, output),
+    let cassette = open_cassette(path, surroundings)?;
+    if !args.protocol {
+        let text = format!(
+            "`{}` has no exchanges with the model, so nothing can be run from it",
+            surroundings.shown(path)
+        );
+        return Err(
+            CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
+        );
     }
+    let trial = cassette::scenario(&cassette, &surroundings.shown(path))?;
+    let found = cassette::replay(&cassette, &trial)
+        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+    let (exit, mut value) = read_again(args, surroundings, path, &trial, &found, output);
+    value["format"] = json!(cassette.format);
+    value["notes"] = json!([cassette::UNSAID]);
+    if !output.json && !args.quiet {
+        output.say(&format!("note: {}\n", cassette::UNSAID));
+    }
+    Ok((exit, value))
+}
+
+pub(super) fn open_cassette(path: &AbsPath, surroundings: &Surroundings) -> Result<Cassette, CliError> {
+    Cassette::open(path).map_err(|fault| {
+        let exit = if fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
+        let error =
+            CliError::new(exit, format!("the cassette `{}` cannot be used", surroundings.shown(path)));
+        chain(&fault).into_iter().fold(error, CliError::cause)
+    })
 }
 
 pub(super) fn not_found(error: &FindError) -> CliError {
@@ -131,18 +270,26 @@ pub(super) fn unusable(error: &TapeFailure) -> CliError {
 fn read_again(
     args: &Args,
     surroundings: &Surroundings,
-    tape: &Tape,
+    path: &AbsPath,
     trial: &Trial,
+    found: &ReadAgain,
     output: &Output,
-) -> Result<(ExitCode, Value), CliError> {
-    let found =
-        protocol::replay(tape, trial).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
-    let exit = match &found.mismatch {
+) -> (ExitCode, Value) {
+    let mut exit = match &found.mismatch {
         Some(_) => ExitCode::Drifted,
         None => found.judgement.conclusion.exit(),
     };
-    let value = json!({
-        "tape": tape.directory(),
+    // Only where everything passes does it say something that nothing noticed.
+    let mutations = (args.mutate && exit == ExitCode::Passed).then(|| mutate(&found.evidence, &trial.checks));
+    if let Some(mutations) = &mutations {
+        exit = match (mutations.tried, mutations.unnoticed.len()) {
+            (0, _) => ExitCode::Unverified,
+            (_, 0) => ExitCode::Passed,
+            _ => ExitCode::Failed,
+        };
+    }
+    let mut value = json!({
+        "tape": path,
         "scenario": trial.scenario.name,
         "lane": "protocol",
         "conclusion": found.judgement.conclusion,
@@ -152,14 +299,13 @@ fn read_again(
         "observations": found.observations,
         "mismatch": found.mismatch,
     });
+    if args.mutate {
+        value["mutations"] = json!(mutations);
+    }
     if !output.json && (!args.quiet || exit != ExitCode::Passed) {
         let style = output.err_style();
-        let shown = if args.verbose {
-            belljar_runner::report::Shown::Everything
-        } else {
-            belljar_runner::report::Shown::Failures
-        };
-        let mut text = belljar_runner::report::render_judgement(&found.judgement, shown, style);
+        let shown = if args.verbose || args.explain { Shown::Everything } else { Shown::Failures };
+        let mut text = render_judgement(&found.judgement, shown, style);
         if let Some(mismatch) = &found.mismatch {
             text.push_str(&format!(
                 "{} observation {} is read differently\n    recorded: {}\n    present:  {}\n",
@@ -169,10 +315,27 @@ fn read_again(
                 mismatch.present.as_deref().unwrap_or("nothing"),
             ));
         }
-        text.push_str(&format!("{}: {}\n", surroundings.shown(tape.directory()), exit.meaning()));
+        text.push_str(&mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
+        text.push_str(&format!("{}: {}\n", surroundings.shown(path), exit.meaning()));
         output.say(&text);
     }
-    Ok((exit, value))
+    (exit, value)
+}
+
+/// What nobody would notice.
+fn mutation_text(found: &Mutations, style: Style) -> String {
+    let mut text = String::new();
+    for Mutation { what, place, from, to } in &found.unnoticed {
+        let place = if place.is_empty() { String::new() } else { format!(", {place}") };
+        text.push_str(&format!("{} {what}{place}: {from} became {to}\n", style.removed("x")));
+    }
+    for path in &found.left_alone {
+        text.push_str(&format!("  {path} was left alone: its content was not kept, or is no text\n"));
+    }
+    if found.tried == 0 {
+        return text + "there is nothing on it that could be changed\n";
+    }
+    text + &format!("{} of {} changes were noticed\n", found.tried - found.unnoticed.len(), found.tried)
 }
 
 /// The real agent, with the recorded answers.
@@ -183,7 +346,7 @@ fn run_again(
     trial: &Trial,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
-    let options = try_options(args)?;
+    let mut options = try_options(args)?;
     let on_drift = match args.on_drift {
         Drifting::Fail => OnDrift::Fail,
         Drifting::Continue => OnDrift::Continue,
@@ -226,6 +389,7 @@ fn run_again(
         if exit != ExitCode::Passed || !args.quiet {
             output.say(&drift_text(&report, &changed, output.err_style()));
         }
+        options.verbose |= args.explain;
         tell(trial, &tried, &options, surroundings, output);
     }
     Ok((exit, value))

@@ -426,3 +426,39 @@ fn gc_removes_what_an_interrupted_proof_left() {
     assert!(!scenes.join("scene-old").exists());
     assert!(scenes.join("scene-new").exists() && scenes.join("other").exists(), "one may be under way");
 }
+
+/// The rows of `prove --leaks`: canary, found without walls, found inside, verdict.
+fn canaries(user: &User, words: &[&str]) -> (Option<i32>, Vec<(String, bool, bool, String)>) {
+    let output =
+        user.belljar(&crate::cmd::agent_path(), &[&["prove", "--leaks", "--json"][..], words].concat());
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let row = |row: &Value| {
+        let found = |side: &str| row[side].as_bool().unwrap();
+        (text(&row["canary"]), found("outside"), found("inside"), text(&row["verdict"]))
+    };
+    let rows = value["data"]["leaks"]["rows"].as_array().unwrap_or_else(|| panic!("{value:#}"));
+    (output.status.code(), rows.iter().map(row).collect())
+}
+
+#[test]
+fn no_canary_of_the_user_reaches_the_model_and_each_could() {
+    require!(Agent, Bwrap);
+    let user = User::new();
+    let (status, rows) = canaries(&user, &[]);
+    assert_eq!((status, rows.len()), (Some(0), 11), "{rows:#?}");
+    for (canary, outside, inside, verdict) in &rows {
+        let control = canary == "project";
+        let wanted = (true, control, if control { "control" } else { "sealed" });
+        assert_eq!((*outside, *inside, verdict.as_str()), wanted, "{canary}");
+    }
+    // Without the walls every one of them is found, and that is a failure.
+    let (status, rows) = canaries(&user, &["--backend", "host"]);
+    assert_eq!(status, Some(1), "{rows:#?}");
+    assert!(
+        rows.iter()
+            .all(|(canary, _, inside, verdict)| *inside && (canary == "project" || verdict == "leaks"))
+    );
+    let left = user.home().join(".local/share/belljar/prove");
+    assert!(!left.exists(), "nothing is left behind");
+}

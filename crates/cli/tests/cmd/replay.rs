@@ -1,3 +1,5 @@
+mod cassette;
+
 use super::record::{SCENARIO, bash, data, main_turn, plain, recorded, scenario, script, with_agent};
 use crate::outward::{KEY, serve, streamed};
 use crate::stage::Stage;
@@ -29,12 +31,17 @@ fn faithful(result: &(Option<i32>, Value), exchanges: u64) {
     );
 }
 
+/// How often a tape is replayed; `BELLJAR_TEST_REPLAYS=20` for those who want to know.
+fn times() -> u32 {
+    std::env::var("BELLJAR_TEST_REPLAYS").map_or(2, |text| text.parse().unwrap())
+}
+
 /// Records and replays without drift.
 #[track_caller]
 fn comes_back(script: &Value, exchanges: u64) {
     let stage = scenario(script);
     recorded(&stage);
-    faithful(&replay(&stage, &[]), exchanges);
+    (0..times()).for_each(|_| faithful(&replay(&stage, &[]), exchanges));
     let (status, row) = replay(&stage, &["--protocol"]);
     assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
 }
@@ -261,6 +268,48 @@ fn link(from: &Path, to: &Path) {
         let target = to.join(path.file_name().unwrap());
         if path.is_dir() { link(&path, &target) } else { fs::hard_link(&path, &target).unwrap() }
     }
+}
+
+#[test]
+fn the_evidence_behind_each_pass_is_shown_in_both_lanes() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    let asserts = format!("{SCENARIO}  - tool_called: Bash\n  - tool_result_contains: hello from\n");
+    stage.write("project/scenarios/hello.yaml", asserts);
+    recorded(&stage);
+    for lane in [&["--protocol"][..], &[]] {
+        let words = [&["replay", "scenarios/hello.tape", "--explain"][..], lane].concat();
+        let found = stage.finish(&mut with_agent(&stage, &words));
+        assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+        for part in ["assert[0]: ", "assert[1]: ", "assert[2]: ", "event ", "hello from the script"] {
+            assert!(found.stderr.contains(part), "{lane:?} {part}: {}", found.stderr);
+        }
+        let (_, row) = replay(&stage, &[&["--explain"][..], lane].concat());
+        let checks = row["checks"].as_array().unwrap();
+        assert!(checks.iter().all(|check| check["evidence"] != json!([])), "{row:#}");
+        // Without being asked it says nothing of what passed.
+        let words = [&["replay", "scenarios/hello.tape"][..], lane].concat();
+        let found = stage.finish(&mut with_agent(&stage, &words));
+        assert!(!found.stderr.contains("assert[0]: "), "{}", found.stderr);
+    }
+}
+
+#[test]
+fn results_of_a_script_that_nobody_looks_at_are_listed() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    let (status, row) = replay(&stage, &["--protocol", "--mutate"]);
+    assert_eq!((status, &row["conclusion"]), (Some(1), &json!("passed")), "{row:#}");
+    let unnoticed = row["mutations"]["unnoticed"].to_string();
+    assert!(unnoticed.contains("the result of a script") && unnoticed.contains("hello from"), "{row:#}");
+    stage.write(
+        "project/scenarios/hello.yaml",
+        format!("{SCENARIO}  - tool_result_contains: hello from the script\n"),
+    );
+    let (_, row) = replay(&stage, &["--protocol", "--mutate"]);
+    let unnoticed = row["mutations"]["unnoticed"].to_string();
+    assert!(!unnoticed.contains("the result of a script"), "{row:#}");
 }
 
 #[test]

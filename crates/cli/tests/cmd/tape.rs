@@ -1,6 +1,7 @@
 use super::record::{SCENARIO, bash, data, files, main_turn, plain, recorded, scenario, script, with_agent};
 use crate::outward::{KEY, serve, streamed};
 use crate::stage::Stage;
+use belljar_contract::Digest;
 use belljar_testkit::process::Finished;
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
@@ -348,4 +349,63 @@ fn a_tape_is_shown_compared_and_refreshed() {
         "{}",
         found.stdout
     );
+}
+
+#[test]
+fn an_archive_has_every_exchange_and_no_more_than_the_tape() {
+    let stage = Stage::new();
+    copy_examples(&stage.path("project"));
+    let found = tape(&stage, &["export", "examples/report/report.tape", "--har", "report.har"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let text = fs::read_to_string(stage.path("project/report.har")).unwrap();
+    let log = serde_json::from_str::<Value>(&text).unwrap()["log"].clone();
+    assert_eq!((&log["version"], &log["pages"]), (&json!("1.2"), &json!([])));
+    let entries = log["entries"].as_array().unwrap();
+    let folder = examples().join("report/report.tape");
+    let lines = fs::read_to_string(folder.join("exchanges.jsonl")).unwrap();
+    assert_eq!(entries.len(), lines.lines().count());
+    for entry in entries {
+        for (part, names) in [
+            (
+                "request",
+                &[
+                    "method",
+                    "url",
+                    "httpVersion",
+                    "cookies",
+                    "headers",
+                    "queryString",
+                    "headersSize",
+                    "bodySize",
+                ][..],
+            ),
+            (
+                "response",
+                &[
+                    "status",
+                    "statusText",
+                    "httpVersion",
+                    "cookies",
+                    "headers",
+                    "content",
+                    "redirectURL",
+                    "headersSize",
+                    "bodySize",
+                ],
+            ),
+            ("timings", &["send", "wait", "receive"]),
+        ] {
+            for name in names {
+                assert!(entry[part].get(name).is_some(), "{part}.{name}");
+            }
+        }
+        let started = entry["startedDateTime"].as_str().unwrap();
+        assert_eq!((started.len(), &started[10..11], &started[23..]), (24, "T", "Z"), "{started}");
+        let asked = entry["request"]["postData"]["text"].as_str().unwrap();
+        let digest = Digest::of(asked.as_bytes()).hex();
+        assert!(folder.join("bodies").join(&digest).exists(), "the body of the tape, byte for byte");
+    }
+    assert!(text.contains("<agent's words: sha256:"), "digests stay digests");
+    let found = tape(&stage, &["export", "examples/report/report.tape", "--har", "report.har"]);
+    assert_eq!(found.status.code(), Some(2), "never overwrites: {}", found.stderr);
 }

@@ -1,11 +1,14 @@
 //! Showing that the walls hold: every probe first on the bare host, then inside a sandbox that `belljar exec`
 //! builds for a made-up user in a made-up project.
 
+mod leaks;
 mod outside;
 mod scene;
 mod sight;
 mod stage;
 mod table;
+
+pub use leaks::{LeakRow, LeakVerdict, Leaks, leaks};
 
 use crate::guest_program::UnpackError;
 use crate::planning::Surroundings;

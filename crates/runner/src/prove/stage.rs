@@ -110,7 +110,7 @@ fn open_files(scene: &Scene) -> Vec<OwnedFd> {
 }
 
 /// Both outputs and the status; a child that does not end in time is killed and has none.
-fn collect(mut child: Child) -> (String, String, Option<i32>) {
+pub(super) fn collect(mut child: Child) -> (String, String, Option<i32>) {
     let stdout = child.stdout.take().map(follow);
     let stderr = child.stderr.take().map(follow);
     let until = Instant::now() + STAGE_TIME;

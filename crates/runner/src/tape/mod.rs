@@ -3,11 +3,14 @@
 //! [`make`] makes a tape of a trial that took place. [`ReplayModel`] stands in the model's place with the answers of one;
 //! [`protocol::replay`] judges one again without running anything.
 
+pub mod cassette;
 mod compare;
 mod copy;
 mod facts;
 mod find;
+mod har;
 mod make;
+mod mutate;
 mod privacy;
 pub mod protocol;
 mod scrub;
@@ -22,7 +25,9 @@ pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteEr
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use facts::{Changed, TapeFacts};
 pub use find::{FindError, find_tapes, scenario_of, tape_beside};
+pub use har::har;
 pub use make::{MakeError, agent_version, make, scenario_changes};
+pub use mutate::{Mutation, Mutations, mutate};
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};

@@ -7,12 +7,13 @@ use super::Tape;
 use crate::talk::Keeping;
 use crate::trial::{Trial, evidence};
 use belljar_contract::{
-    AbsPath, AfterDeny, ConversationEnd, Deadline, Event, Frame, Judgement, LimitKind, MessageId,
-    Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
+    AbsPath, AfterDeny, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence, Frame,
+    Judgement, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
 };
 use belljar_record::ReadError;
+use belljar_session::decider::Chain;
 use belljar_session::{
-    Answer, AnswerValue, By, Chosen, Command, Machine, MachineConfig, Output, Question, SkillPlace,
+    Answer, AnswerValue, By, Chosen, Command, Dropped, Machine, MachineConfig, Output, Question, SkillPlace,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +44,14 @@ pub enum ProtocolError {
         /// Why.
         why: String,
     },
+    /// A recorded answer does not answer what was asked.
+    #[error("the recorded answer to `{request}` does not fit: {why}")]
+    Answer {
+        /// The question.
+        request: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// A tape that was read again.
@@ -50,6 +59,8 @@ pub enum ProtocolError {
 pub struct ReadAgain {
     /// What is made of it now.
     pub judgement: Judgement,
+    /// What that was made from.
+    pub evidence: Evidence,
     /// How many observations there are.
     pub observations: usize,
     /// Where they first differ from the recorded ones.
@@ -80,10 +91,16 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
     let lines = frames(tape.directory())?;
-    let mut again = Again::new(tape, &lines, &recorded);
+    let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
+        name: place.name.clone(),
+        directories: place.directories.clone(),
+    };
+    let skills = tape.head.scenario.places.iter().map(place).collect();
+    let config = MachineConfig { skills, ..MachineConfig::default() };
+    let mut again = Again::new(config, lines, Answered::recorded(&recorded));
     again.begin();
     while let Some((way, frame)) = again.lines.pop_front() {
-        again.take(way, frame)?;
+        again.take(way, frame);
     }
     if out_of_time {
         let outputs = again.machine.on_deadline(Deadline::Run);
@@ -102,7 +119,7 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     });
     found.seen = fresh.collect();
     found.end = end;
-    Ok(ReadAgain { judgement: trial.checks.judge(&found), observations, mismatch })
+    Ok(ReadAgain { judgement: trial.checks.judge(&found), evidence: found, observations, mismatch })
 }
 
 fn mismatch(
@@ -127,7 +144,7 @@ fn mismatch(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+pub(super) enum Way {
     In,
     Out,
 }
@@ -158,37 +175,23 @@ fn frames(directory: &AbsPath) -> Result<Vec<(Way, Value)>, ProtocolError> {
     if out.is_empty() { Err(ProtocolError::Missing { what: "frames" }) } else { Ok(out) }
 }
 
-/// A conversation that takes place again, with nobody in it.
-struct Again {
-    machine: Machine,
-    lines: VecDeque<(Way, Value)>,
-    messages: VecDeque<UserMessage>,
-    /// Questions that wait for their recorded answer.
-    open: BTreeMap<String, Question>,
-    /// Who answered, why, and with which words.
-    answered: BTreeMap<String, (By, String, Vec<String>)>,
-    unanswered: BTreeMap<String, Observation>,
-    seen: Vec<Observation>,
-    end: Option<ConversationEnd>,
-    not_kept: u64,
-    keeping: Keeping,
+/// Who answered, and why.
+pub(super) enum Answered {
+    /// As it was recorded; a question that stayed open is told of when it comes.
+    Recorded {
+        /// Who answered, why, and with which words.
+        answered: BTreeMap<String, (By, String, Vec<String>)>,
+        /// What was said of those that nobody answered.
+        unanswered: BTreeMap<String, Observation>,
+    },
+    /// Nobody wrote that down: whoever would have given the same answer.
+    Guessed(Chain),
 }
 
-impl Again {
-    fn new(tape: &Tape, lines: &[(Way, Value)], recorded: &[Observation]) -> Self {
-        let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
-            name: place.name.clone(),
-            directories: place.directories.clone(),
-        };
-        let skills = tape.head.scenario.places.iter().map(place).collect();
-        let message = |(way, frame): &(Way, Value)| {
-            let said = *way == Way::Out && frame.get("type").and_then(Value::as_str) == Some("user");
-            let id = MessageId::new(frame.get("uuid")?.as_str()?).ok()?;
-            let text = frame.pointer("/message/content")?.as_str()?.to_owned();
-            said.then_some(UserMessage { id, text })
-        };
+impl Answered {
+    fn recorded(observations: &[Observation]) -> Self {
         let (mut answered, mut unanswered) = (BTreeMap::new(), BTreeMap::new());
-        for what in recorded {
+        for what in observations {
             match what {
                 Observation::Answered { request, by, reason, chosen, .. } => {
                     let by = By::ALL.into_iter().find(|one| one.name() == by).unwrap_or(By::Belljar);
@@ -200,33 +203,82 @@ impl Again {
                 _ => {}
             }
         }
+        Self::Recorded { answered, unanswered }
+    }
+
+    /// The answer that a frame gave; none where it is not known that one was given.
+    fn answer(&self, id: &str, question: &Question, frame: &Value) -> Option<Result<Answer, String>> {
+        let unread = || "it cannot be read".to_owned();
+        let (value, by, reason) = match self {
+            Self::Recorded { answered, .. } => {
+                let (by, reason, chosen) = answered.get(id).cloned()?;
+                (answer_value(question, frame, &chosen)?, by, reason)
+            }
+            Self::Guessed(chain) => {
+                let Some(value) = answer_value(question, frame, &chosen(question, frame)) else {
+                    return Some(Err(unread()));
+                };
+                match chain.decide(question) {
+                    Ok(decided) if decided.value == value => (value, decided.by, decided.reason),
+                    _ => (value, By::External, "no rule of the scenario gives this answer".to_owned()),
+                }
+            }
+        };
+        Some(Ok(Answer { value, by, reason, grant: None }))
+    }
+}
+
+/// A conversation that takes place again, with nobody in it.
+pub(super) struct Again {
+    pub machine: Machine,
+    pub lines: VecDeque<(Way, Value)>,
+    messages: VecDeque<UserMessage>,
+    /// Questions that wait for their recorded answer.
+    open: BTreeMap<String, Question>,
+    answered: Answered,
+    pub seen: Vec<Observation>,
+    pub end: Option<ConversationEnd>,
+    /// The first answer that does not fit.
+    pub unfit: Option<ProtocolError>,
+    not_kept: u64,
+    keeping: Keeping,
+}
+
+impl Again {
+    pub fn new(config: MachineConfig, lines: Vec<(Way, Value)>, answered: Answered) -> Self {
+        let message = |(way, frame): &(Way, Value)| {
+            let said = *way == Way::Out && frame.get("type").and_then(Value::as_str) == Some("user");
+            let id = MessageId::new(frame.get("uuid")?.as_str()?).ok()?;
+            let text = frame.pointer("/message/content")?.as_str()?.to_owned();
+            said.then_some(UserMessage { id, text })
+        };
         Self {
-            machine: Machine::new(MachineConfig { skills, ..MachineConfig::default() }),
+            machine: Machine::new(config),
             messages: lines.iter().filter_map(message).collect(),
-            lines: lines.to_vec().into(),
+            lines: lines.into(),
             open: BTreeMap::new(),
             answered,
-            unanswered,
             seen: Vec::new(),
             end: None,
+            unfit: None,
             not_kept: 0,
             keeping: Keeping::default(),
         }
     }
 
-    fn begin(&mut self) {
+    pub fn begin(&mut self) {
         let outputs = self.machine.on_command(Command::Begin);
         self.carry_out(outputs);
         self.next_message();
     }
 
-    fn next_message(&mut self) {
+    pub fn next_message(&mut self) {
         let command = self.messages.pop_front().map_or(Command::EndInput, Command::Say);
         let outputs = self.machine.on_command(command);
         self.carry_out(outputs);
     }
 
-    fn take(&mut self, way: Way, frame: Value) -> Result<(), ProtocolError> {
+    pub fn take(&mut self, way: Way, frame: Value) {
         match way {
             Way::In => {
                 let outputs = match Frame::from_value(frame) {
@@ -237,10 +289,9 @@ impl Again {
             }
             Way::Out => self.answer_with(&frame),
         }
-        Ok(())
     }
 
-    fn carry_out(&mut self, outputs: Vec<Output>) {
+    pub fn carry_out(&mut self, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Ask { request, question } => self.ask(&request, question),
@@ -253,6 +304,9 @@ impl Again {
                 Output::Withdrawn { request } => {
                     self.open.remove(request.as_str());
                 }
+                Output::Dropped(Dropped::Unfit { request, cause }) => {
+                    self.does_not_fit(request.as_str(), cause.to_string());
+                }
                 Output::Send(_) | Output::Dropped(_) | Output::CloseInput | Output::Terminate => {}
             }
         }
@@ -261,7 +315,9 @@ impl Again {
     /// An answer that was given at once is given at once.
     fn ask(&mut self, request: &RequestId, question: Question) {
         self.open.insert(request.as_str().to_owned(), question);
-        if let Some(what) = self.unanswered.remove(request.as_str()) {
+        if let Answered::Recorded { unanswered, .. } = &mut self.answered
+            && let Some(what) = unanswered.remove(request.as_str())
+        {
             self.observe(what);
         }
         let next = match self.lines.front() {
@@ -276,12 +332,18 @@ impl Again {
         let Some((id, question)) = replies_to(frame).and_then(|id| self.open.remove_entry(id)) else {
             return;
         };
-        let Some((by, reason, chosen)) = self.answered.get(&id).cloned() else { return };
-        let Some(value) = answer_value(&question, frame, &chosen) else { return };
+        let answer = match self.answered.answer(&id, &question, frame) {
+            None => return,
+            Some(Err(why)) => return self.does_not_fit(&id, why),
+            Some(Ok(answer)) => answer,
+        };
         let Ok(request) = RequestId::new(id) else { return };
-        let answer = Answer { value, by, reason, grant: None };
         let outputs = self.machine.on_command(Command::Answer { request, answer });
         self.carry_out(outputs);
+    }
+
+    fn does_not_fit(&mut self, request: &str, why: String) {
+        self.unfit.get_or_insert(ProtocolError::Answer { request: request.to_owned(), why });
     }
 
     fn observe(&mut self, mut what: Observation) {
@@ -298,7 +360,15 @@ fn replies_to(frame: &Value) -> Option<&str> {
     frame.pointer("/response/request_id")?.as_str()
 }
 
-/// The answer that a frame carried. Questions that no trial is asked have none.
+/// What a frame says was chosen, a text for each question.
+fn chosen(question: &Question, frame: &Value) -> Vec<String> {
+    let Question::Choice { questions, .. } = question else { return Vec::new() };
+    let answers = frame.pointer("/response/response/updatedInput/answers");
+    let text = |asked: &belljar_contract::AskedQuestion| answers?.get(&asked.question)?.as_str();
+    questions.iter().filter_map(|asked| text(asked).map(str::to_owned)).collect()
+}
+
+/// The answer that a frame carried. Hooks and servers of belljar's own are not asked about.
 fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option<AnswerValue> {
     let response = frame.get("response")?;
     if let Some(why) = response.get("error").and_then(Value::as_str) {
@@ -306,7 +376,19 @@ fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option
     }
     let body = response.get("response")?;
     let text = |name: &str| body.get(name).and_then(Value::as_str);
-    match (question, text("behavior")?) {
+    let data = |name: &str| body.get(name).and_then(Value::as_object).cloned();
+    match (question, text("behavior").or_else(|| text("action"))?) {
+        (Question::Elicitation(_), "accept") => {
+            let content = data("content").unwrap_or_default();
+            Some(AnswerValue::Elicitation(ElicitationReply::Accept(content)))
+        }
+        (Question::Elicitation(_), "decline") => Some(AnswerValue::Elicitation(ElicitationReply::Decline)),
+        (Question::Elicitation(_), "cancel") => Some(AnswerValue::Elicitation(ElicitationReply::Cancel)),
+        (Question::Dialog(_), "cancelled") => Some(AnswerValue::Dialog(DialogReply::Cancelled)),
+        (Question::Dialog(_), "ok" | "completed") => {
+            let result = body.get("choice").or_else(|| body.get("result")).cloned().unwrap_or_default();
+            Some(AnswerValue::Dialog(DialogReply::Completed(result)))
+        }
         (Question::Permission(_) | Question::Choice { .. } | Question::Unreadable { .. }, "deny") => {
             let interrupts = body.get("interrupt").and_then(Value::as_bool) == Some(true);
             let then = if interrupts { AfterDeny::Interrupt } else { AfterDeny::GoOn };

@@ -104,9 +104,25 @@ pub struct Found {
 /// # Errors
 /// Everything that is wrong with them.
 pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
-    let ScenarioFile { scenario, document, warnings } = parse_scenario(read(surroundings, path)?)?;
+    let mut trial = scenario_alone(read(surroundings, path)?)?;
     let folder = path.parent().unwrap_or_else(|| path.clone());
-    let mut told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
+    let (session, beside) = match &trial.scenario.session {
+        SessionReference::Inline => (Session::default(), folder),
+        SessionReference::File(written) => {
+            let path = written.resolve(&surroundings.home, &folder)?;
+            let SessionFile { session, document, warnings } = parse_session(read(surroundings, &path)?)?;
+            trial.warnings.extend(warnings.into_iter().map(|one| (document.sources(), one)));
+            (session, path.parent().unwrap_or(path))
+        }
+    };
+    trial.found = find(surroundings, &session, &beside)?;
+    Ok(Trial { session, file: Some(path.clone()), ..trial })
+}
+
+/// Reads a scenario without what it names: it can be judged, not run.
+pub(crate) fn scenario_alone(text: DocumentText) -> Result<Trial, LoadError> {
+    let ScenarioFile { scenario, document, warnings } = parse_scenario(text)?;
+    let told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
     let mut diagnostics = Vec::new();
     let mut faults = |under: &str, found: Vec<DataFault>| {
         // The hosts of `expect_denied` are read with the checks and have their own place.
@@ -127,26 +143,8 @@ pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Tria
     let (Ok(rules), Ok(checks), true) = (rules, checks, diagnostics.is_empty()) else {
         return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
     };
-    let (session, beside) = match &scenario.session {
-        SessionReference::Inline => (Session::default(), folder),
-        SessionReference::File(written) => {
-            let path = written.resolve(&surroundings.home, &folder)?;
-            let SessionFile { session, document, warnings } = parse_session(read(surroundings, &path)?)?;
-            told.extend(warnings.into_iter().map(|one| (document.sources(), one)));
-            (session, path.parent().unwrap_or(path))
-        }
-    };
-    let found = find(surroundings, &session, &beside)?;
-    Ok(Trial {
-        scenario,
-        session,
-        checks,
-        rules,
-        file: Some(path.clone()),
-        warnings: told,
-        found,
-        cost: None,
-    })
+    let (session, found) = (Session::default(), Found::default());
+    Ok(Trial { scenario, session, checks, rules, file: None, warnings: told, found, cost: None })
 }
 
 /// Reads an answer policy.

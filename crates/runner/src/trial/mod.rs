@@ -18,6 +18,7 @@ pub use asking::{
 };
 pub use evidence::evidence;
 pub use files::FilesWatch;
+pub(crate) use load::scenario_alone;
 pub use load::{Found, LoadError, Trial, find, load_policy, load_scenario, plugin_name, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};

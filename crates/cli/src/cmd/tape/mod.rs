@@ -1,6 +1,7 @@
 //! What is done with tapes that are there.
 
 mod diff;
+mod export;
 mod refresh;
 mod scrub;
 mod show;
@@ -15,7 +16,7 @@ use belljar_runner::Surroundings;
 use belljar_runner::tape::{Tape, find_tapes};
 use std::path::PathBuf;
 
-/// Check, read, compare, clean and refresh tapes
+/// Check, read, compare, export, clean and refresh tapes
 ///
 /// A tape is what `record` leaves beside a scenario. Tapes are made to be kept with the code that they test.
 #[derive(Debug, clap::Args)]
@@ -33,6 +34,7 @@ enum What {
     Verify(verify::Args),
     Show(show::Args),
     Diff(diff::Args),
+    Export(export::Args),
     Scrub(scrub::Args),
     Refresh(Box<refresh::Args>),
 }
@@ -43,6 +45,7 @@ impl Args {
             What::Verify(args) => args.json,
             What::Show(args) => args.json,
             What::Diff(args) => args.json,
+            What::Export(args) => args.json,
             What::Scrub(args) => args.json,
             What::Refresh(args) => args.record.options.json,
         }
@@ -54,6 +57,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         What::Verify(args) => verify::run(args, surroundings, output),
         What::Show(args) => show::run(args, surroundings, output),
         What::Diff(args) => diff::run(args, surroundings, output),
+        What::Export(args) => export::run(args, surroundings, output),
         What::Scrub(args) => scrub::run(args, surroundings, output),
         What::Refresh(args) => refresh::run(args, surroundings, output),
     }

@@ -1,0 +1,39 @@
+use super::super::trying::TryOptions;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode};
+use belljar_runner::tape::har;
+use belljar_runner::{Surroundings, write_new};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Write the exchanges of a tape for other tools
+///
+/// As an HTTP archive (HAR 1.2), which the developer tools of browsers open. What the tape has as digests stays
+/// digests. A file that is there is never overwritten.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar tape export scenarios/hello.tape --har hello.har\n")]
+pub struct Args {
+    /// The tape
+    tape: PathBuf,
+    /// The archive to write
+    #[arg(long, value_name = "FILE")]
+    har: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let tape = super::open(&args.tape, surroundings)?;
+    let archive = har(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+    let path = TryOptions::path(surroundings, &args.har)?;
+    write_new(&path, &format!("{archive:#}\n"))?;
+    if output.json {
+        let data = json!({"tape": tape.directory(), "written": path, "exchanges": tape.exchanges.len()});
+        output.envelope(&Envelope::new("tape", ExitCode::Passed, data));
+    } else {
+        output.result(&format!("{} has {} exchanges\n", surroundings.shown(&path), tape.exchanges.len()));
+    }
+    Ok(ExitCode::Passed)
+}

@@ -1,0 +1,197 @@
+//! Cassettes of another tool. None lies here: they are made as that tool writes them.
+
+use super::super::record::data;
+use crate::stage::Stage;
+use belljar_contract::Digest;
+use serde_json::{Value, json};
+use std::fs;
+
+const REPORT: &str = "{\"rows\": 3, \"title\": \"Costs\"}\n";
+
+fn lines(frames: &[Value]) -> Value {
+    frames.iter().map(|frame| json!(frame.to_string())).collect()
+}
+
+/// The agent asks which format, writes a report and says so.
+fn cassette() -> Value {
+    let questions = json!([{"question": "Which format?", "header": "Format", "multiSelect": false,
+        "options": [{"label": "JSON", "description": "d"}, {"label": "PDF", "description": "d"}]}]);
+    let call = |id: &str, name: &str, input: Value| {
+        json!({"type": "assistant", "session_id": "s", "parent_tool_use_id": null, "message": {"role": "assistant",
+            "content": [{"type": "tool_use", "id": id, "name": name, "input": input}]}})
+    };
+    let back = |id: &str, text: &str| {
+        json!({"type": "user", "session_id": "s", "parent_tool_use_id": null, "message": {"role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]}})
+    };
+    let ask = |request: &str, name: &str, id: &str, input: Value| {
+        json!({"type": "control_request", "request_id": request, "request":
+            {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": id, "input": input}})
+    };
+    let reply = |request: &str, body: Value| {
+        json!({"type": "control_response",
+            "response": {"subtype": "success", "request_id": request, "response": body}})
+    };
+    let asked = json!({"questions": questions});
+    let write = json!({"file_path": "outputs/report.json", "content": REPORT});
+    let events = [
+        reply("init-1", json!({"commands": [], "models": []})),
+        json!({"type": "system", "subtype": "init", "session_id": "s", "cwd": "/w", "tools": ["Write"],
+            "mcp_servers": [], "model": "m", "permissionMode": "default"}),
+        call("t1", "AskUserQuestion", asked.clone()),
+        ask("r1", "AskUserQuestion", "t1", asked.clone()),
+        back("t1", "User has answered: JSON"),
+        call("t2", "Write", write.clone()),
+        ask("r2", "Write", "t2", write.clone()),
+        back("t2", "written"),
+        json!({"type": "assistant", "session_id": "s", "parent_tool_use_id": null,
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "all done"}]}}),
+        json!({"type": "result", "subtype": "success", "is_error": false, "result": "all done", "session_id": "s",
+            "num_turns": 3}),
+    ];
+    let sent = [
+        json!({"type": "control_request", "request_id": "init-1", "request": {"subtype": "initialize"}}),
+        json!({"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": "Report"}]}}),
+        reply(
+            "r1",
+            json!({"behavior": "allow",
+            "updatedInput": {"questions": questions, "answers": {"Which format?": "JSON"}}}),
+        ),
+        reply("r2", json!({"behavior": "allow", "updatedInput": write})),
+    ];
+    json!({
+        "$schema": "x", "generator": "x", "cassetteVersion": 12, "effectiveFidelity": "container",
+        "scenario": {
+            "name": "report", "prompt": "Report",
+            "answers": [{"when_question": "which format", "choose": "JSON"}, {"when_tool": "Write", "decide": "allow"}],
+            "assert": [
+                {"transcript_contains": "all done"},
+                {"gate_answers_delivered": true},
+                {"gate_answer_count_min": 1},
+                {"artifact_json": {"artifact": "outputs/report.json", "path": "rows", "equals": 3}},
+            ],
+        },
+        "events": lines(&events), "controlOut": lines(&sent),
+        "artifacts": [{"path": "outputs/report.json", "bytes": REPORT.len(), "body": REPORT, "encoding": "utf8",
+            "sha256": Digest::of(REPORT.as_bytes()).hex()}],
+        "userVisibleRoots": ["outputs"], "preRunPaths": [], "preRunHashes": {},
+    })
+}
+
+fn replay(cassette: &Value, more: &[&str]) -> (Option<i32>, Value) {
+    let stage = Stage::new();
+    stage.write("project/report.json", cassette.to_string());
+    let words = [&["replay", "--json", "--protocol", "report.json"], more].concat();
+    let found = stage.finish(stage.command(&words).env("PATH", "/nonexistent"));
+    let whole: Value = serde_json::from_str(&found.stdout).unwrap();
+    let row = &whole["data"]["results"][0];
+    (found.status.code(), if row.is_null() { whole["error"].clone() } else { row.clone() })
+}
+
+#[track_caller]
+fn outcomes(row: &Value) -> Vec<&str> {
+    row["checks"].as_array().unwrap().iter().map(|check| check["outcome"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_whole_one_passes_on_its_evidence() {
+    let (status, row) = replay(&cassette(), &[]);
+    assert_eq!((status, &row["signals"]), (Some(0), &json!([])), "{row:#}");
+    assert_eq!(outcomes(&row), ["pass"; 4], "{row:#}");
+    assert!(row["checks"].as_array().unwrap().iter().all(|check| check["evidence"] != json!([])), "{row:#}");
+}
+
+#[test]
+fn what_was_taken_out_is_unknown_and_never_green() {
+    let mut one = cassette();
+    one.as_object_mut().unwrap().remove("controlOut");
+    let (status, row) = replay(&one, &[]);
+    assert_eq!(status, Some(3), "{row:#}");
+    assert_eq!(outcomes(&row), ["pass", "unknown", "unknown", "pass"], "{row:#}");
+
+    let mut one = cassette();
+    one["artifacts"] = json!([]);
+    let (status, row) = replay(&one, &[]);
+    assert_eq!((status, outcomes(&row)[3]), (Some(3), "unknown"), "{row:#}");
+
+    let mut one = cassette();
+    one["scenario"]["assert"].as_array_mut().unwrap().push(json!({"egress_denied": "example.org"}));
+    let (status, row) = replay(&one, &[]);
+    assert_eq!((status, outcomes(&row)[4]), (Some(3), "unknown"), "{row:#}");
+
+    // A recording that breaks off is no success, whatever was said before.
+    let mut one = cassette();
+    one["events"].as_array_mut().unwrap().pop();
+    let (status, row) = replay(&one, &[]);
+    assert_eq!((status, &row["conclusion"]), (Some(5), &json!("agent_failed")), "{row:#}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let broken = |change: &dyn Fn(&mut Value), status: i32, words: &str| {
+        let mut one = cassette();
+        change(&mut one);
+        let (found, row) = replay(&one, &[]);
+        assert_eq!(found, Some(status), "{words}: {row:#}");
+        assert!(row.to_string().contains(words), "{words}: {row:#}");
+    };
+    broken(&|one| one["cassetteVersion"] = json!(8), 2, "format 8");
+    broken(&|one| one["cassetteVersion"] = json!(13), 2, "a newer belljar");
+    broken(&|one| one["events"][2] = json!("{\"type"), 2, "line 3 of `events` is malformed");
+    broken(&|one| one["artifacts"][0]["sha256"] = json!(Digest::of(b"x").hex()), 2, "was edited");
+    broken(&|one| drop(one["controlOut"].as_array_mut().unwrap().pop()), 3, "`r2` in line 7");
+    let other = |one: &mut Value| {
+        let text = one["controlOut"][2].as_str().unwrap().replace("\"JSON\"}}", "\"\"}}");
+        one["controlOut"][2] = json!(text);
+    };
+    broken(&other, 2, "the recorded answer to `r1` does not fit");
+}
+
+#[test]
+fn an_unknown_key_of_the_frozen_scenario_is_refused() {
+    let mut one = cassette();
+    one["scenario"]["assert"][0] = json!({"transcript_contain": "all done"});
+    let stage = Stage::new();
+    stage.write("project/report.json", one.to_string());
+    let found = stage.run(&["replay", "--protocol", "report.json"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("transcript_contain"), "{}", found.stderr);
+}
+
+#[test]
+fn nothing_is_run_from_one() {
+    let stage = Stage::new();
+    stage.write("project/report.json", cassette().to_string());
+    let found = stage.run(&["replay", "report.json"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("--protocol"), "{}", found.stderr);
+}
+
+#[test]
+fn changes_that_nobody_would_notice_are_listed() {
+    let (status, row) = replay(&cassette(), &["--mutate"]);
+    let found = &row["mutations"];
+    assert_eq!((status, &found["tried"]), (Some(1), &json!(4)), "{row:#}");
+    let places: Vec<&str> =
+        found["unnoticed"].as_array().unwrap().iter().map(|one| one["place"].as_str().unwrap()).collect();
+    assert_eq!(places, ["question 1", "", "/title"], "{found:#}");
+}
+
+#[test]
+fn its_scenario_is_imported() {
+    let stage = Stage::new();
+    stage.write("project/recorded/old.json", cassette().to_string());
+    let found = stage.run(&["import", "recorded/old.json"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains("no tape was made"), "{}", found.stderr);
+    assert_eq!(found.stdout, "report.yaml was written from recorded/old.json\n");
+    let text = fs::read_to_string(stage.path("project/report.yaml")).unwrap();
+    assert!(text.contains("prompt: \"Report\"\n") && text.contains("when_tool: \"Write\""), "{text}");
+    stage.write("project/report.script.json", crate::cmd::HELLO);
+    let again = stage.run(&["import", "recorded/old.json"]);
+    assert_eq!(again.status.code(), Some(2), "never overwrites");
+    let shown = stage.run(&["import", "recorded/old.json", "--stdout"]);
+    assert_eq!(shown.stdout, text);
+    let json = data(&stage.run(&["import", "--json", "recorded/nothing.json"]));
+    assert_eq!(json, Value::Null);
+}

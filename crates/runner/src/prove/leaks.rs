@@ -1,0 +1,215 @@
+//! Whether anything of the user reaches the model: canaries in the places of a made-up user, looked for in every request
+//! of a real run.
+//!
+//! The model is a script that lets the agent search for them with all it can. The same run without walls comes first: a
+//! canary that is not found there proves nothing.
+
+use super::scene::random;
+use super::stage::collect;
+use super::{Place, ProveError, ProveRequest};
+use belljar_contract::{BackendKind, ExitCode};
+use serde::Serialize;
+use serde_json::json;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The form of a canary. The agent searches for the form, so that only what it finds brings one into a request.
+const FORM: &str = "canary-[a-z]+-[0-9a-f]{16}";
+/// The variable that one of them is in.
+const VARIABLE: &str = "CANARY_VARIABLE";
+/// The one that must be found inside: it lies in the project.
+const CONTROL: &str = "project";
+
+/// A canary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeakRow {
+    /// Which.
+    pub canary: &'static str,
+    /// Where it was planted.
+    pub place: String,
+    /// Whether a request had it where nothing stands in the way.
+    pub outside: bool,
+    /// Whether a request from inside had it.
+    pub inside: bool,
+    /// What that means.
+    pub verdict: LeakVerdict,
+}
+
+/// What a canary shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeakVerdict {
+    /// It could have leaked, and did not.
+    Sealed,
+    /// It leaked.
+    Leaks,
+    /// It belongs to the project and is meant to be seen.
+    Control,
+    /// It is not found where nothing stands in the way either, or the control is not found.
+    Unproved,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leaks {
+    /// The canaries.
+    pub rows: Vec<LeakRow>,
+    /// How many requests were searched, those from inside.
+    pub requests: usize,
+}
+
+impl Leaks {
+    /// How a verb ends with it.
+    #[must_use]
+    pub fn exit(&self) -> ExitCode {
+        let any = |verdict| self.rows.iter().any(|row| row.verdict == verdict);
+        match () {
+            () if any(LeakVerdict::Leaks) => ExitCode::Failed,
+            () if any(LeakVerdict::Unproved) => ExitCode::Unverified,
+            () => ExitCode::Passed,
+        }
+    }
+}
+
+/// Plants canaries and looks for them.
+///
+/// # Errors
+/// When the made-up user cannot be made, or nothing ran.
+pub fn leaks(request: ProveRequest<'_>) -> Result<Leaks, ProveError> {
+    let place = Place::make(request.surroundings)?;
+    let (outside, inside) = (User::make(&place.side("h")?)?, User::make(&place.side("i")?)?);
+    let searched = inside.run(&request, request.backend)?;
+    let open = outside.run(&request, BackendKind::Host)?;
+    let has = |requests: &[String], token: &str| requests.iter().any(|request| request.contains(token));
+    let sees = inside.canaries.iter().any(|canary| canary.name == CONTROL && has(&searched, &canary.token));
+    let rows = inside.canaries.iter().zip(&outside.canaries).map(|(here, there)| {
+        let (outside, inside) = (has(&open, &there.token), has(&searched, &here.token));
+        let verdict = match (here.name == CONTROL, outside, inside) {
+            (true, true, true) => LeakVerdict::Control,
+            (false, _, true) => LeakVerdict::Leaks,
+            (false, true, false) if sees => LeakVerdict::Sealed,
+            (true | false, _, _) => LeakVerdict::Unproved,
+        };
+        LeakRow { canary: here.name, place: here.place.clone(), outside, inside, verdict }
+    });
+    Ok(Leaks { rows: rows.collect(), requests: searched.len() })
+}
+
+struct Canary {
+    name: &'static str,
+    place: String,
+    token: String,
+}
+
+/// A made-up user with something in every place that the agent, or a tool, could look at.
+struct User {
+    root: PathBuf,
+    canaries: Vec<Canary>,
+}
+
+impl User {
+    fn make(root: &Path) -> Result<Self, ProveError> {
+        let mut user = Self { root: root.to_owned(), canaries: Vec::new() };
+        user.plant().map_err(|cause| ProveError::Scene { path: root.to_owned(), cause })?;
+        Ok(user)
+    }
+
+    fn home(&self) -> PathBuf {
+        self.root.join("user")
+    }
+
+    fn project(&self) -> PathBuf {
+        self.home().join("work/demo")
+    }
+
+    fn plant(&mut self) -> io::Result<()> {
+        let project = self.project().to_string_lossy().into_owned();
+        let slug: String = project.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let hook = |token: &str| {
+            let hook = json!([{"hooks": [{"type": "command", "command": format!("echo {token}")}]}]);
+            json!({"hooks": {"SessionStart": hook, "UserPromptSubmit": hook}}).to_string()
+        };
+        let servers = |token: &str| json!({"mcpServers": {token: {"command": "true"}}}).to_string();
+        let line = |token: &str| format!("{token}\n");
+        self.file("instructions", ".claude/CLAUDE.md", line)?;
+        self.file("memory", &format!(".claude/projects/{slug}/memory/MEMORY.md"), line)?;
+        self.file("hook", ".claude/settings.json", hook)?;
+        self.file("server", ".claude.json", servers)?;
+        self.file("login", ".claude/.credentials.json", |token| json!({"token": token}).to_string())?;
+        self.file("above", "work/CLAUDE.md", line)?;
+        self.file("git", ".gitconfig", |token| format!("[user]\n\tname = {token}\n"))?;
+        self.file("history", ".bash_history", |token| format!("curl -H 'key: {token}'\n"))?;
+        self.file("ssh", ".ssh/id_ed25519", line)?;
+        let token = self.canary("variable", format!("the variable {VARIABLE}"));
+        self.canaries.push(token);
+        self.file(CONTROL, "work/demo/CLAUDE.md", line)
+    }
+
+    fn canary(&self, name: &'static str, place: String) -> Canary {
+        Canary { name, place, token: format!("canary-{name}-{:016x}", random()) }
+    }
+
+    fn file(&mut self, name: &'static str, path: &str, text: impl Fn(&str) -> String) -> io::Result<()> {
+        // A path with the name of this folder in it says nothing to anyone.
+        let shown = if name == "memory" { ".claude/projects/…/memory/MEMORY.md" } else { path };
+        let canary = self.canary(name, format!("~/{shown}"));
+        let path = self.home().join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
+        fs::write(path, text(&canary.token))?;
+        self.canaries.push(canary);
+        Ok(())
+    }
+
+    /// Every request of a run in which the agent looks for all of them.
+    fn run(&self, request: &ProveRequest<'_>, backend: BackendKind) -> Result<Vec<String>, ProveError> {
+        let failed = |cause| ProveError::Scene { path: self.root.clone(), cause };
+        let manifest =
+            format!("[agents.leaks]\nbackend = \"{}\"\npermissions.skip_prompts = true\n", backend.name());
+        fs::write(self.project().join("belljar.toml"), manifest).map_err(failed)?;
+        let script = self.root.join("script.json");
+        fs::write(&script, self.script()).map_err(failed)?;
+        let path = request.surroundings.variables.get(std::ffi::OsStr::new("PATH"));
+        let mut command = Command::new(request.own.as_path());
+        command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
+        command.current_dir(self.project()).env_clear();
+        command.env("HOME", self.home()).env("PATH", path.cloned().unwrap_or_default());
+        for (name, folder) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
+        {
+            command.env(format!("XDG_{name}_HOME"), self.root.join(folder));
+        }
+        let variable = self.canaries.iter().find(|canary| canary.name == "variable");
+        command.env(VARIABLE, variable.map_or("", |canary| canary.token.as_str()));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (_, errors, status) = collect(command.spawn().map_err(failed)?);
+        let requests = self.requests().map_err(failed)?;
+        match (status, requests.len()) {
+            (Some(0), 2..) => Ok(requests),
+            _ => Err(ProveError::Backend { backend, words: errors.lines().map(str::to_owned).collect() }),
+        }
+    }
+
+    /// One search, and a word at the end.
+    fn script(&self) -> String {
+        let only = format!("grep -hoE '{FORM}' | sort -u");
+        let home = self.home().to_string_lossy().replace('\'', "'\\''");
+        let command = format!(
+            "grep -rhE '{FORM}' '{home}' 2>/dev/null | {only}; \
+             cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | {only}"
+        );
+        let call =
+            json!({"tool_use": {"name": "Bash", "input": {"command": command, "description": "look"}}});
+        let turn = |block: serde_json::Value| json!({"answer": {"reply": {"content": [block]}}});
+        json!({"version": 1, "turns": [turn(call), turn(json!({"text": "Done."}))]}).to_string()
+    }
+
+    fn requests(&self) -> io::Result<Vec<String>> {
+        let mut out = Vec::new();
+        for entry in fs::read_dir(self.root.join("state/belljar/runs"))? {
+            let text = fs::read_to_string(entry?.path().join("artifacts/model-requests.jsonl"))?;
+            out.extend(text.lines().map(str::to_owned));
+        }
+        Ok(out)
+    }
+}

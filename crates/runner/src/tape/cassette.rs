@@ -1,0 +1,231 @@
+//! Cassettes of another tool: they go through the same machine and the same judge as a tape.
+//!
+//! A cassette has no exchanges with the model, so nothing can be run from it. What it does not have is not known, and a
+//! check that needs it is neither green nor left out.
+
+use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Way};
+use crate::trial::{LoadError, Trial, scenario_alone};
+use belljar_contract::{
+    ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics, Seen,
+    Whole,
+};
+use belljar_plan::{DocumentText, PermissionParity};
+pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
+use belljar_session::decider::{Chain, Parity, Scripted};
+use belljar_session::{By, Echo, MachineConfig, StateEvents};
+use serde_json::{Map, Value, json};
+
+/// What a cassette cannot say of any run.
+pub const UNSAID: &str =
+    "a cassette does not say with which status the agent ended; after a result it is taken to be 0";
+
+/// The scenario that was recorded, as a file of its own.
+#[must_use]
+pub fn scenario_text(cassette: &Cassette) -> String {
+    let mut out = String::new();
+    members(&cassette.scenario, 0, &mut out);
+    out
+}
+
+/// The recorded scenario, to judge by.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn scenario(cassette: &Cassette, name: &str) -> Result<Trial, LoadError> {
+    let bytes = scenario_text(cassette).into_bytes();
+    scenario_alone(DocumentText { name: format!("{name} (scenario)"), bytes })
+}
+
+/// Reads a cassette again and judges it.
+///
+/// # Errors
+/// When it contradicts itself.
+pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
+    let greeting = greeting(cassette);
+    let mut again = Again::new(config(cassette), lines(cassette, trial, greeting), guessed(trial));
+    match greeting {
+        Some(_) => again.begin(),
+        None => again.next_message(),
+    }
+    // Evidence points to the line of `events` that shows it.
+    let (mut line, mut numbers) = (0, vec![0; again.seen.len()]);
+    while let Some((way, frame)) = again.lines.pop_front() {
+        line += u64::from(way == Way::In);
+        again.take(way, frame);
+        numbers.resize(again.seen.len(), line);
+    }
+    let outputs = again.machine.on_exit(GuestEnd::Code(0));
+    again.carry_out(outputs);
+    let Again { seen, mut end, unfit, .. } = again;
+    if let Some(unfit) = unfit {
+        return Err(unfit);
+    }
+    let conversation = match &cassette.sent {
+        Some(_) => Whole::Yes,
+        None => Whole::No { why: "the cassette has no `controlOut`".to_owned() },
+    };
+    // Without the answers it is not known that there were none.
+    let unknown = |failure: &ConversationFailure| matches!(failure, ConversationFailure::Unanswered { .. });
+    if cassette.sent.is_none() {
+        end = end.filter(|end| !end.failure.as_ref().is_some_and(unknown));
+    }
+    let placed = seen.into_iter().zip(numbers).map(|(what, seq)| Seen { seq, offset_ms: 0, what });
+    let evidence = Evidence {
+        seen: placed.collect(),
+        conversation,
+        end,
+        egress: None,
+        files: files(cassette),
+        metrics: Metrics::default(),
+        duration_ms: None,
+        stopped_by: None,
+        claims: Vec::new(),
+        lane: trial.scenario.lane,
+    };
+    let observations = evidence.seen.len();
+    Ok(ReadAgain { judgement: trial.checks.judge(&evidence), evidence, observations, mismatch: None })
+}
+
+/// The id of the handshake, where it was answered.
+fn greeting(cassette: &Cassette) -> Option<&str> {
+    let sent = cassette.sent.as_ref()?.iter();
+    let ours = sent.filter(|frame| frame.pointer("/request/subtype") == Some(&json!("initialize")));
+    let mut ids = ours.filter_map(|frame| frame["request_id"].as_str());
+    ids.find(|id| {
+        let replies = |event: &Value| event.pointer("/response/request_id") == Some(&json!(id));
+        cassette.events.iter().any(replies)
+    })
+}
+
+/// The recorder did not ask the agent to tell of everything; what it tells of all the same is heeded.
+fn config(cassette: &Cassette) -> MachineConfig {
+    let frame = |event: &Value| Frame::from_value(event.clone()).map(|frame| frame.body);
+    let tells_state = cassette.events.iter().any(|event| matches!(frame(event), Ok(Inbound::State(_))));
+    MachineConfig {
+        state_events: if tells_state { StateEvents::Expected } else { StateEvents::Absent },
+        echo: Echo::Absent,
+        ..MachineConfig::default()
+    }
+}
+
+/// Who decided is not on a cassette. What the rules would have answered too was answered by them.
+fn guessed(trial: &Trial) -> Answered {
+    let scripted = Scripted::default().with(trial.rules.clone(), By::Scenario);
+    let parity = match trial.session.permission_parity {
+        PermissionParity::Cowork => Parity::Cowork,
+        PermissionParity::Strict => Parity::Strict,
+    };
+    Answered::Guessed(Chain::default().then(scripted).then(parity))
+}
+
+/// The frames in one order: an answer stands behind its question.
+fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way, Value)> {
+    let sent = cassette.sent.as_deref().unwrap_or_default();
+    let prompt = json!({"type": "user", "message": {"content": trial.scenario.prompt}});
+    let mut said: Vec<&Value> = sent.iter().filter(|frame| frame["type"] == "user").collect();
+    if said.is_empty() {
+        said.push(&prompt);
+    }
+    let mut out = Vec::new();
+    for (at, frame) in said.into_iter().enumerate() {
+        let uuid = format!("00000000-0000-4000-8000-{:012}", at + 1);
+        let message = json!({"type": "user", "uuid": uuid, "message": {"content": words(frame)}});
+        out.push((Way::Out, message));
+    }
+    for event in &cassette.events {
+        let mut event = event.clone();
+        let replies_to = event.pointer("/response/request_id").and_then(Value::as_str);
+        if replies_to.is_some() {
+            match greeting {
+                // The handshake has the name that the machine gives its own.
+                Some(id) if replies_to == Some(id) => event["response"]["request_id"] = json!("belljar-1"),
+                // An answer to what the recorder wanted, of which it kept nothing.
+                _ if cassette.sent.is_none() => continue,
+                _ => {}
+            }
+        }
+        let asked = event["request_id"].as_str().filter(|_| event["type"] == "control_request");
+        let reply = asked.and_then(|id| {
+            sent.iter().find(|frame| frame.pointer("/response/request_id") == Some(&json!(id)))
+        });
+        let reply = reply.cloned();
+        out.push((Way::In, event));
+        out.extend(reply.map(|reply| (Way::Out, reply)));
+    }
+    out
+}
+
+/// The text of a message of the user.
+fn words(frame: &Value) -> String {
+    match &frame["message"]["content"] {
+        Value::String(text) => text.clone(),
+        content => {
+            let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default().iter();
+            blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+fn files(cassette: &Cassette) -> Option<FilesSeen> {
+    let file = |bytes, digest| FileSeen { kind: FileKind::File, bytes, digest, kept: None, body: None };
+    let after = cassette.files.as_ref()?.iter().map(|found| {
+        let mut seen = file(found.bytes, found.digest);
+        match found.is_link {
+            // Where it leads was not kept.
+            true => seen.kind = FileKind::Link { target: String::new() },
+            false => seen.body.clone_from(&found.body),
+        }
+        (found.path.clone(), seen)
+    });
+    let mut visible = cassette.visible.clone();
+    if !visible.iter().any(|root| root == crate::trial::OUTPUTS) {
+        visible.push(crate::trial::OUTPUTS.to_owned());
+    }
+    let unread = match &cassette.before {
+        Some(_) => Vec::new(),
+        None => vec!["what lay there before the run is not on the cassette".to_owned()],
+    };
+    let before = cassette.before.iter().flatten();
+    Some(FilesSeen {
+        before: before.map(|(path, digest)| (path.clone(), file(0, *digest))).collect(),
+        after: after.collect(),
+        visible,
+        read_only: Vec::new(),
+        unread,
+    })
+}
+
+/// YAML whose texts are quoted as in JSON.
+fn members(map: &Map<String, Value>, depth: usize, out: &mut String) {
+    for (name, value) in map {
+        let plain = name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let name = if plain { name.clone() } else { json!(name).to_string() };
+        out.push_str(&format!("{}{name}:", "  ".repeat(depth)));
+        below(value, depth + 1, out);
+    }
+}
+
+fn below(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            out.push('\n');
+            members(map, depth, out);
+        }
+        Value::Array(items) if items.iter().any(|item| item.is_object()) => {
+            out.push('\n');
+            for item in items {
+                out.push_str(&format!("{}-", "  ".repeat(depth)));
+                below(item, depth + 1, out);
+            }
+        }
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_) => {
+            out.push_str(&format!(" {value}\n"));
+        }
+    }
+}

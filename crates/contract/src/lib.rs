@@ -4,6 +4,7 @@
 //! has been checked once, at the edge where text became a type, and is carried as it is from there.
 
 mod attempt;
+mod container;
 mod date;
 mod destination;
 mod diagnostic;
@@ -39,6 +40,7 @@ mod tape;
 mod trust;
 
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
+pub use container::{Container, ContainerMount};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
@@ -67,9 +69,10 @@ pub use frame::{
 };
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
-    GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit,
-    GuestListener, GuestOrder, GuestPart, GuestRange, GuestReport, GuestResource, GuestRoot, GuestSource,
-    GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall, OsText, OsTextError,
+    GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestLandlock,
+    GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport,
+    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable,
+    GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,

@@ -1,10 +1,11 @@
 //! The backend `container` with a real podman.
 
 use crate::stage::Stage;
-use belljar_testkit::process::{Finished, run_within};
+use belljar_testkit::process::{Finished, copy_program, run_within};
 use belljar_testkit::require;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -211,10 +212,41 @@ fn what_cannot_be_done_is_named_with_the_way_out() {
     let mut absent = stage.command(&["exec", "--yes", "--backend", "container", "--", "true"]);
     absent.env("BELLJAR_ENGINE", "docker").env("PATH", stage.path("home"));
     let found = stage.finish(&mut absent);
-    if !std::path::Path::new("/var/run/docker.sock").exists() {
+    if !Path::new("/var/run/docker.sock").exists() {
         assert_eq!(found.status.code(), Some(125), "{found:?}");
         assert!(found.stderr.contains("no container engine was found"), "{}", found.stderr);
         assert!(found.stderr.contains("/var/run/docker.sock` is not there"), "{}", found.stderr);
+    }
+}
+
+#[test]
+fn podman_without_root_builds_the_same_and_a_limit_that_it_ignores_is_refused() {
+    require!(Podman, Root);
+    let stage = Stage::new();
+    let program = stage.path("belljar");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &program).unwrap();
+    // A user whom the machine knows, and who has a home of his own here.
+    for name in ["", "project", "home", "config", "config/belljar", "data"] {
+        chown(stage.path(name), Some(65534), Some(65534)).unwrap();
+    }
+    let run = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.args(["exec", "--yes", "--backend", "container", "--"]).args(words);
+        command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+        run_within(command.env("BELLJAR_ENGINE", "podman"), DEADLINE).unwrap()
+    };
+    let script =
+        "id -u; echo made > made; grep CapEff /proc/self/status; tail -n +3 /proc/net/dev | cut -d: -f1";
+    let found = run(&["sh", "-c", script]);
+    assert_prints(&found, "1000\nCapEff:\t0000000000000000\n    lo\n");
+    assert_eq!(std::fs::metadata(stage.path("project/made")).unwrap().uid(), 65534);
+    if Path::new("/sys/fs/cgroup/memory").is_dir() {
+        let limited = "[agents.a]\nharness = \"claude-code\"\n[agents.a.limits]\nmemory = \"128M\"\n";
+        stage.write("project/belljar.toml", limited);
+        let refused = run(&["true"]);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert!(refused.stderr.contains("a limit does not hold"), "{}", refused.stderr);
     }
 }
 
@@ -239,8 +271,7 @@ fn changes_are_kept_aside_or_made_to_a_copy() {
 fn the_examples_have_the_same_verdicts() {
     require!(Podman, Agent, Curl);
     let stage = Stage::new();
-    let examples =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap();
     let agent = belljar_testkit::agent::real().unwrap();
     let examples = examples.display().to_string();
     let mut test = stage.command(&["test", "--scripted", "--json", "--backend", "container", &examples]);

@@ -30,7 +30,7 @@ fn verdict(one: &Proven<'_>, id: &str) -> Option<Verdict> {
 pub fn render_proofs(all: &[Proven<'_>], style: Style) -> String {
     let here: Vec<&Proven<'_>> = all.iter().filter(|one| one.proof.is_ok()).collect();
     let rows = probes(all);
-    let width = rows.iter().map(|row| row.id.len()).max().unwrap_or(0).min(36);
+    let width = rows.iter().map(|row| row.id.len()).max().unwrap_or(0).clamp("probe".len(), 36);
     let mut out = String::new();
     let head: String = here.iter().map(|one| format!("  {:<20}", one.backend)).collect();
     out.push_str(&style.bold(format!("{:<width$}  {:<8}{head}", "probe", "on host").trim_end()));

@@ -12,7 +12,8 @@ const STARTING: [&str; 3] = ["run", "exec", "shell"];
 /// Options that may stand before the verb and have a value.
 const WITH_VALUE: [&str; 3] = ["-C", "--directory", "--color"];
 /// Words with which nothing is started behind walls.
-const NOTHING: [&str; 5] = ["--dry-run", "-h", "--help", "--backend=host", "host"];
+const NOTHING: [&str; 7] =
+    ["--dry-run", "-h", "--help", "--backend=host", "host", "--backend=container", "container"];
 
 /// Starts what every sandbox begins with, where the words after the program's name look as if one will be needed.
 pub fn start(words: impl Iterator<Item = OsString>) -> Option<Waiting> {
@@ -56,6 +57,7 @@ mod tests {
             ("run --dry-run", false),
             ("exec --backend host -- true", false),
             ("shell --backend=host", false),
+            ("exec --backend container -- true", false),
             ("run --help", false),
             ("-- run", false),
         ] {

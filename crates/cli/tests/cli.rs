@@ -7,6 +7,7 @@
 
 mod cases;
 mod cmd;
+mod container;
 mod deciders;
 mod faults;
 mod help;

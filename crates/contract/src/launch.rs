@@ -1,7 +1,8 @@
 //! A plan, lowered: what exactly is started, and which mechanism enforces which need.
 
 use crate::{
-    AbsPath, Access, BackendKind, FileContent, GuestSpec, Limits, OsText, Plan, Purpose, WorkspaceMode,
+    AbsPath, Access, BackendKind, Container, FileContent, GuestSpec, Limits, OsText, Plan, Purpose,
+    WorkspaceMode,
 };
 use serde::Serialize;
 
@@ -298,6 +299,8 @@ pub struct Launch {
     pub arguments: Vec<LaunchArgument>,
     /// What it starts inside, as its own command line: it takes that from nowhere else.
     pub command: Vec<LaunchArgument>,
+    /// The container that holds it, where one does.
+    pub container: Option<Container>,
     /// The root that the guest builds inside, in this order; empty where there are no walls.
     pub root: Vec<RootPart>,
     /// What the guest is told; variables whose values are secret are added at launch.

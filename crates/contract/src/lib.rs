@@ -5,6 +5,7 @@
 
 mod agent_version;
 mod attempt;
+mod container;
 mod date;
 mod destination;
 mod diagnostic;
@@ -41,6 +42,7 @@ mod trust;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
+pub use container::{Container, ContainerMount};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
@@ -69,9 +71,10 @@ pub use frame::{
 };
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
-    GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestLandlock, GuestLimit,
-    GuestListener, GuestOrder, GuestPart, GuestRange, GuestReport, GuestResource, GuestRoot, GuestSource,
-    GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable, GuestWall, OsText, OsTextError,
+    GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestLandlock,
+    GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport,
+    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable,
+    GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::connect::ConnectRequest;
 use crate::probe::{ProbeContext, Which};
 
 /// Shown after a usage error.
-pub(crate) const USAGE: &str = "usage: belljar-guest init --control FD
+pub(crate) const USAGE: &str = "usage: belljar-guest init --control FD|--connect PATH
        belljar-guest connect HOST PORT [--proxy ADDRESS:PORT]
        belljar-guest probe NAME...|--all|--attempts FILE [--json] [--key NAME] [--segment KEY] [--pid PID] [--trace PID] [--abstract NAME]
        belljar-guest --version";
@@ -16,10 +17,7 @@ pub(crate) const USAGE: &str = "usage: belljar-guest init --control FD
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arguments {
     /// Be the first process.
-    Init {
-        /// The number of the inherited control socket.
-        control: i32,
-    },
+    Init(Line),
     /// Be the proxy command of ssh.
     Connect(ConnectRequest),
     /// Try what should be closed.
@@ -31,6 +29,15 @@ pub enum Arguments {
     },
     /// Say which version of the protocol is spoken.
     Version,
+}
+
+/// How the supervisor is reached.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// By a socket that was inherited under this number.
+    Inherited(i32),
+    /// By a socket at this path.
+    At(PathBuf),
 }
 
 /// Why the command line was not understood.
@@ -79,16 +86,19 @@ impl Arguments {
 type Words<'words> = &'words mut dyn Iterator<Item = String>;
 
 fn init(words: Words<'_>) -> Result<Arguments, UsageError> {
-    let mut control = None;
+    let mut line = None;
     while let Some(word) = words.next() {
-        match word.as_str() {
-            "--control" => control = Some(number(words, "a descriptor number")?),
+        line = Some(match (word.as_str(), line) {
+            ("--control", None) => Line::Inherited(number(words, "a descriptor number")?),
+            ("--connect", None) => {
+                Line::At(words.next().ok_or(UsageError::Missing("the value of --connect"))?.into())
+            }
             _ => return Err(UsageError::Unexpected(word)),
-        }
+        });
     }
-    let control =
-        control.filter(|control| *control > 2).ok_or(UsageError::Missing("--control FD (above 2)"))?;
-    Ok(Arguments::Init { control })
+    let usable = |line: &Line| !matches!(line, Line::Inherited(..=2));
+    let line = line.filter(usable).ok_or(UsageError::Missing("--control FD (above 2) or --connect PATH"))?;
+    Ok(Arguments::Init(line))
 }
 
 fn connect(words: Words<'_>) -> Result<Arguments, UsageError> {
@@ -159,7 +169,8 @@ mod tests {
 
     #[test]
     fn each_verb_is_understood() {
-        assert_eq!(parse("init --control 7"), Ok(Arguments::Init { control: 7 }));
+        assert_eq!(parse("init --control 7"), Ok(Arguments::Init(Line::Inherited(7))));
+        assert_eq!(parse("init --connect /run/c"), Ok(Arguments::Init(Line::At("/run/c".into()))));
         let request = ConnectRequest {
             host: "git.example.org".to_owned(),
             port: 22,
@@ -179,8 +190,13 @@ mod tests {
     fn what_does_not_fit_is_named() {
         assert_eq!(parse(""), Err(UsageError::NoVerb));
         assert_eq!(parse("exec"), Err(UsageError::UnknownVerb("exec".to_owned())));
-        assert_eq!(parse("init"), Err(UsageError::Missing("--control FD (above 2)")));
-        assert_eq!(parse("init --control 1"), Err(UsageError::Missing("--control FD (above 2)")));
+        assert_eq!(parse("init"), Err(UsageError::Missing("--control FD (above 2) or --connect PATH")));
+        assert_eq!(
+            parse("init --control 1"),
+            Err(UsageError::Missing("--control FD (above 2) or --connect PATH"))
+        );
+        let twice = UsageError::Unexpected("--connect".to_owned());
+        assert_eq!(parse("init --control 4 --connect /run/c"), Err(twice));
         assert_eq!(parse("connect a 22 b"), Err(UsageError::Unexpected("b".to_owned())));
         let fault = UsageError::Value { value: "99999".to_owned(), expected: "a port" };
         assert_eq!(parse("connect a 99999"), Err(fault));

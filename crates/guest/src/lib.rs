@@ -22,7 +22,7 @@ pub use probe::{Outcome, ProbeContext, Which, probe_all, probe_names, probe_one}
 #[must_use]
 pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
     let outcome = match Arguments::parse(arguments) {
-        Ok(Arguments::Init { control }) => return init::run(control),
+        Ok(Arguments::Init(line)) => return init::run(line),
         Ok(Arguments::Connect(request)) => connect::run(&request).map_err(|error| chain(&error)),
         Ok(Arguments::Probe { which, context }) => {
             probe::run(&which, &context).map_err(|error| chain(&error))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use belljar_contract::{
     Access, GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter,
-    GuestLimit, GuestListener, GuestOrder, GuestPart, GuestReport, GuestResource, GuestRoot, GuestSource,
-    GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
+    GuestGround, GuestLimit, GuestListener, GuestOrder, GuestPart, GuestReport, GuestResource, GuestRoot,
+    GuestSource, GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
 };
 use belljar_guest::parse_proxy_answer;
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -59,6 +59,7 @@ prop_compose! {
                 GuestListener { name: "b".to_owned(), at: GuestAddress::Unix { path: socket, mode: 0o600 } },
             ],
             root: GuestRoot::Built {
+                ground: GuestGround::Namespaces,
                 parts: vec![
                     GuestPart::File { at: abs("/f"), length: numbers.0.into() },
                     GuestPart::Bind {

@@ -59,14 +59,14 @@ fn shown(sight: &Sight, verdict: Verdict) -> &'static str {
     }
 }
 
-fn is_bad(verdict: Verdict) -> bool {
+pub(crate) fn is_bad(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Open | Verdict::Broken | Verdict::Unseen => true,
         Verdict::Closed | Verdict::ProvesNothing | Verdict::Works | Verdict::Given => false,
     }
 }
 
-fn summary(proof: &Proof) -> String {
+pub(crate) fn summary(proof: &Proof) -> String {
     let parts = [
         (Verdict::Closed, "closed"),
         (Verdict::Open, "OPEN"),

@@ -1,6 +1,7 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
 use crate::console::{Console, Emit};
+use crate::engine::engine_places;
 use crate::guest_program::UnpackError;
 use crate::instances::{HeldInstance, InstanceError};
 use crate::journal::{self, Journal, JournalError};
@@ -496,7 +497,10 @@ fn carry_out(
     if terminal {
         variables.extend(terminal_variables(surroundings));
     }
-    let request = LaunchRequest { launch, waiting, variables, streams, name: &name, overlay, identities };
+    let engine = launch.container.is_some().then(|| engine_places(surroundings));
+    let engine = engine.as_ref();
+    let request =
+        LaunchRequest { launch, waiting, variables, streams, name: &name, overlay, engine, identities };
     let mut running = belljar_sandbox::launch(request)?;
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;

@@ -3,6 +3,7 @@
 //! Nothing that is in use is ever removed, whatever its age: a lock that the kernel keeps says so, not a file that
 //! somebody may have forgotten.
 
+use crate::engine::engine_places;
 use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
 use crate::locks;
@@ -12,7 +13,7 @@ use crate::runtime::{MAKING_PREFIX, RuntimeDirectory, RuntimeError};
 use crate::trial::stage;
 use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
-use belljar_sandbox::LEAF_PREFIX;
+use belljar_sandbox::{CONTAINER_FOLDER_PREFIX, Engine, EngineError, LEAF_PREFIX};
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use std::time::{Duration, SystemTime};
 
@@ -67,6 +68,11 @@ pub enum SweptKind {
     Stage,
     /// A conversation that could be gone on with.
     Conversation,
+    /// A container whose supervisor is gone.
+    Container {
+        /// Its number.
+        id: String,
+    },
     /// Something that was half made or half removed.
     Leftover,
 }
@@ -102,6 +108,9 @@ pub enum SweepError {
     /// Control groups.
     #[error("cannot look after control groups")]
     Group(#[from] CgroupError),
+    /// Containers.
+    #[error("cannot look after containers")]
+    Container(#[from] EngineError),
     /// A tree.
     #[error("cannot remove `{path}`")]
     Tree {
@@ -119,13 +128,14 @@ pub enum SweepError {
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
     // Stages before instances: the state of a workspace that goes here is of no more use either.
-    let places: [(Place, &AbsPath, SweptKind); 6] = [
+    let places: [(Place, &AbsPath, SweptKind); 7] = [
         (stages, state, SweptKind::Stage),
         (conversations, state, SweptKind::Conversation),
         (instances, data, SweptKind::Instance { root: None }),
         (runtime, runtime_path, SweptKind::Runtime),
         (runs, state, SweptKind::Run),
         (groups, runtime_path, SweptKind::Leftover),
+        (containers, runtime_path, SweptKind::Container { id: String::new() }),
     ];
     let mut out = Vec::new();
     for (place, path, kind) in places {
@@ -165,6 +175,28 @@ fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepE
             });
             out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
         }
+    }
+    Ok(())
+}
+
+/// Containers that have lost their supervisor, in the engine that would be used now. Where none runs, podman is asked only
+/// if belljar has used it before: an engine is not started to find nothing.
+fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let places = engine_places(request.surroundings);
+    for path in old_entries(&request.surroundings.runtime, request.now) {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if name.is_some_and(|name| name.starts_with(CONTAINER_FOLDER_PREFIX)) {
+            out.push(request.leftover(path.clone(), || tree(&path)));
+        }
+    }
+    let Some(engine) = Engine::running(&places)? else { return Ok(()) };
+    for orphan in engine.orphans()? {
+        let outcome = request.act(|| {
+            engine.remove_orphan(&orphan)?;
+            Ok(SweepOutcome::Removed)
+        });
+        let path = AbsPath::new(engine.socket()).unwrap_or_else(|_| places.runtime.clone());
+        out.push(Swept { kind: SweptKind::Container { id: orphan.id }, path, bytes: 0, outcome });
     }
     Ok(())
 }

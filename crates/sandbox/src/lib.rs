@@ -4,9 +4,11 @@ mod backend;
 mod workspace;
 
 pub use backend::{
-    BackendError, Beginning, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, MODEL_LISTENER, Machine,
-    News, PROXY_ADDRESS, PROXY_LISTENER, Running, SSH_LISTENER, StreamEnd, Streams, SystemEntry, Waiting,
-    copy_directory, guest_path, held_limits, launch, look_around, lower, overlay_directory,
+    BackendError, Beginning, BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError,
+    EnginePlaces, Image, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering, MODEL_LISTENER, Machine, News,
+    OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER, Rebuild, Running, SSH_LISTENER, StreamEnd, Streams,
+    SystemEntry, Waiting, copy_directory, guest_path, held_limits, launch, look_around, lower,
+    overlay_directory,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,

@@ -89,6 +89,41 @@ impl OverlaySpec {
             target: text(target)?,
         })
     }
+
+    /// The same with directories that were looked at before, as [`OverlaySpec::layers`] gave them.
+    ///
+    /// # Errors
+    /// Fails if a path has a NUL in it.
+    pub fn exactly(layers: [(&Path, Identity); 3], target: &Path) -> Result<Self, OverlayError> {
+        let layer = |(path, identity): (&Path, Identity)| Ok(Layer { path: text(path)?, identity });
+        let [lower, upper, work] = layers;
+        Ok(OverlaySpec {
+            lower: layer(lower)?,
+            upper: layer(upper)?,
+            work: layer(work)?,
+            target: text(target)?,
+        })
+    }
+
+    /// The lower, the upper and the working directory.
+    #[must_use]
+    pub fn layers(&self) -> [(&CStr, Identity); 3] {
+        [&self.lower, &self.upper, &self.work].map(|layer| (layer.path.as_c_str(), layer.identity))
+    }
+
+    /// Where it appears.
+    #[must_use]
+    pub fn target(&self) -> &CStr {
+        &self.target
+    }
+
+    /// Mounts it in the mount namespace of the caller, who may mount there.
+    ///
+    /// # Errors
+    /// Names the step that failed.
+    pub fn mount(&self) -> Result<(), (Step, Errno)> {
+        mount_layers(self)
+    }
 }
 
 fn text(path: &Path) -> Result<CString, OverlayError> {
@@ -160,6 +195,11 @@ fn mount(maps: Option<&Maps>, spec: &OverlaySpec) -> Result<(), (Step, Errno)> {
     .map_err(|cause| (Step::Namespaces, cause))?;
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change(c"/", private).map_err(|cause| (Step::Private, cause))?;
+    mount_layers(spec)
+}
+
+/// Allocates nothing.
+fn mount_layers(spec: &OverlaySpec) -> Result<(), (Step, Errno)> {
     // Opened here and not before: the kernel wants layers of the caller's own mount namespace.
     let open = |layer| open_same(layer).map_err(|cause| (Step::Layers, cause));
     let (lower, upper, work) = (open(&spec.lower)?, open(&spec.upper)?, open(&spec.work)?);

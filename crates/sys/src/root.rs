@@ -182,17 +182,24 @@ impl Root {
     pub fn processes(&self, path: &Path) -> Result<(), RootError> {
         let made = file_system("proc", &[], DATA).map_err(refused("show processes at", path))?;
         self.cover(&made, path, Kind::Directory)?;
-        for name in MACHINE_SWITCHES {
-            let path = path.join(name);
-            let shown = match open_tree(made.as_fd(), Path::new(name)) {
-                Err(Errno::NOENT) => continue,
-                answer => answer.map_err(refused("show", &path))?,
-            };
-            close(&shown, &path, Writing::Refused, DATA)?;
-            // The kernel's own names, of which none is a link.
-            attach(&shown, made.as_fd(), OsStr::new(name)).map_err(refused("mount at", &path))?;
+        lock_switches(&made, path)
+    }
+
+    /// The processes as the old root shows them, with whatever hides parts of them there: whoever made the process
+    /// namespace did not give it to this process, which therefore cannot show it anew.
+    ///
+    /// # Errors
+    /// Fails where the old root shows another namespace than this process's.
+    pub fn shown_processes(&self, path: &Path) -> Result<(), RootError> {
+        let from = Path::new("/proc");
+        let own = rustix::fs::readlink(from.join("self"), Vec::new()).map_err(refused("look at", from))?;
+        if own.to_bytes() != rustix::process::getpid().as_raw_pid().to_string().as_bytes() {
+            return Err(refused("recognise the processes at", from)(Errno::SRCH));
         }
-        Ok(())
+        let shown = open_tree(CWD, from).map_err(refused("show", from))?;
+        close(&shown, path, Writing::Allowed, DATA)?;
+        self.cover(&shown, path, Kind::Directory)?;
+        lock_switches(&shown, path)
     }
 
     /// A few devices without a machine behind them, and a place for terminals of the sandbox's own.
@@ -339,6 +346,21 @@ impl Root {
             _ => Err(refused("use", path)(Errno::INVAL)),
         }
     }
+}
+
+/// Switches of the whole machine cannot be written, from this mount of the processes.
+fn lock_switches(processes: &OwnedFd, path: &Path) -> Result<(), RootError> {
+    for name in MACHINE_SWITCHES {
+        let path = path.join(name);
+        let shown = match open_tree(processes.as_fd(), Path::new(name)) {
+            Err(Errno::NOENT) => continue,
+            answer => answer.map_err(refused("show", &path))?,
+        };
+        close(&shown, &path, Writing::Refused, DATA)?;
+        // The kernel's own names, of which none is a link.
+        attach(&shown, processes.as_fd(), OsStr::new(name)).map_err(refused("mount at", &path))?;
+    }
+    Ok(())
 }
 
 /// What something is mounted on.

@@ -148,6 +148,15 @@ impl Maps {
             group: line(rustix::process::getegid().as_raw()),
         }
     }
+
+    /// The caller is this user inside, and of the group of the same number.
+    fn to(user: u32) -> Self {
+        let line = |id: u32| CString::new(format!("{user} {id} 1\n")).unwrap_or_default();
+        Maps {
+            user: line(rustix::process::geteuid().as_raw()),
+            group: line(rustix::process::getegid().as_raw()),
+        }
+    }
 }
 
 /// Moves the calling process, which must have one thread, into a user namespace within its own, in which it is `user`
@@ -156,12 +165,16 @@ impl Maps {
 /// # Errors
 /// Fails where namespaces are used up.
 pub fn become_user(user: u32) -> Result<(), Errno> {
-    let line = |id: u32| CString::new(format!("{user} {id} 1\n")).unwrap_or_default();
-    let maps = Maps {
-        user: line(rustix::process::geteuid().as_raw()),
-        group: line(rustix::process::getegid().as_raw()),
-    };
-    enter(&maps, 0).map_err(|(_step, errno)| errno)
+    enter(&Maps::to(user), 0).map_err(|(_step, errno)| errno)
+}
+
+/// Moves the calling process, which must have one thread, into a user namespace in which it is user 0, and into a copy of
+/// the mounts that belongs to it: there it may mount, whatever it may outside.
+///
+/// # Errors
+/// Fails where namespaces are refused or used up.
+pub fn take_mounts() -> Result<(), Errno> {
+    enter(&Maps::to(0), libc::CLONE_NEWNS).map_err(|(_step, errno)| errno)
 }
 
 /// Moves the calling process, which must have one thread, into a new user namespace and then into `others`.

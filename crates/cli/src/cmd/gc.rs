@@ -83,6 +83,7 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
         SweptKind::Runtime => "the runtime directory".to_owned(),
         SweptKind::Stage => "the stage of a trial".to_owned(),
         SweptKind::Conversation => "the conversation".to_owned(),
+        SweptKind::Container { id } => format!("the container {}", id.get(..12).unwrap_or(id)),
         SweptKind::Leftover => "the leftover".to_owned(),
     };
     let at = surroundings.shown_from_home(path);
@@ -97,12 +98,22 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
 
 fn machine(swept: &Swept) -> Value {
     let Swept { kind, path, bytes, outcome } = swept;
+    let container = match kind {
+        SweptKind::Container { id } => Some(id),
+        SweptKind::Instance { .. }
+        | SweptKind::Run
+        | SweptKind::Runtime
+        | SweptKind::Stage
+        | SweptKind::Conversation
+        | SweptKind::Leftover => None,
+    };
     let (kind, root) = match kind {
         SweptKind::Instance { root } => ("instance", root.as_ref()),
         SweptKind::Run => ("run", None),
         SweptKind::Runtime => ("runtime", None),
         SweptKind::Stage => ("stage", None),
         SweptKind::Conversation => ("conversation", None),
+        SweptKind::Container { .. } => ("container", None),
         SweptKind::Leftover => ("leftover", None),
     };
     let (outcome, why) = match outcome {
@@ -111,5 +122,8 @@ fn machine(swept: &Swept) -> Value {
         SweepOutcome::Kept(why) => ("kept", Some(why.clone())),
         SweepOutcome::Failed(error) => ("failed", Some(chain(error).join(": "))),
     };
-    json!({"kind": kind, "path": path, "root": root, "bytes": bytes, "outcome": outcome, "why": why})
+    json!({
+        "kind": kind, "path": path, "root": root, "container": container, "bytes": bytes, "outcome": outcome,
+        "why": why,
+    })
 }

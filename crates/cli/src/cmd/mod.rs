@@ -13,6 +13,7 @@ mod doctor;
 mod exec;
 mod gates;
 mod gc;
+mod image;
 mod import;
 mod init;
 mod instances;
@@ -72,6 +73,7 @@ pub enum Verb {
     Discard(discard::Args),
     Instances(instances::Args),
     Gc(gc::Args),
+    Image(image::Args),
     Doctor(doctor::Args),
     Prove(prove::Args),
     Skill(skill::Args),
@@ -103,6 +105,7 @@ impl Verb {
             Verb::Discard(_) => "discard",
             Verb::Instances(_) => "instances",
             Verb::Gc(_) => "gc",
+            Verb::Image(_) => "image",
             Verb::Doctor(_) => "doctor",
             Verb::Prove(_) => "prove",
             Verb::Skill(_) => "skill",
@@ -141,6 +144,7 @@ impl Verb {
             | Verb::Discard(_)
             | Verb::Instances(_)
             | Verb::Gc(_)
+            | Verb::Image(_)
             | Verb::Doctor(_)
             | Verb::Prove(_)
             | Verb::Trace(_)
@@ -166,6 +170,7 @@ impl Verb {
             Verb::Discard(args) => args.options.json,
             Verb::Instances(args) => args.json,
             Verb::Gc(args) => args.json,
+            Verb::Image(args) => args.json(),
             Verb::Doctor(args) => args.json,
             Verb::Prove(args) => args.json,
             Verb::Skill(args) => args.options.json,
@@ -206,6 +211,7 @@ pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> 
         Verb::Discard(args) => discard::run(args, &planner()?, output),
         Verb::Instances(args) => instances::run(args, &surroundings()?, output),
         Verb::Gc(args) => gc::run(args, &surroundings()?, output),
+        Verb::Image(args) => image::run(args, &surroundings()?, output),
         Verb::Doctor(args) => doctor::run(args, &planner()?, output),
         Verb::Prove(args) => prove::run(args, &planner()?, output),
         Verb::Skill(args) => skill::run(args, &surroundings()?, output),

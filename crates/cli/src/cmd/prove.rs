@@ -1,20 +1,21 @@
 use super::start::Backend;
 use crate::env;
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{BackendKind, Envelope, ExitCode};
-use belljar_runner::report::{render_proof, render_table};
+use belljar_runner::report::{Proven, proofs_html, render_proof, render_proofs, render_table};
 use belljar_runner::{
     LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Show that the walls hold: try what must not go through, outside and inside
 ///
 /// Every probe is first tried on the bare host, by the same program with the same made-up user and project; one that
 /// is closed there already proves nothing about the sandbox and is not counted. Nothing of yours is touched. The
 /// status is 0 when everything is closed and the controls work, 1 when something is open, 3 when nothing could be
-/// verified, 4 when the backend builds no sandbox here.
+/// verified, 4 when the backend builds no sandbox here. With --all it is the worst of those that are here.
 ///
 /// With --leaks, canaries are planted in the places of a made-up user, the real agent looks for them in a run on a
 /// scripted model, and every request is searched for them; the same run without walls shows that each could leak.
@@ -22,17 +23,26 @@ use serde_json::json;
 #[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
 pub struct Args {
     /// The backend whose walls are tried
-    #[arg(long, value_name = "BACKEND", default_value = "bwrap")]
+    #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all")]
     backend: Backend,
     /// Show that nothing of yours reaches the model; needs the agent
-    #[arg(long)]
+    #[arg(long, conflicts_with = "all")]
     leaks: bool,
+    /// Try every backend that this machine has, and set them side by side
+    #[arg(long)]
+    all: bool,
+    /// With --all: also write the table to this file, as a page that stands alone
+    #[arg(long, value_name = "FILE", requires = "all")]
+    html: Option<PathBuf>,
     /// Print one JSON object, with how everything was seen and the flags that were used
     #[arg(long)]
     pub json: bool,
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    if args.all {
+        return all(args, planner, output);
+    }
     let surroundings = planner.surroundings();
     let own = env::own()?;
     let backend = args.backend.kind();
@@ -86,6 +96,74 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
     exit
 }
 
+fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    let surroundings = planner.surroundings();
+    let own = env::own()?;
+    let mut tried = Vec::new();
+    for backend in [BackendKind::Bwrap, BackendKind::Container] {
+        if !output.json {
+            output.say(&format!("trying the walls of {}", backend.name()));
+        }
+        let proved = match prove(ProveRequest { surroundings, own: &own, backend }) {
+            Ok(proved) => Ok(proved),
+            Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
+                let words = match &error {
+                    ProveError::Backend { words, .. } => words.join("; "),
+                    _ => chain(&error).join(": "),
+                };
+                Err(words)
+            }
+            Err(error) => return Err(failure(&error)),
+        };
+        tried.push((backend, proved));
+    }
+    let exits: Vec<ExitCode> =
+        tried.iter().filter_map(|(_, proved)| Some(proved.as_ref().ok()?.proof.exit())).collect();
+    let worst = |wanted: ExitCode| exits.contains(&wanted).then_some(wanted);
+    let exit = match exits.is_empty() {
+        true => ExitCode::Unsupported,
+        false => worst(ExitCode::Failed).or(worst(ExitCode::Unverified)).unwrap_or(ExitCode::Passed),
+    };
+    let versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+    let proven: Vec<Proven<'_>> = tried
+        .iter()
+        .map(|(backend, proved)| Proven {
+            backend: backend.name(),
+            proof: proved.as_ref().map(|proved| &proved.proof).map_err(String::as_str),
+            flags: proved.as_ref().map(|proved| flags(&proved.lowered)).unwrap_or_default(),
+        })
+        .collect();
+    if let Some(file) = &args.html {
+        std::fs::write(file, proofs_html(&proven, &versions))
+            .map_err(|cause| CliError::io(format!("cannot write `{}`", file.display()), cause))?;
+    }
+    if output.json {
+        let backends: Vec<Value> = tried
+            .iter()
+            .map(|(backend, proved)| match proved {
+                Ok(Proved { proof, lowered }) => {
+                    json!({"backend": backend, "rows": proof.rows, "launch": lowered})
+                }
+                Err(why) => json!({"backend": backend, "absent": why}),
+            })
+            .collect();
+        let data = json!({"versions": versions, "backends": backends});
+        output.envelope(&Envelope::new("prove", exit, data));
+        return Ok(exit);
+    }
+    output.result(&render_proofs(&proven, output.out_style()));
+    Ok(exit)
+}
+
+/// The command line that built the sandbox, an option a line.
+fn flags(lowered: &Value) -> String {
+    let words = lowered["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.fold(lowered["program"].as_str().unwrap_or_default().to_owned(), |line, word| {
+        let join = if word.starts_with("--") { "\n  " } else { " " };
+        format!("{line}{join}{word}")
+    })
+}
+
 fn failure(error: &ProveError) -> CliError {
     match error {
         ProveError::Backend { words, .. } => {
@@ -98,6 +176,10 @@ fn failure(error: &ProveError) -> CliError {
                 };
             }
             out.hint("`belljar doctor` looks at this machine")
+        }
+        ProveError::Engine(engine) => {
+            let out = CliError::from_chain(ExitCode::Unsupported, error);
+            engine.hint().into_iter().fold(out, CliError::hint)
         }
         ProveError::Scene { .. } | ProveError::Guest(_) => CliError::from_chain(ExitCode::Unverified, error),
         ProveError::Table(_) | ProveError::File(_) => CliError::from_chain(ExitCode::Bug, error),

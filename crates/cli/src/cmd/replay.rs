@@ -1,3 +1,4 @@
+use super::start::Backend;
 use super::test::worst;
 use super::trying::{LastWord, TryOptions, failure, patience, result_json, show, tell};
 use crate::error::{CliError, chain};
@@ -50,6 +51,9 @@ pub struct Args {
     /// Answer a question, as in 'which format=PDF'
     #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
     answers: Vec<String>,
+    /// Use this backend, whatever the scenario says
+    #[arg(long, value_name = "BACKEND", conflicts_with = "protocol")]
+    backend: Option<Backend>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     keep: bool,
@@ -362,7 +366,7 @@ fn run_again(
         .run(TrialRequest {
             surroundings,
             model: Model::Replay(model),
-            backend: None,
+            backend: args.backend.map(Backend::kind),
             name: None,
             answering: options.answering(surroundings, LastWord::Nobody)?,
             then: Then::End,

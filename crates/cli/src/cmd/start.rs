@@ -44,6 +44,8 @@ pub enum Backend {
     Host,
     /// bubblewrap
     Bwrap,
+    /// A container of Podman or Docker
+    Container,
 }
 
 impl Backend {
@@ -51,6 +53,7 @@ impl Backend {
         match self {
             Backend::Host => BackendKind::Host,
             Backend::Bwrap => BackendKind::Bwrap,
+            Backend::Container => BackendKind::Container,
         }
     }
 }
@@ -65,7 +68,8 @@ pub struct Begun {
 impl StartOptions {
     /// Looks at the project. A sandbox that was started for nothing is ended.
     pub fn begin(&self, surroundings: Surroundings, waiting: Option<Waiting>) -> Result<Begun, CliError> {
-        let waiting = waiting.filter(|_| !self.dry_run && self.backend != Some(Backend::Host));
+        let waiting =
+            waiting.filter(|_| !self.dry_run && matches!(self.backend, None | Some(Backend::Bwrap)));
         let planner = Planner::new(surroundings)?.with_backend(self.backend.map(Backend::kind));
         Ok(Begun { planner, waiting })
     }

@@ -12,6 +12,7 @@ mod doctor;
 mod exec;
 mod gates;
 mod gc;
+mod image;
 mod import;
 mod init;
 mod instances;

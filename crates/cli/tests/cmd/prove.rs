@@ -79,8 +79,18 @@ fn is_guard(id: &str) -> bool {
 #[test]
 fn the_walls_of_a_real_run_hold_and_the_controls_work() {
     require!(Bwrap, Git);
+    walls_hold(&["prove", "--json"]);
+}
+
+#[test]
+fn the_walls_of_a_container_hold_and_the_controls_work() {
+    require!(Podman, Git);
+    walls_hold(&["prove", "--backend", "container", "--json"]);
+}
+
+fn walls_hold(words: &[&str]) {
     let user = User::new();
-    let output = user.belljar(SYSTEM_PATH, &["prove", "--json"]);
+    let output = user.belljar(SYSTEM_PATH, words);
     let verdicts = verdicts(&output);
     let bad: Vec<_> = verdicts
         .iter()

@@ -53,6 +53,17 @@ fn a_plain_run_comes_back() {
 }
 
 #[test]
+fn a_run_behind_bubblewrap_comes_back_in_a_container() {
+    require!(Agent, Bwrap, Podman);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    let words = ["replay", "--json", "scenarios/hello.tape", "--backend", "container"];
+    let mut command = with_agent(&stage, &words);
+    let found = stage.finish(command.env("BELLJAR_ENGINE", crate::container::engine()));
+    faithful(&(found.status.code(), data(&found)["results"][0].clone()), 2);
+}
+
+#[test]
 fn three_calls_at_once_come_back() {
     require!(Agent, Bwrap);
     let calls = json!([bash("sleep 0.3; echo one"), bash("mktemp"), bash("seq 1 40000")]);

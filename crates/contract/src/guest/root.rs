@@ -13,11 +13,53 @@ pub enum GuestRoot {
     /// Made by the guest from nothing. At the end it is read-only, and the one before is left for good. The content
     /// of all files, one after the other, is the last descriptor that comes with the spec.
     Built {
+        /// What it is made on.
+        ground: GuestGround,
         /// What is made, in this order.
         parts: Vec<GuestPart>,
         /// Who the command is inside, whoever it is outside.
         user: u32,
     },
+}
+
+/// What the guest finds when it begins to build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GuestGround {
+    /// Namespaces in which it may mount.
+    Namespaces,
+    /// A container in which it has no power: it takes namespaces of its own within, and shows the processes as the
+    /// container does.
+    Container {
+        /// Mounted before anything else, where changes are kept aside.
+        overlay: Option<GuestOverlay>,
+    },
+}
+
+/// An overlay; each layer is this very directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestOverlay {
+    /// What is not written.
+    pub lower: GuestLayer,
+    /// What is.
+    pub upper: GuestLayer,
+    /// For the kernel.
+    pub work: GuestLayer,
+    /// Where it appears.
+    pub at: OsText,
+}
+
+/// A directory of an overlay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestLayer {
+    /// Where it is.
+    pub path: OsText,
+    /// Major and minor number of its device.
+    pub device: (u32, u32),
+    /// Its number there.
+    pub inode: u64,
 }
 
 /// One part of the root. Directories above it are made where they are missing.

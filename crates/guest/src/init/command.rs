@@ -121,7 +121,12 @@ fn lead_session(spec: &GuestSpec, streams: &Streams) -> Result<(), Errno> {
     if spec.terminal == GuestTerminal::Absent {
         return Ok(());
     }
-    rustix::process::setsid()?;
+    match rustix::process::setsid() {
+        // Whoever starts a container makes its first process lead one already. That it does is found out below: nobody
+        // else can have a terminal.
+        Ok(_) | Err(Errno::PERM) => {}
+        Err(cause) => return Err(cause),
+    }
     match &streams.0[0] {
         Some(stdin) => rustix::process::ioctl_tiocsctty(stdin),
         None => rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()),

@@ -15,11 +15,13 @@ mod root;
 mod seal;
 mod supervise;
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use belljar_contract::{ExitCode, GuestBeginning, GuestOrder, GuestReport, GuestSpec, GuestStep};
 use belljar_sys::{Errno, fds, privs, signal::Signals};
 
+use crate::arguments::Line;
 use control::Control;
 
 /// How long the supervisor may take to give the order to start.
@@ -60,8 +62,8 @@ fn errno_below(error: &(dyn std::error::Error + 'static)) -> i32 {
 }
 
 /// Runs as the first process and gives the status to exit with.
-pub(crate) fn run(control: i32) -> u8 {
-    let control = match begin(control) {
+pub(crate) fn run(line: Line) -> u8 {
+    let control = match begin(line) {
         Ok(control) => control,
         Err(refusal) => {
             crate::complain(&refusal.detail);
@@ -98,10 +100,18 @@ fn refuse(control: &Control, refusal: Refusal) -> u8 {
 }
 
 /// Nothing has been read yet: closes every descriptor but the streams and the control socket.
-fn begin(control: i32) -> Result<Control, Refusal> {
+fn begin(line: Line) -> Result<Control, Refusal> {
     let step = GuestStep::Begin;
-    fds::close_from_3_except(&[control]).map_err(|error| Refusal::new(step, &error))?;
-    let socket = fds::adopt_inherited(control).map_err(|error| Refusal::new(step, &error))?;
+    let socket = match line {
+        Line::Inherited(control) => {
+            fds::close_from_3_except(&[control]).map_err(|error| Refusal::new(step, &error))?;
+            fds::adopt_inherited(control).map_err(|error| Refusal::new(step, &error))?
+        }
+        Line::At(path) => {
+            fds::close_from_3_except(&[]).map_err(|error| Refusal::new(step, &error))?;
+            UnixStream::connect(path).map_err(|error| Refusal::new(step, &error))?.into()
+        }
+    };
     privs::not_dumpable().map_err(|error| Refusal::new(step, &error))?;
     privs::name(c"belljar-guest").map_err(|error| Refusal::new(step, &error))?;
     Ok(Control::new(socket))

@@ -10,8 +10,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use belljar_contract::{Access, GuestPart, GuestRoot, GuestSource, GuestSpec, GuestStep, OsText};
+use belljar_contract::{
+    Access, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource, GuestSpec, GuestStep,
+    OsText,
+};
 use belljar_sys::mounts::Identity;
+use belljar_sys::overlay::OverlaySpec;
 use belljar_sys::root::{Root, Source, Writing};
 use belljar_sys::userns;
 
@@ -19,18 +23,22 @@ use super::Refusal;
 
 /// Builds it and goes there; takes the content of the files from what came with the spec.
 pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(), Refusal> {
-    let (parts, user) = match &spec.root {
+    let (ground, parts, user) = match &spec.root {
         GuestRoot::AsFound => return Ok(()),
-        GuestRoot::Built { parts, user } => (parts, *user),
+        GuestRoot::Built { ground, parts, user } => (ground, parts, *user),
     };
     let missing = "the content of the files was not attached";
     let contents = attached.pop().ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
     let mut bytes = Vec::new();
     File::from(contents).read_to_end(&mut bytes).map_err(|error| Refusal::new(GuestStep::Spec, &error))?;
     let mut left = bytes.as_slice();
+    if let GuestGround::Container { overlay } = ground {
+        userns::take_mounts().map_err(|cause| Refusal::new(GuestStep::Root, &MountsError { cause }))?;
+        overlay.as_ref().map_or(Ok(()), mount)?;
+    }
     let root = Root::begin().map_err(refused)?;
     for part in parts {
-        make(&root, part, &mut left)?;
+        make(&root, ground, part, &mut left)?;
     }
     root.enter().map_err(refused)?;
     userns::become_user(user).map_err(|cause| Refusal::new(GuestStep::Root, &UserError { user, cause }))
@@ -44,7 +52,7 @@ fn path(text: &OsText) -> &Path {
     Path::new(OsStr::from_bytes(text.as_bytes()))
 }
 
-fn make(root: &Root, part: &GuestPart, contents: &mut &[u8]) -> Result<(), Refusal> {
+fn make(root: &Root, ground: &GuestGround, part: &GuestPart, contents: &mut &[u8]) -> Result<(), Refusal> {
     match part {
         GuestPart::Directory { at, mode } => root.directory(path(at), *mode),
         GuestPart::Link { at, to } => root.link(path(at), path(to)),
@@ -56,7 +64,10 @@ fn make(root: &Root, part: &GuestPart, contents: &mut &[u8]) -> Result<(), Refus
             root.file(path(at), own)
         }
         GuestPart::Memory { at, mode } => root.memory(path(at), *mode),
-        GuestPart::Processes { at } => root.processes(path(at)),
+        GuestPart::Processes { at } => match ground {
+            GuestGround::Namespaces => root.processes(path(at)),
+            GuestGround::Container { .. } => root.shown_processes(path(at)),
+        },
         GuestPart::Devices { at } => root.devices(path(at)),
         GuestPart::Mask { at } => root.mask(path(at)),
         GuestPart::Bind { from, is, at, access } => {
@@ -79,6 +90,31 @@ fn writing(access: Access) -> Writing {
         Access::ReadOnly => Writing::Refused,
         Access::ReadWrite => Writing::Allowed,
     }
+}
+
+/// Mounts the overlay where the root takes the project from.
+fn mount(overlay: &GuestOverlay) -> Result<(), Refusal> {
+    let GuestOverlay { lower, upper, work, at } = overlay;
+    let layer = |layer: &GuestLayer| Identity { device: layer.device, inode: layer.inode };
+    let layers = [lower, upper, work].map(|one| (path(&one.path), layer(one)));
+    let spec =
+        OverlaySpec::exactly(layers, path(at)).map_err(|error| Refusal::new(GuestStep::Root, &error))?;
+    spec.mount().map_err(|(step, cause)| Refusal::new(GuestStep::Root, &LayersError { step, cause }))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the overlay cannot be mounted: the step {step:?} failed")]
+struct LayersError {
+    step: belljar_sys::overlay::Step,
+    #[source]
+    cause: belljar_sys::Errno,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot have mounts of one's own in the container: user namespaces are refused in it")]
+struct MountsError {
+    #[source]
+    cause: belljar_sys::Errno,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use crate::launching::RunError;
 use crate::planning::Surroundings;
 use belljar_contract::GuestStep;
-use belljar_sandbox::LaunchError;
+use belljar_sandbox::{EngineError, LaunchError};
 use belljar_sys::Errno;
 use belljar_sys::userns::{Reason, Step, Switches};
 
@@ -42,6 +42,9 @@ pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String
             "`belljar doctor` says which limits this machine holds; or leave the limit out".to_owned(),
         ];
     }
+    if let RunError::Launch(LaunchError::Engine(engine)) = error {
+        return engine_hints(engine);
+    }
     let reason = match error {
         RunError::Launch(
             LaunchError::Bubblewrap { words } | LaunchError::Sealing { step: GuestStep::Root, detail: words },
@@ -58,6 +61,21 @@ pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String
     out.extend(fix(reason, &bwrap));
     out.push("`belljar doctor` looks at the whole machine".to_owned());
     out
+}
+
+/// Where an engine was looked for, and the way out.
+fn engine_hints(error: &EngineError) -> Vec<String> {
+    let tried = match error {
+        EngineError::Absent { tried } => tried.clone(),
+        EngineError::Unreachable { .. }
+        | EngineError::Service { .. }
+        | EngineError::Make { .. }
+        | EngineError::Talk { .. }
+        | EngineError::Refused { .. }
+        | EngineError::Silent { .. }
+        | EngineError::Stranger { .. } => Vec::new(),
+    };
+    tried.into_iter().chain(error.hint()).collect()
 }
 
 /// In words.

@@ -5,13 +5,16 @@ mod fixes;
 pub use fixes::launch_hints;
 
 use crate::agent_version;
+use crate::engine::engine_places;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, VersionStanding};
+use belljar_sandbox::{ENGINE_VARIABLE, Engine};
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
 use belljar_sys::userns::{self, Userns};
 use belljar_sys::{landlock, mounts};
 use serde_json::{Value, json};
+use std::error::Error as _;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,6 +42,7 @@ pub fn examine(surroundings: &Surroundings, own: &AbsPath) -> Vec<Checkup> {
         namespaces(surroundings),
         guest(surroundings, scratch_path),
         sandbox(surroundings, own, scratch_path),
+        containers(surroundings, own, scratch_path),
         seccomp(),
         landlock_abi(),
         limits(),
@@ -137,15 +141,67 @@ fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
     }
 }
 
-/// The whole way, with the flags of a real run, in an empty home and project.
+/// The engine, and a container with the flags of a real run. A plan can do without.
+fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
+    let id = "containers";
+    let loses = "`backend = \"container\"` is refused";
+    let mut places = engine_places(surroundings);
+    // What is started to be looked at leaves nothing in belljar's own directories.
+    if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
+        places.runtime = scratch;
+    }
+    let engine = Engine::find(&places);
+    let named = engine.and_then(|engine| Ok((engine.version()?, engine.socket().as_os_str().to_owned())));
+    let (version, socket) = match named {
+        Ok(found) => found,
+        Err(error) => {
+            let seen = std::iter::once(error.to_string()).chain(error.source().map(ToString::to_string));
+            let fix = error.hint().into_iter().collect();
+            return missing(id, CheckupState::Absent, seen.collect::<Vec<_>>().join(": "), loses, fix);
+        }
+    };
+    let walls = Walls {
+        id,
+        backend: "container",
+        variables: vec![(ENGINE_VARIABLE, socket)],
+        state: CheckupState::Absent,
+        loses,
+    };
+    let built = tried(surroundings, own, scratch, &walls);
+    match built.state {
+        CheckupState::Good => good(id, format!("{version}; built and sealed one")),
+        CheckupState::Absent | CheckupState::Bad => {
+            Checkup { seen: format!("{version}: {}", built.seen), ..built }
+        }
+    }
+}
+
+/// Which walls are tried, and what it means if they do not stand.
+struct Walls<'a> {
+    id: &'static str,
+    backend: &'a str,
+    variables: Vec<(&'a str, std::ffi::OsString)>,
+    state: CheckupState,
+    loses: &'a str,
+}
+
 fn sandbox(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
-    let id = "a sandbox";
+    let loses = "nothing can be run behind walls";
+    let variables = Vec::new();
+    let walls = Walls { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
+    tried(surroundings, own, scratch, &walls)
+}
+
+/// The whole way, with the flags of a real run, in an empty home and project.
+fn tried(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>, walls: &Walls<'_>) -> Checkup {
+    let Walls { id, backend, variables, state, loses } = walls;
+    let (id, state) = (*id, *state);
     let place = scratch.map(|path| (path.join("home"), path.join("home/project")));
     let made = place.as_ref().is_some_and(|(_, project)| std::fs::create_dir_all(project).is_ok());
     let Some((home, project)) = place.filter(|_| made) else {
         return missing(
             id,
-            CheckupState::Bad,
+            state,
             "no temporary directory to build it in",
             "",
             vec!["df -h /tmp".to_owned()],
@@ -153,7 +209,13 @@ fn sandbox(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -
     };
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let mut command = Command::new(own.as_path());
-    command.args(["exec", "--", "true"]).current_dir(project).env_clear().env("HOME", home).env("PATH", path);
+    command
+        .args(["exec", "--backend", backend, "--", "true"])
+        .current_dir(project)
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", path);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     match output(command) {
         Some((true, _, _)) => good(id, "built and sealed one, with the flags of a real run"),
         Some((false, _, stderr)) => {
@@ -163,15 +225,9 @@ fn sandbox(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -
                 .filter_map(|line| strip(line, "error: ").or_else(|| strip(line, "caused by: ")))
                 .collect();
             let fix = stderr.lines().filter_map(|line| strip(line, "hint: ")).collect();
-            missing(id, CheckupState::Bad, causes.join(": "), "nothing can be run behind walls", fix)
+            missing(id, state, causes.join(": "), loses, fix)
         }
-        None => missing(
-            id,
-            CheckupState::Bad,
-            "it took too long, or could not be tried",
-            "nothing can be run behind walls",
-            Vec::new(),
-        ),
+        None => missing(id, state, "it took too long, or could not be tried", loses, Vec::new()),
     }
 }
 

@@ -10,9 +10,11 @@ mod table;
 
 pub use leaks::{LeakRow, LeakVerdict, Leaks, leaks};
 
+use crate::engine::engine_places;
 use crate::guest_program::UnpackError;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight};
+use belljar_sandbox::{Engine, EngineError};
 use outside::Outside;
 use scene::{SYSTEM_PATH, Scene};
 use stage::StageRun;
@@ -44,6 +46,9 @@ pub enum ProveError {
         /// What `exec` said, a line each.
         words: Vec<String>,
     },
+    /// There is no engine.
+    #[error("the backend container builds no sandbox on this machine")]
+    Engine(#[source] EngineError),
     /// The program that does the probing is not there.
     #[error(transparent)]
     Guest(#[from] UnpackError),
@@ -77,8 +82,17 @@ pub struct Proved {
 
 /// Where a probe runs.
 enum Side<'a> {
-    Host { guest: &'a AbsPath },
-    Inside { own: &'a AbsPath, guest: AbsPath, path: OsString, walls: bool },
+    Host {
+        guest: &'a AbsPath,
+    },
+    Inside {
+        own: &'a AbsPath,
+        guest: AbsPath,
+        path: OsString,
+        walls: bool,
+        /// The engine that makes the containers, where the backend needs one: the made-up user has none.
+        engine: Option<OsString>,
+    },
 }
 
 /// Tries everything, twice.
@@ -98,11 +112,14 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let inside_scene = Scene::build(&inside_root, backend.name(), &rust, inside_out)?;
     let host_scene = Scene::build(&host_root, backend.name(), &rust, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
+    let engine = engine(surroundings, backend)?;
+    let _held = engine.as_ref().map(Engine::hold);
     let inside = Side::Inside {
         own,
         guest: belljar_sandbox::guest_path(backend, &guest),
         path,
         walls: backend != BackendKind::Host,
+        engine: engine.as_ref().map(|engine| engine.socket().as_os_str().to_owned()),
     };
     // The backend first: where it builds nothing, there is nothing to compare with.
     let seen_inside = all_stages(&inside, &inside_scene, &rows)?;
@@ -126,6 +143,14 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
         }
     };
     Ok(Proved { proof: Proof { rows: rows.iter().map(row).collect() }, lowered })
+}
+
+/// The user's engine, if the backend needs one.
+fn engine(surroundings: &Surroundings, backend: BackendKind) -> Result<Option<Engine>, ProveError> {
+    if backend != BackendKind::Container {
+        return Ok(None);
+    }
+    Engine::find(&engine_places(surroundings)).map(Some).map_err(ProveError::Engine)
 }
 
 /// A key in a fresh session keyring of this process, which all its children inherit.

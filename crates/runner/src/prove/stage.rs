@@ -4,6 +4,7 @@ use super::scene::{ATTEMPTS, SYSTEM_PATH, Scene};
 use super::table::{Row, Stage};
 use super::{ProveError, Side};
 use belljar_contract::{AttemptRequest, ProbeFinding};
+use belljar_sandbox::ENGINE_VARIABLE;
 use belljar_sys::process::Prepare;
 use belljar_sys::pty::Pair;
 use rustix::process::{Resource, Rlimit};
@@ -294,7 +295,7 @@ impl Side<'_> {
                 }
                 command
             }
-            Side::Inside { own, guest, path, .. } => {
+            Side::Inside { own, guest, path, engine, .. } => {
                 let mut command = Command::new(own.as_path());
                 let agent = if stage == Stage::WayOut { "outward" } else { "prove" };
                 command.args(["exec", agent, "--"]).arg(guest.as_path());
@@ -302,8 +303,10 @@ impl Side<'_> {
                 if stage == Stage::WayOut {
                     command.envs(scene.way_out());
                 }
+                command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
                 if stage == Stage::Unbuilt {
-                    command.env("PATH", scene.home.join("empty"));
+                    let empty = scene.home.join("empty");
+                    command.env(ENGINE_VARIABLE, empty.join("engine.sock")).env("PATH", empty);
                 }
                 command
             }
@@ -311,15 +314,16 @@ impl Side<'_> {
     }
 
     fn shell(&self, scene: &Scene, script: &str) -> Command {
-        let (mut command, path) = match self {
-            Side::Host { .. } => (Command::new("sh"), std::ffi::OsStr::new(SYSTEM_PATH)),
-            Side::Inside { own, path, .. } => {
+        let (mut command, path, engine) = match self {
+            Side::Host { .. } => (Command::new("sh"), std::ffi::OsStr::new(SYSTEM_PATH), &None),
+            Side::Inside { own, path, engine, .. } => {
                 let mut command = Command::new(own.as_path());
                 command.args(["exec", "prove", "--", "sh"]);
-                (command, path.as_os_str())
+                (command, path.as_os_str(), engine)
             }
         };
         command.args(["-c", script]).current_dir(&scene.project).env_clear().envs(scene.environment(path));
+        command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
         command
     }
 }

@@ -41,6 +41,12 @@ pub(super) fn confine(
     Ok(Some(leaf))
 }
 
+/// Makes sure that the limits which an engine was asked for reach the guest: engines take limits that they cannot set, and
+/// say nothing. The command has not been started.
+pub(super) fn confirm(limits: &Limits, guest: Pid) -> Result<(), CgroupError> {
+    wanted(limits).map_or(Ok(()), |wanted| cgroup::confirm(guest, &wanted))
+}
+
 fn wanted(limits: &Limits) -> Option<cgroup::Limits> {
     let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
     if memory.is_none() && pids.is_none() && cpu.is_none() {

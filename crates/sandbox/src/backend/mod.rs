@@ -1,6 +1,7 @@
 //! The backends, equal before the plan: each enforces a need by a named control or refuses.
 
 mod bwrap;
+mod container;
 mod either;
 mod host;
 mod limits;
@@ -11,6 +12,10 @@ mod telling;
 mod waiting;
 
 pub use bwrap::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
+pub use container::{
+    BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError, EnginePlaces, Image,
+    OrphanContainer, Rebuild,
+};
 pub use either::Running;
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
@@ -59,9 +64,8 @@ pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
     match backend {
         BackendKind::Bwrap => bwrap::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
         BackendKind::Host => host::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
-        BackendKind::Container | BackendKind::Microvm => {
-            Err(missing("this version has no such backend", "use `backend = \"bwrap\"`"))
-        }
+        BackendKind::Container => container::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
+        BackendKind::Microvm => Err(missing("this version has no such backend", "use `backend = \"bwrap\"`")),
     }
 }
 

@@ -1,12 +1,13 @@
 //! The act: the guest that waits in its namespaces is told what to do, and watched.
 
+use super::container::{EngineError, EnginePlaces, Vessel};
 use super::telling::{self, Told};
 use super::waiting::Waiting;
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
-    AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestLandlock, GuestOrder, GuestReport, GuestSpec,
-    GuestStream, GuestTerminal, GuestVariable, Launch, OsText,
+    AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder, GuestReport,
+    GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -94,6 +95,15 @@ pub enum LaunchError {
         /// What it said.
         words: String,
     },
+    /// There is no container.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The container ended, in the words of the guest or of the engine.
+    #[error("the container did not become a sandbox: {words}")]
+    Container {
+        /// What was said.
+        words: String,
+    },
     /// A wall could not be raised from inside.
     #[error("the sandbox could not be sealed at the step {step:?}: {detail}")]
     Sealing {
@@ -145,6 +155,8 @@ pub struct LaunchRequest<'a> {
     pub name: &'a str,
     /// Layers to mount where only the sandbox sees them, when the plan keeps changes aside.
     pub overlay: Option<&'a Overlay>,
+    /// Where an engine is looked for, when the plan wants a container.
+    pub engine: Option<&'a EnginePlaces>,
     /// What the sources were when the plan was made.
     pub identities: &'a BTreeMap<AbsPath, mounts::Identity>,
 }
@@ -174,13 +186,23 @@ pub enum News {
     Gone,
 }
 
+/// What holds a sandbox. Its end is the end of everything inside.
+#[derive(Debug)]
+enum Holder {
+    /// Its death is the death of the namespace's first process.
+    Bwrap {
+        child: OwnedChild,
+        /// What bubblewrap says.
+        words: Option<File>,
+    },
+    /// It goes when it is removed.
+    Container(Vessel),
+}
+
 /// A sandbox that stands. Dropping it ends everything inside.
 #[derive(Debug)]
 pub struct Running {
-    /// Its death is the death of the namespace's first process and so of everything inside.
-    bwrap: OwnedChild,
-    /// What bubblewrap says.
-    words: Option<File>,
+    holder: Holder,
     control: OwnedFd,
     listeners: Vec<(String, OwnedFd)>,
     /// The controlling end of the command's terminal.
@@ -202,11 +224,30 @@ struct Heard {
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    let LaunchRequest { launch, waiting, variables, streams, name, overlay, identities } = request;
+    let LaunchRequest { launch, waiting, variables, streams, name, overlay, engine, identities } = request;
     for made in &launch.made {
         making::make(made)?;
     }
-    let (bwrap, words, control) = Waiting::for_launch(waiting, launch, overlay, identities)?.into_parts();
+    let (holder, root, control) = match (&launch.container, engine) {
+        (Some(container), Some(places)) => {
+            // Nothing is started with bubblewrap.
+            drop(waiting);
+            let overlay = overlay.map(telling::layers).transpose()?;
+            let root = telling::tell(GuestGround::Container { overlay }, &launch.root, identities)?;
+            let (vessel, control) = Vessel::launch(places, launch, container, name)?;
+            message::ask_for_senders(control.as_fd())
+                .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+            (Holder::Container(vessel), root, control)
+        }
+        (Some(_), None) => return Err(EngineError::Absent { tried: Vec::new() }.into()),
+        (None, _) => {
+            let waiting = Waiting::for_launch(waiting, launch, overlay, identities)?;
+            // While bubblewrap makes the namespaces.
+            let root = telling::tell(GuestGround::Namespaces, &launch.root, identities)?;
+            let (child, words, control) = waiting.into_parts();
+            (Holder::Bwrap { child, words: Some(words) }, root, control)
+        }
+    };
     let nothing = GuestLandlock {
         abi: 0,
         files: belljar_contract::GuestWall::Missing,
@@ -214,8 +255,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         abstract_sockets: belljar_contract::GuestWall::Missing,
     };
     let mut running = Running {
-        bwrap,
-        words: Some(words),
+        holder,
         control,
         listeners: Vec::new(),
         controller: None,
@@ -224,13 +264,16 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         leaf: None,
         landlock: nothing,
     };
-    // While bubblewrap makes the namespaces.
-    let root = telling::tell(&launch.root, identities)?;
     running.seal(launch, root, variables, streams)?;
     let Some(guest) = running.guest else {
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
     };
-    running.leaf = limits::confine(name, &launch.limits, running.bwrap.pid(), guest)?;
+    match &running.holder {
+        Holder::Bwrap { child, .. } => {
+            running.leaf = limits::confine(name, &launch.limits, child.pid(), guest)?;
+        }
+        Holder::Container(_) => limits::confirm(&launch.limits, guest)?,
+    }
     Ok(running)
 }
 
@@ -371,7 +414,8 @@ impl Running {
 
     /// Waits until bubblewrap has followed the guest, so that what everything used is known; not for long.
     pub fn settle(&self) {
-        if let Ok(process) = belljar_sys::process::open(self.bwrap.pid()) {
+        let Holder::Bwrap { child, .. } = &self.holder else { return };
+        if let Ok(process) = belljar_sys::process::open(child.pid()) {
             wait_readable(process.as_fd(), Instant::now() + EXIT_TIME);
         }
     }
@@ -398,14 +442,18 @@ impl Running {
         }
     }
 
-    /// What bubblewrap said before it gave up.
+    /// What whoever holds the sandbox said before it gave up.
     fn complaint(&mut self) -> LaunchError {
-        let mut words = String::new();
-        if let Some(said) = self.words.take() {
+        let words = match &mut self.holder {
+            Holder::Container(vessel) => return LaunchError::Container { words: vessel.complaint() },
+            Holder::Bwrap { words, .. } => words.take(),
+        };
+        let mut text = String::new();
+        if let Some(said) = words {
             // It has ended, or is about to: the guest's end of the socket is closed.
-            said.take(COMPLAINT_LIMIT).read_to_string(&mut words).ok();
+            said.take(COMPLAINT_LIMIT).read_to_string(&mut text).ok();
         }
-        let words = words.trim().trim_start_matches("bwrap: ").to_owned();
+        let words = text.trim().trim_start_matches("bwrap: ").to_owned();
         LaunchError::Bubblewrap {
             words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
         }

@@ -1,11 +1,16 @@
 //! What the guest is told about the root: sources opened and identified, contents put together.
 
 use super::{LaunchError, making};
-use belljar_contract::{AbsPath, BindSource, GuestPart, GuestRoot, GuestSource, OsText, RootPart};
+use crate::workspace::Overlay;
+use belljar_contract::{
+    AbsPath, BindSource, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource, OsText,
+    RootPart,
+};
 use belljar_sys::fds;
 use belljar_sys::mounts::{self, Identity};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The root in the guest's words.
@@ -21,6 +26,7 @@ pub(super) struct Told {
 
 /// Opens the sources, compares them with what was planned, and puts the contents together.
 pub(super) fn tell(
+    ground: GuestGround,
     parts: &[RootPart],
     identities: &BTreeMap<AbsPath, Identity>,
 ) -> Result<Told, LaunchError> {
@@ -28,7 +34,20 @@ pub(super) fn tell(
     let parts = parts.iter().map(|part| teller.part(part)).collect::<Result<_, _>>()?;
     let Teller { identities: _, contents, sources } = teller;
     let contents = hold_bytes("the files inside", &contents)?;
-    Ok(Told { root: GuestRoot::Built { parts, user: super::bwrap::USER }, contents, sources })
+    Ok(Told { root: GuestRoot::Built { ground, parts, user: super::bwrap::USER }, contents, sources })
+}
+
+/// Makes the layers of an overlay, for the guest to mount.
+pub(super) fn layers(overlay: &Overlay) -> Result<GuestOverlay, LaunchError> {
+    let spec = overlay.begin()?;
+    let text = |path: &CStr| OsText::new(path.to_bytes()).unwrap_or_default();
+    let layer = |(path, Identity { device, inode }): (&CStr, Identity)| GuestLayer {
+        path: text(path),
+        device,
+        inode,
+    };
+    let [lower, upper, work] = spec.layers().map(layer);
+    Ok(GuestOverlay { lower, upper, work, at: text(spec.target()) })
 }
 
 struct Teller<'a> {

@@ -12,7 +12,7 @@ fn path(text: &str) -> AbsPath {
     AbsPath::new(text).unwrap()
 }
 
-fn plan(backend: BackendKind) -> Plan {
+pub(super) fn plan(backend: BackendKind) -> Plan {
     let root = path("/home/user/project");
     let instance = path("/home/user/.local/share/belljar/instances/x");
     Plan {
@@ -84,7 +84,7 @@ fn greedy(backend: BackendKind) -> Plan {
     plan
 }
 
-fn machine() -> Machine {
+pub(super) fn machine() -> Machine {
     look_around(Some(path("/usr/bin/bwrap")), path("/opt/belljar-guest"), Some(path("/opt/claude")))
 }
 
@@ -95,7 +95,7 @@ fn modes() -> [WorkspaceMode; 3] {
 #[test]
 fn every_need_is_met_refused_or_openly_unmet() {
     let errands = [Errand::Agent(Vec::new()), Errand::Command(Vec::new())];
-    for backend in [BackendKind::Host, BackendKind::Bwrap] {
+    for backend in [BackendKind::Host, BackendKind::Bwrap, BackendKind::Container] {
         for (errand, mode) in errands.iter().flat_map(|errand| modes().map(|mode| (errand, mode))) {
             for mut plan in [plan(backend), greedy(backend)] {
                 plan.workspace.mode = mode;

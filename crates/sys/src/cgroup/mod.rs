@@ -205,6 +205,19 @@ pub fn probe() -> Result<Support, CgroupError> {
     Ok(Support { mode: hierarchy.mode(), holds })
 }
 
+/// Makes sure that limits which somebody else set reach a process: the kernel says which groups it is in, and those hold
+/// exactly these limits now.
+///
+/// # Errors
+/// Names the limit that is not held.
+pub fn confirm(pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
+    let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
+    limits.controllers().iter().try_for_each(|controller| {
+        let directory = Directory::of(&groups, *controller);
+        directory.ok_or(CgroupError::NoController { controller: *controller })?.holds(limits)
+    })
+}
+
 /// A group of our own. Dropping it kills what is in it and removes it.
 #[derive(Debug)]
 pub struct Leaf {

@@ -110,6 +110,17 @@ impl Place {
 }
 
 impl Directory {
+    /// The group that rules a controller for a process that is in these.
+    pub(super) fn of(groups: &Hierarchy, controller: Controller) -> Option<Self> {
+        match groups.v1.get(&controller) {
+            Some(path) => Some(Directory { path: path.clone(), version: Version::V1(controller) }),
+            None => groups.v2.as_ref().map(|unified| Directory {
+                path: unified.own.clone(),
+                version: Version::V2(vec![controller]),
+            }),
+        }
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -54,8 +54,8 @@ impl Parts {
 }
 
 pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, errand, machine, terminal } = *lowering;
-    let (controls, mut unmet) = controls(lowering);
+    let Lowering { plan, machine, terminal, .. } = *lowering;
+    let (controls, mut unmet) = controls(lowering, |need| control(need, lowering));
     let Some(program) = machine.bwrap.clone() else {
         unmet.push(Unmet {
             need: Need::Files,
@@ -64,13 +64,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         });
         return Err(unmet);
     };
-    if matches!(errand, Errand::Agent(_)) && machine.agent.is_none() {
-        unmet.push(Unmet {
-            need: Need::Model,
-            why: format!("the agent {} is not installed, or not on PATH", plan.harness),
-            fix: "install it, or put it on PATH".to_owned(),
-        });
-    }
+    unmet.extend(no_agent(lowering));
     if !unmet.is_empty() {
         return Err(unmet);
     }
@@ -81,12 +75,23 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         program,
         arguments,
         command,
+        container: None,
         root: root(lowering),
         guest: with_doors(guest(lowering, terminal), doors),
         made: Vec::new(),
         limits: plan.limits.clone(),
         controls,
         open: Vec::new(),
+    })
+}
+
+/// The agent is not there, where it is to be started.
+pub(in crate::backend) fn no_agent(lowering: &Lowering<'_>) -> Option<Unmet> {
+    let missing = matches!(lowering.errand, Errand::Agent(_)) && lowering.machine.agent.is_none();
+    missing.then(|| Unmet {
+        need: Need::Model,
+        why: format!("the agent {} is not installed, or not on PATH", lowering.plan.harness),
+        fix: "install it, or put it on PATH".to_owned(),
     })
 }
 
@@ -99,7 +104,7 @@ pub(in crate::backend) fn opening(bwrap: &AbsPath, guest: &AbsPath) -> Opening {
     }
 }
 
-fn texts(words: &[&str]) -> Vec<LaunchArgument> {
+pub(in crate::backend) fn texts(words: &[&str]) -> Vec<LaunchArgument> {
     words.iter().filter_map(|word| OsText::new(*word).ok().map(LaunchArgument::Text)).collect()
 }
 
@@ -137,7 +142,7 @@ const NAMESPACES: [&str; 26] = [
     "/",
 ];
 
-fn root(lowering: &Lowering<'_>) -> Vec<RootPart> {
+pub(in crate::backend) fn root(lowering: &Lowering<'_>) -> Vec<RootPart> {
     let Lowering { plan, machine, .. } = *lowering;
     let mut parts = Parts(Vec::new());
     for entry in &machine.system {
@@ -168,7 +173,7 @@ fn root(lowering: &Lowering<'_>) -> Vec<RootPart> {
 }
 
 /// Where allowed names have addresses, the guest opens a socket at each.
-fn with_doors(mut guest: GuestSpec, doors: Vec<GuestListener>) -> GuestSpec {
+pub(in crate::backend) fn with_doors(mut guest: GuestSpec, doors: Vec<GuestListener>) -> GuestSpec {
     guest.range = (!doors.is_empty()).then_some(Doors::RANGE);
     guest.listeners.extend(doors);
     guest
@@ -320,10 +325,13 @@ fn beginning(plan: &Plan, terminal: bool, listeners: &[GuestListener]) -> GuestB
 }
 
 /// Every need is either met by a control or refused; a test holds this to be total.
-fn controls(lowering: &Lowering<'_>) -> (Vec<Control>, Vec<Unmet>) {
+pub(in crate::backend) fn controls(
+    lowering: &Lowering<'_>,
+    control: impl Fn(Need) -> Mechanism,
+) -> (Vec<Control>, Vec<Unmet>) {
     let (mut controls, mut unmet) = (Vec::new(), Vec::new());
     for need in lowering.plan.needs(lowering.errand) {
-        match control(need, lowering) {
+        match control(need) {
             Ok(mechanism) => controls.push(Control { need, mechanism: mechanism.to_owned() }),
             Err((why, fix)) => unmet.push(Unmet { need, why: why.to_owned(), fix: fix.to_owned() }),
         }
@@ -331,7 +339,10 @@ fn controls(lowering: &Lowering<'_>) -> (Vec<Control>, Vec<Unmet>) {
     (controls, unmet)
 }
 
-fn control(need: Need, lowering: &Lowering<'_>) -> Result<&'static str, (&'static str, &'static str)> {
+/// What enforces a need, or why nothing does and what would help.
+pub(in crate::backend) type Mechanism = Result<&'static str, (&'static str, &'static str)>;
+
+pub(in crate::backend) fn control(need: Need, lowering: &Lowering<'_>) -> Mechanism {
     let limit = |mechanism| {
         if lowering.machine.limits.contains(&need) {
             Ok(mechanism)

@@ -4,5 +4,7 @@ mod etc;
 mod lower;
 
 pub(super) use etc::USER;
-pub(super) use lower::{GUEST, guest, lower, opening};
+pub(super) use lower::{
+    GUEST, Mechanism, control, controls, guest, lower, no_agent, opening, root, texts, with_doors,
+};
 pub use lower::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};

@@ -16,7 +16,7 @@ enum Fate {
 }
 
 pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, errand, machine, terminal } = *lowering;
+    let Lowering { plan, errand, terminal, .. } = *lowering;
     let (mut controls, mut open, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for need in plan.needs(errand) {
         match fate(need) {
@@ -30,13 +30,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
             }
         }
     }
-    if matches!(errand, Errand::Agent(_)) && machine.agent.is_none() {
-        refused.push(Unmet {
-            need: Need::Model,
-            why: format!("the agent {} is not installed, or not on PATH", plan.harness),
-            fix: "install it, or put it on PATH".to_owned(),
-        });
-    }
+    refused.extend(bwrap::no_agent(lowering));
     let mut made = vec![Made::Fresh(ours(plan)), Made::Directory(plan.home_directory.clone())];
     for mount in &plan.mounts {
         match stand_in(mount, lowering) {
@@ -58,6 +52,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         program: guest.program.clone(),
         arguments: Vec::new(),
         command: Vec::new(),
+        container: None,
         root: Vec::new(),
         guest,
         made,

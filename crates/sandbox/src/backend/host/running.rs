@@ -39,7 +39,8 @@ pub struct Unwalled {
 }
 
 pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled, LaunchError> {
-    let LaunchRequest { launch, waiting, variables, streams, name: _, overlay: _, identities: _ } = request;
+    let LaunchRequest { launch, waiting, variables, streams, name: _, overlay: _, engine: _, identities: _ } =
+        request;
     // Nothing is started behind walls.
     drop(waiting);
     let mut lock = None;

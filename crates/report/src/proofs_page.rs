@@ -1,0 +1,153 @@
+//! What was proved of several backends, side by side: a table for people, and a page that stands alone.
+
+use crate::Style;
+use crate::proof_page::{is_bad, summary};
+use belljar_contract::{Proof, ProofRow, Verdict};
+
+/// One backend and what was proved of it, or why nothing was.
+#[derive(Debug)]
+pub struct Proven<'a> {
+    /// Its name.
+    pub backend: &'a str,
+    /// The proof, or why there is none.
+    pub proof: Result<&'a Proof, &'a str>,
+    /// The flags that were used, for the page.
+    pub flags: String,
+}
+
+/// The probes of all proofs, in order.
+fn probes<'a>(all: &'a [Proven<'_>]) -> Vec<&'a ProofRow> {
+    let first = all.iter().find_map(|one| one.proof.ok());
+    first.map(|proof| proof.rows.iter().collect()).unwrap_or_default()
+}
+
+fn verdict(one: &Proven<'_>, id: &str) -> Option<Verdict> {
+    one.proof.ok()?.rows.iter().find(|row| row.id == id).map(|row| row.verdict)
+}
+
+/// A line a probe, a column a backend.
+#[must_use]
+pub fn render_proofs(all: &[Proven<'_>], style: Style) -> String {
+    let here: Vec<&Proven<'_>> = all.iter().filter(|one| one.proof.is_ok()).collect();
+    let rows = probes(all);
+    let width = rows.iter().map(|row| row.id.len()).max().unwrap_or(0).clamp("probe".len(), 36);
+    let mut out = String::new();
+    let head: String = here.iter().map(|one| format!("  {:<20}", one.backend)).collect();
+    out.push_str(&style.bold(format!("{:<width$}  {:<8}{head}", "probe", "on host").trim_end()));
+    out.push('\n');
+    for row in rows {
+        let verdicts: Vec<Option<Verdict>> = here.iter().map(|one| verdict(one, &row.id)).collect();
+        let cells: String =
+            verdicts.iter().map(|verdict| format!("  {:<20}", verdict.map_or("", Verdict::word))).collect();
+        let line = format!("{:<width$}  {:<8}{cells}", row.id, row.host.word()).trim_end().to_owned();
+        let bad = verdicts.iter().flatten().any(|verdict| is_bad(*verdict));
+        out.push_str(&if bad { style.warn(&line) } else { line });
+        out.push('\n');
+    }
+    out.push('\n');
+    for one in all {
+        let line = match one.proof {
+            Ok(proof) => summary(proof),
+            Err(why) => format!("not on this machine: {why}"),
+        };
+        out.push_str(&format!("{}: {line}\n", one.backend));
+    }
+    out
+}
+
+/// One file, without scripts and without anything from elsewhere.
+#[must_use]
+pub fn proofs_html(all: &[Proven<'_>], versions: &serde_json::Value) -> String {
+    let mut out = String::from(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>belljar: what the walls hold</title>\
+         <style>body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}\
+         table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #8884;padding:.3em .6em;\
+         text-align:left;vertical-align:top}.bad{background:#d002;font-weight:600}.none{opacity:.6}\
+         pre{overflow:auto;background:#8881;padding:.8em}</style><h1>What the walls hold</h1>\n",
+    );
+    out.push_str("<p>Every probe is tried on the bare host first. One that is closed there already proves nothing.</p>\n<ul>");
+    for (name, version) in versions.as_object().into_iter().flatten() {
+        let version = version.as_str().map_or_else(|| version.to_string(), str::to_owned);
+        out.push_str(&format!("<li>{}: {}", escaped(name), escaped(&version)));
+    }
+    out.push_str("</ul>\n<table><tr><th>probe<th>on host");
+    let here: Vec<&Proven<'_>> = all.iter().filter(|one| one.proof.is_ok()).collect();
+    here.iter().for_each(|one| out.push_str(&format!("<th>{}", escaped(one.backend))));
+    out.push_str("</tr>\n");
+    for row in probes(all) {
+        out.push_str(&format!(
+            "<tr><td><b>{}</b><br>{}<td>{}",
+            escaped(&row.id),
+            escaped(&row.what),
+            row.host.word()
+        ));
+        for one in &here {
+            let found = verdict(one, &row.id);
+            let class = match found {
+                Some(verdict) if is_bad(verdict) => "bad",
+                Some(Verdict::ProvesNothing) | None => "none",
+                Some(_) => "",
+            };
+            out.push_str(&format!("<td class=\"{class}\">{}", found.map_or("", Verdict::word)));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table>\n");
+    for one in all {
+        let words = match one.proof {
+            Ok(proof) => summary(proof),
+            Err(why) => format!("not on this machine: {why}"),
+        };
+        out.push_str(&format!("<h2>{}</h2><p>{}</p>\n", escaped(one.backend), escaped(&words)));
+        if !one.flags.is_empty() {
+            out.push_str(&format!("<pre>{}</pre>\n", escaped(&one.flags)));
+        }
+    }
+    out.push_str("</html>\n");
+    out
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::Sight;
+
+    fn row(id: &str, verdict: Verdict) -> ProofRow {
+        let text = |text: &str| text.to_owned();
+        let seen = || Sight::Open { how: "x".to_owned() };
+        ProofRow {
+            id: text(id),
+            what: text("<what>"),
+            expected: text("closed"),
+            why: text("because"),
+            host: seen(),
+            inside: seen(),
+            verdict,
+        }
+    }
+
+    #[test]
+    fn backends_stand_side_by_side() {
+        let good = Proof { rows: vec![row("a", Verdict::Closed), row("b", Verdict::ProvesNothing)] };
+        let bad = Proof { rows: vec![row("a", Verdict::Open), row("b", Verdict::ProvesNothing)] };
+        let proven = |backend, proof| Proven { backend, proof, flags: "--flag <x>".to_owned() };
+        let all = [proven("one", Ok(&good)), proven("two", Ok(&bad)), proven("three", Err("no engine"))];
+        let text = render_proofs(&all, Style::Plain);
+        assert_eq!(
+            text,
+            "probe  on host   one                   two\n\
+             a      open      closed                OPEN\n\
+             b      open      proves nothing here   proves nothing here\n\n\
+             one: 1 closed, 1 prove nothing on this machine\n\
+             two: 1 OPEN, 1 prove nothing on this machine\n\
+             three: not on this machine: no engine\n"
+        );
+        let page = proofs_html(&all, &serde_json::json!({"kernel": "6 & more"}));
+        assert!(page.contains("class=\"bad\">OPEN") && page.contains("6 &amp; more"), "{page}");
+        assert!(page.contains("--flag &lt;x&gt;") && !page.contains("<what>"), "{page}");
+    }
+}

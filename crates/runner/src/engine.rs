@@ -1,0 +1,24 @@
+//! Where container engines are looked for on the user's side of the world.
+
+use crate::planning::{Surroundings, program_on};
+use belljar_sandbox::{ENGINE_VARIABLE, EnginePlaces};
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// The places, from the environment and the search path; nothing is asked yet.
+#[must_use]
+pub fn engine_places(surroundings: &Surroundings) -> EnginePlaces {
+    let Surroundings { runtime, variables, .. } = surroundings;
+    let known = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
+    EnginePlaces {
+        named: known(ENGINE_VARIABLE).cloned(),
+        user_runtime: known("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir()),
+        runtime: runtime.clone(),
+        podman: surroundings.program("podman"),
+        // Podman finds it in these without being told.
+        runc: surroundings
+            .program("runc")
+            .or_else(|| program_on(OsStr::new("/usr/local/sbin:/usr/sbin:/sbin"), "runc")),
+        variables: variables.clone().into_iter().collect(),
+    }
+}

@@ -1,0 +1,78 @@
+//! What an engine is told to make. There is nothing secret in it: the engine shows it to whoever may ask.
+
+use super::engine::Engine;
+use super::orphans;
+use belljar_contract::{AbsPath, Access, Container, ContainerMount, Limits};
+use serde_json::{Value, json};
+
+/// Where the guest finds the socket; the path of a socket must be short.
+pub(super) const CONTROL: &str = "/run/belljar.sock";
+/// Who is responsible: the process that supervises, with the time of its start, because numbers are used again.
+pub(super) const SUPERVISOR: &str = "belljar.supervisor";
+/// Whose it is.
+pub(super) const OWNER: &str = "belljar.owner";
+/// The name of the run.
+pub(super) const RUN: &str = "belljar.run";
+
+/// Everything that the body is made of.
+pub(super) struct Asked<'a> {
+    pub container: &'a Container,
+    pub limits: &'a Limits,
+    /// The guest and its arguments.
+    pub command: &'a [String],
+    /// The socket that the guest calls on.
+    pub control: &'a AbsPath,
+    pub run: &'a str,
+}
+
+/// The body of the request that makes the container.
+pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
+    let Asked { container, limits, command, control, run } = asked;
+    let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
+    let memory = memory.map(belljar_contract::ByteSize::bytes);
+    let mut mounts: Vec<Value> = container.mounts.iter().map(mount).collect();
+    mounts.push(json!({ "Type": "bind", "Source": control, "Target": CONTROL, "ReadOnly": true }));
+    // An engine of the user's own maps user 0 to the user; one of the superuser's is told who it is.
+    let (user, group) = if engine.is_rootful() {
+        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    } else {
+        (0, 0)
+    };
+    // Without it user 0 cannot be another user in a namespace within the container; it gives power over nothing else,
+    // and the guest gives it up with all others.
+    let added: &[&str] = if user == 0 { &["SETFCAP"] } else { &[] };
+    json!({
+        "Image": container.image,
+        "Entrypoint": command,
+        "Cmd": [],
+        "Env": [],
+        "User": format!("{user}:{group}"),
+        "Hostname": "belljar",
+        "WorkingDir": "/",
+        "NetworkDisabled": true,
+        "Labels": { OWNER: orphans::owner(), SUPERVISOR: orphans::this_process(), RUN: run },
+        "HostConfig": {
+            "AutoRemove": true,
+            "NetworkMode": "none",
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "ReadonlyRootfs": true,
+            "CapDrop": ["ALL"],
+            "CapAdd": added,
+            // The filter is the guest's, as with every backend, and comes before anything else runs. A filter or a
+            // profile of the engine's would keep the guest from building the root in its own namespaces.
+            "SecurityOpt": ["no-new-privileges", "seccomp=unconfined", "apparmor=unconfined", "label=disable"],
+            "Memory": memory.unwrap_or(0),
+            // Both together: none of it is swap.
+            "MemorySwap": memory.unwrap_or(0),
+            "PidsLimit": pids.map_or(0, i64::from),
+            "NanoCpus": cpu.map_or(0, |cpu| i64::from(cpu.milli().div_ceil(10)) * 10_000_000),
+            "Mounts": mounts,
+        },
+    })
+}
+
+fn mount(mount: &ContainerMount) -> Value {
+    let ContainerMount { path, access } = mount;
+    json!({ "Type": "bind", "Source": path, "Target": path, "ReadOnly": *access == Access::ReadOnly })
+}

@@ -1,0 +1,307 @@
+//! Finding an engine, and asking it.
+
+use super::http::{self, Answer, Sent};
+use super::service;
+use belljar_contract::AbsPath;
+use hyper::Method;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The oldest version of the interface that has everything; Podman 4 and Docker 20.10 speak it.
+const VERSION: &str = "/v1.40";
+/// Longer than any engine takes on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The variable that chooses an engine.
+pub const VARIABLE: &str = "BELLJAR_ENGINE";
+
+/// Where an engine is looked for.
+#[derive(Debug, Clone)]
+pub struct EnginePlaces {
+    /// What the user named: `podman`, `docker`, or the path of a socket.
+    pub named: Option<OsString>,
+    /// The user's runtime directory.
+    pub user_runtime: Option<PathBuf>,
+    /// belljar's own runtime directory.
+    pub runtime: AbsPath,
+    /// Podman's program.
+    pub podman: Option<AbsPath>,
+    /// runc's program.
+    pub runc: Option<AbsPath>,
+    /// The environment; what an engine needs of it is handed on.
+    pub variables: Vec<(OsString, OsString)>,
+}
+
+/// An engine that answers.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    socket: PathBuf,
+    /// Whether it has the power of the superuser.
+    rootful: bool,
+}
+
+/// Why there is no container.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// None is installed, or none is running.
+    #[error("no container engine was found")]
+    Absent {
+        /// Where was looked, and what was there.
+        tried: Vec<String>,
+    },
+    /// The one that was named does not answer.
+    #[error("the engine at `{socket}` cannot be reached")]
+    Unreachable {
+        /// Its socket.
+        socket: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// Podman did not begin to serve.
+    #[error("`podman system service` does not serve: {words}")]
+    Service {
+        /// What it said.
+        words: String,
+    },
+    /// Something of belljar's that an engine needs could not be made.
+    #[error("cannot make `{}`", path.display())]
+    Make {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The engine went away, or does not speak as it should.
+    #[error("the engine at `{socket}` did not answer: {act}")]
+    Talk {
+        /// Its socket.
+        socket: String,
+        /// What it was asked for.
+        act: &'static str,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The engine says no.
+    #[error("the engine refused to {act}: {words}")]
+    Refused {
+        /// What it was asked for.
+        act: &'static str,
+        /// In its own words.
+        words: String,
+    },
+    /// The container ended before it said anything.
+    #[error("the container ended before the guest spoke: {words}")]
+    Silent {
+        /// What is known of it.
+        words: String,
+    },
+    /// Somebody else spoke in the guest's place.
+    #[error("process {found} took the guest's place, which is process {expected}")]
+    Stranger {
+        /// Who it was.
+        found: i32,
+        /// Who it should have been.
+        expected: i64,
+    },
+}
+
+impl EngineError {
+    /// The way out.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let text = |text: &str| Some(text.to_owned());
+        match self {
+            EngineError::Absent { .. } => Some(format!(
+                "apt install podman, or start Docker; {VARIABLE} names an engine (podman, docker, or a socket)"
+            )),
+            EngineError::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                text("you may not use that engine; `BELLJAR_ENGINE=podman` uses podman without root")
+            }
+            EngineError::Unreachable { .. } => {
+                Some(format!("start it, or name another one with {VARIABLE} (podman, docker, or a socket)"))
+            }
+            EngineError::Service { words } if words.contains("too long") => {
+                text("set XDG_RUNTIME_DIR to a short path that is yours alone")
+            }
+            EngineError::Service { .. } => text("`podman info` shows what podman makes of this machine"),
+            EngineError::Refused { words, .. } if words.contains("no space left on device") => text(
+                "make space where the engine keeps its containers; `belljar gc` removes what is left over",
+            ),
+            EngineError::Refused { words, .. } if words.contains("cgroups in hybrid mode") => {
+                text("crun cannot work on this machine: apt install runc, and leave BELLJAR_ENGINE unset")
+            }
+            EngineError::Refused { .. }
+            | EngineError::Talk { .. }
+            | EngineError::Silent { .. }
+            | EngineError::Stranger { .. } => text("`belljar doctor` looks at the engine"),
+            EngineError::Make { .. } => None,
+        }
+    }
+}
+
+impl Engine {
+    /// The engine that was named, or the first that answers; podman is started where it is only installed.
+    ///
+    /// # Errors
+    /// Says where was looked.
+    pub fn find(places: &EnginePlaces) -> Result<Self, EngineError> {
+        let mut tried = Vec::new();
+        let found = match places.named.as_ref().and_then(|named| named.to_str()) {
+            Some("podman") => first(&places.podman_sockets(), &mut tried),
+            Some("docker") => first(&places.docker_sockets(), &mut tried),
+            Some(path) if path.starts_with('/') => {
+                return Self::at(Path::new(path))
+                    .map_err(|cause| EngineError::Unreachable { socket: path.to_owned(), cause });
+            }
+            None if places.named.is_none() => {
+                let sockets = [places.podman_sockets(), places.docker_sockets()].concat();
+                first(&sockets, &mut tried)
+            }
+            Some(_) | None => {
+                tried.push(format!("{VARIABLE} is neither podman, docker nor an absolute path"));
+                return Err(EngineError::Absent { tried });
+            }
+        };
+        if let Some(engine) = found {
+            return Ok(engine);
+        }
+        let wanted = places.named.as_ref().is_none_or(|named| named == "podman");
+        match &places.podman {
+            Some(podman) if wanted => service::start(podman, places),
+            Some(_) => Err(EngineError::Absent { tried }),
+            None => {
+                tried.push("`podman` is not on PATH".to_owned());
+                Err(EngineError::Absent { tried })
+            }
+        }
+    }
+
+    /// The engine that would be used, where it runs; podman is started where belljar started it before.
+    ///
+    /// # Errors
+    /// When it should be there, and is not.
+    pub fn running(places: &EnginePlaces) -> Result<Option<Self>, EngineError> {
+        if places.named.is_none() && !service::was_used(places) {
+            let sockets = [places.podman_sockets(), places.docker_sockets()].concat();
+            return Ok(first(&sockets, &mut Vec::new()));
+        }
+        match Self::find(places) {
+            Err(EngineError::Absent { .. }) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// The engine behind a socket, if somebody listens there.
+    pub(super) fn at(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        let listener = rustix::net::sockopt::socket_peercred(&stream)?;
+        Ok(Self { socket: socket.to_owned(), rootful: listener.uid.is_root() })
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Whether it has the power of the superuser: what it starts is then told whom to be.
+    #[must_use]
+    pub fn is_rootful(&self) -> bool {
+        self.rootful
+    }
+
+    /// What it calls itself, with its version and what runs its containers.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn version(&self) -> Result<String, EngineError> {
+        let answer = self.good(Method::GET, "/version", Sent::Nothing, "say its version")?.json();
+        let components = answer["Components"].as_array().cloned().unwrap_or_default();
+        let named = |part: &serde_json::Value| {
+            let version = part["Version"].as_str()?.lines().next()?.to_owned();
+            Some((part["Name"].as_str()?.to_owned(), version))
+        };
+        let parts: Vec<(String, String)> = components.iter().filter_map(named).collect();
+        let engine = parts.iter().find(|(name, _)| name.contains("Engine"));
+        let runtime = parts.iter().find(|(name, _)| name.contains("runc") || name.contains("crun"));
+        let engine =
+            engine.map_or_else(|| "unknown".to_owned(), |(name, version)| format!("{name} {version}"));
+        let power = if self.rootful { "rootful" } else { "rootless" };
+        Ok(match runtime {
+            Some((_, version)) => format!("{engine}, {power}, {version}"),
+            None => format!("{engine}, {power}"),
+        })
+    }
+
+    /// Keeps an engine that ends when nobody asks it from ending, until this is dropped.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn hold(&self) -> io::Result<UnixStream> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        // A question that is answered for as long as somebody listens.
+        let question = format!("GET {VERSION}/events HTTP/1.1\r\nHost: engine\r\n\r\n");
+        stream.write_all(question.as_bytes())?;
+        Ok(stream)
+    }
+
+    pub(super) fn ask(
+        &self,
+        method: Method,
+        target: &str,
+        sent: Sent,
+        act: &'static str,
+    ) -> Result<Answer, EngineError> {
+        http::ask(&self.socket, method, &format!("{VERSION}{target}"), sent, PATIENCE)
+            .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })
+    }
+
+    /// Asks for something that is an error if it is not done.
+    pub(super) fn good(
+        &self,
+        method: Method,
+        target: &str,
+        sent: Sent,
+        act: &'static str,
+    ) -> Result<Answer, EngineError> {
+        let answer = self.ask(method, target, sent, act)?;
+        if answer.is_good() { Ok(answer) } else { Err(EngineError::Refused { act, words: answer.words() }) }
+    }
+}
+
+impl EnginePlaces {
+    fn podman_sockets(&self) -> Vec<PathBuf> {
+        let user = self.user_runtime.iter().map(|runtime| runtime.join("podman/podman.sock"));
+        user.chain([PathBuf::from("/run/podman/podman.sock")]).collect()
+    }
+
+    fn docker_sockets(&self) -> Vec<PathBuf> {
+        let user = self.user_runtime.iter().map(|runtime| runtime.join("docker.sock"));
+        user.chain([PathBuf::from("/var/run/docker.sock")]).collect()
+    }
+
+    pub(super) fn variable(&self, name: &str) -> Option<&OsString> {
+        self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+}
+
+fn first(sockets: &[PathBuf], tried: &mut Vec<String>) -> Option<Engine> {
+    sockets.iter().find_map(|socket| match Engine::at(socket) {
+        Ok(engine) => Some(engine),
+        Err(cause) => {
+            let why = match cause.kind() {
+                io::ErrorKind::NotFound => "is not there".to_owned(),
+                io::ErrorKind::ConnectionRefused => "has nobody listening".to_owned(),
+                io::ErrorKind::PermissionDenied => "is not for you".to_owned(),
+                _ => cause.to_string(),
+            };
+            tried.push(format!("`{}` {why}", socket.display()));
+            None
+        }
+    })
+}

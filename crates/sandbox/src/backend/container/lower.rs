@@ -1,0 +1,192 @@
+//! A plan becomes a container and a root for the guest to build in it. Pure.
+
+use super::image;
+use crate::backend::{Lowering, bwrap, overlay_directory};
+use belljar_contract::{
+    AbsPath, Access, BackendKind, BindSource, Container, ContainerMount, Doors, Launch, LaunchArgument,
+    Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
+};
+
+pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, machine, terminal, .. } = *lowering;
+    let (controls, mut unmet) = bwrap::controls(lowering, |need| control(need, lowering));
+    unmet.extend(bwrap::no_agent(lowering));
+    let root = bwrap::root(lowering);
+    let container = Container { image: image::base_name(), mounts: mounts(&root, layers(lowering)) };
+    unmet.extend(unnameable(&container.mounts));
+    if !unmet.is_empty() {
+        return Err(unmet);
+    }
+    let doors = Doors::of(&plan.egress).listeners();
+    Ok(Launch {
+        backend: BackendKind::Container,
+        program: OsText::new("container").unwrap_or_default(),
+        arguments: words(&container, &plan.limits),
+        command: command(&machine.guest),
+        container: Some(container),
+        root,
+        guest: bwrap::with_doors(bwrap::guest(lowering, terminal), doors),
+        made: Vec::new(),
+        limits: plan.limits.clone(),
+        controls,
+        open: Vec::new(),
+    })
+}
+
+/// What the guest binds must be seen where it runs. A part of something that can be seen already needs nothing more; the
+/// guest takes away again what is too much.
+fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount> {
+    let mut wanted: Vec<ContainerMount> = root
+        .iter()
+        .filter_map(|part| match part {
+            RootPart::Bind { from: BindSource::System(path) | BindSource::Host(path), access, .. } => {
+                Some(ContainerMount { path: path.clone(), access: *access })
+            }
+            RootPart::Bind { from: BindSource::Mounted(_), .. }
+            | RootPart::Directory { .. }
+            | RootPart::Link { .. }
+            | RootPart::File { .. }
+            | RootPart::Memory { .. }
+            | RootPart::Processes { .. }
+            | RootPart::Devices { .. }
+            | RootPart::Mask { .. } => None,
+        })
+        .chain(layers)
+        .collect();
+    // Above before below, and of the same path the one that can be written first.
+    wanted.sort_by(|left, right| {
+        let key = |mount: &ContainerMount| (mount.path.clone(), mount.access == Access::ReadOnly);
+        key(left).cmp(&key(right))
+    });
+    let mut kept: Vec<ContainerMount> = Vec::new();
+    for mount in wanted {
+        let nearest = kept.iter().rev().find(|above| mount.path.is_within(&above.path));
+        let seen = nearest
+            .is_some_and(|above| above.access == Access::ReadWrite || mount.access == Access::ReadOnly);
+        if !seen {
+            kept.push(mount);
+        }
+    }
+    kept
+}
+
+/// What an overlay is made of, where changes are kept aside: the guest mounts it.
+fn layers(lowering: &Lowering<'_>) -> Vec<ContainerMount> {
+    let plan = lowering.plan;
+    match plan.workspace.mode {
+        WorkspaceMode::Direct | WorkspaceMode::Copy => Vec::new(),
+        WorkspaceMode::Overlay => vec![
+            ContainerMount { path: plan.workspace.source.clone(), access: Access::ReadOnly },
+            ContainerMount { path: overlay_directory(plan), access: Access::ReadWrite },
+        ],
+    }
+}
+
+/// Engines are spoken to in JSON.
+fn unnameable(mounts: &[ContainerMount]) -> Option<Unmet> {
+    let odd = mounts.iter().find(|mount| mount.path.as_path().to_str().is_none())?;
+    Some(Unmet {
+        need: Need::Files,
+        why: format!("no engine can be told of `{}`: its name is not UTF-8", odd.path),
+        fix: "rename it, or use `backend = \"bwrap\"`".to_owned(),
+    })
+}
+
+/// For people, the way the command lines of engines have it.
+fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
+    let Container { image, mounts } = container;
+    let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
+    let mut words: Vec<String> =
+        ["--image", image, "--network", "none", "--read-only", "--cap-drop", "all", "--ipc", "private"]
+            .map(str::to_owned)
+            .to_vec();
+    words.extend(["--security-opt".to_owned(), "no-new-privileges".to_owned()]);
+    let mut limit = |name: &str, value: Option<String>| {
+        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+    };
+    limit("--memory", memory.map(|memory| memory.bytes().to_string()));
+    limit("--pids-limit", pids.map(|pids| pids.to_string()));
+    limit("--cpus", cpu.map(|cpu| format!("{:.3}", f64::from(cpu.milli()) / 1000.0)));
+    for ContainerMount { path, access } in mounts {
+        let how = match access {
+            Access::ReadOnly => "ro",
+            Access::ReadWrite => "rw",
+        };
+        words.extend(["--volume".to_owned(), format!("{path}:{path}:{how}")]);
+    }
+    words.iter().filter_map(|word| OsText::new(word.as_bytes()).ok().map(LaunchArgument::Text)).collect()
+}
+
+fn command(guest: &AbsPath) -> Vec<LaunchArgument> {
+    let guest = OsText::new(guest.as_bytes()).ok().map(LaunchArgument::Text);
+    let mut words = bwrap::texts(&["--"]);
+    words.extend(guest);
+    words.extend(bwrap::texts(&["init", "--connect"]));
+    words.push(LaunchArgument::Control);
+    words
+}
+
+fn control(need: Need, lowering: &Lowering<'_>) -> bwrap::Mechanism {
+    match need {
+        Need::Files => Ok("the container's mounts, and in it a root of the listed parts, made read-only"),
+        Need::Processes => Ok("the container's pid namespace"),
+        Need::Ipc => Ok("the container's ipc namespace"),
+        Need::Network => Ok("the container has a loopback only"),
+        Need::Privileges => {
+            Ok("a container without capabilities, a user namespace in it, no_new_privs, seccomp")
+        }
+        Need::Lifetime => Ok("the guest ends everything when the supervisor goes; the engine removes"),
+        Need::Memory => Ok("the container's control group: memory, read back"),
+        Need::Pids => Ok("the container's control group: pids, read back"),
+        Need::Cpu => Ok("the container's control group: cpu, read back"),
+        Need::Environment
+        | Need::Kernel
+        | Need::Keyring
+        | Need::Descriptors
+        | Need::Terminal
+        | Need::HostExecuted
+        | Need::Overlay
+        | Need::Copy
+        | Need::Time
+        | Need::Cost
+        | Need::Model
+        | Need::Egress
+        | Need::Credentials
+        | Need::Ssh => bwrap::control(need, lowering),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(path: &str, access: Access) -> RootPart {
+        let path = AbsPath::new(path).unwrap();
+        RootPart::Bind { from: BindSource::Host(path.clone()), at: path, access }
+    }
+
+    #[test]
+    fn what_can_be_seen_already_is_not_mounted_again() {
+        use Access::{ReadOnly, ReadWrite};
+        let parts = [
+            bind("/home/u/project/.git/hooks", ReadOnly),
+            bind("/home/u/project", ReadWrite),
+            bind("/usr", ReadOnly),
+            bind("/usr/src/other", ReadWrite),
+            bind("/usr/share/x", ReadOnly),
+            bind("/home/u/project", ReadOnly),
+            bind("/home/u/projects", ReadOnly),
+        ];
+        let kept: Vec<_> = mounts(&parts, Vec::new())
+            .into_iter()
+            .map(|mount| (mount.path.to_string(), mount.access))
+            .collect();
+        let expected = [
+            ("/home/u/project", ReadWrite),
+            ("/home/u/projects", ReadOnly),
+            ("/usr", ReadOnly),
+            ("/usr/src/other", ReadWrite),
+        ];
+        assert_eq!(kept, expected.map(|(path, access)| (path.to_owned(), access)));
+    }
+}

@@ -1,0 +1,23 @@
+//! An engine makes a container without a network, from an image that is nothing but empty directories, and shows in it
+//! what the plan needs of the host. The guest builds the same root in it as with bubblewrap, in namespaces of its own
+//! within the container's: files, owners and modes are the same whatever the engine, and what the engine showed is
+//! compared with what was meant.
+
+mod body;
+mod engine;
+mod http;
+mod image;
+mod lower;
+mod orphans;
+mod service;
+mod vessel;
+
+pub use engine::{Engine, EngineError, EnginePlaces, VARIABLE as ENGINE_VARIABLE};
+pub use image::{BuiltImage, Image, Rebuild};
+pub(super) use lower::lower;
+pub use orphans::OrphanContainer;
+pub use vessel::FOLDER_PREFIX as CONTAINER_FOLDER_PREFIX;
+pub(super) use vessel::Vessel;
+
+#[cfg(test)]
+mod fault_tests;

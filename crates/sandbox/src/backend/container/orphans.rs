@@ -1,0 +1,90 @@
+//! Containers whose supervisor is gone.
+
+use super::body::{OWNER, RUN, SUPERVISOR};
+use super::engine::{Engine, EngineError};
+use super::http::{Sent, escaped};
+use hyper::Method;
+use serde_json::json;
+
+/// A container that nobody watches any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrphanContainer {
+    /// Its number.
+    pub id: String,
+    /// The run that it belonged to.
+    pub run: String,
+}
+
+/// Whose containers they are: this user's, among the processes that can be seen from here. An engine may serve others.
+pub(super) fn owner() -> String {
+    let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", rustix::process::geteuid().as_raw(), processes.display())
+}
+
+/// This process, so that it can be told from a later one with the same number.
+pub(super) fn this_process() -> String {
+    let pid = std::process::id();
+    format!("{pid}:{}", born(&pid.to_string()).unwrap_or_default())
+}
+
+/// When a process began, as the kernel counts; the field after the twentieth behind the name.
+fn born(pid: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after) = text.rsplit_once(')')?;
+    after.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Whether the process that a label names is still the one that wrote it.
+fn lives(label: &str) -> bool {
+    label.split_once(':').is_some_and(|(pid, time)| born(pid).is_some_and(|born| born == time))
+}
+
+impl Engine {
+    /// belljar's containers that have lost their supervisor.
+    ///
+    /// # Errors
+    /// When the engine does not say.
+    pub fn orphans(&self) -> Result<Vec<OrphanContainer>, EngineError> {
+        let filters = json!({ "label": [format!("{OWNER}={}", owner())] }).to_string();
+        let target = format!("/containers/json?all=true&filters={}", escaped(&filters));
+        let answer = self.good(Method::GET, &target, Sent::Nothing, "list containers")?.json();
+        let mut out = Vec::new();
+        for container in answer.as_array().into_iter().flatten() {
+            let label = |name: &str| container["Labels"][name].as_str().unwrap_or_default().to_owned();
+            if !lives(&label(SUPERVISOR)) {
+                let id = container["Id"].as_str().unwrap_or_default().to_owned();
+                out.push(OrphanContainer { id, run: label(RUN) });
+            }
+        }
+        Ok(out)
+    }
+
+    /// Removes it, with what runs in it.
+    ///
+    /// # Errors
+    /// When the engine refuses.
+    pub fn remove_orphan(&self, orphan: &OrphanContainer) -> Result<(), EngineError> {
+        let target = format!("/containers/{}?force=true&v=true", orphan.id);
+        let act = "remove a container";
+        let answer = self.ask(Method::DELETE, &target, Sent::Nothing, act)?;
+        // It may have gone by itself.
+        if answer.is_good() || answer.status == 404 {
+            return Ok(());
+        }
+        Err(EngineError::Refused { act, words: answer.words() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_supervisor_is_known_by_its_number_and_its_birth() {
+        let own = this_process();
+        assert!(lives(&own), "{own}");
+        let (pid, _) = own.split_once(':').unwrap();
+        assert!(!lives(&format!("{pid}:1")));
+        assert!(!lives("4194304000:1") && !lives("") && !lives(pid));
+    }
+}

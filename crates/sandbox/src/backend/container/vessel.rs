@@ -1,0 +1,191 @@
+//! The act: a container is made and started, and the guest in it calls.
+
+use super::body::{self, Asked};
+use super::engine::{Engine, EngineError, EnginePlaces};
+use super::http::{Sent, escaped};
+use super::image::Rebuild;
+use belljar_contract::{AbsPath, Container, Launch, LaunchArgument};
+use hyper::Method;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the guest may take to call, once the engine says that it runs.
+const CALL_TIME: Duration = Duration::from_secs(20);
+/// How often is asked whether the container still runs while nobody has called.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// The folders of the sockets begin with this, so that a sweep finds those that a kill left.
+pub const FOLDER_PREFIX: &str = "container-";
+
+/// A container. Dropping it removes it, with everything that runs in it.
+#[derive(Debug)]
+pub(in crate::backend) struct Vessel {
+    engine: Engine,
+    id: String,
+}
+
+impl Vessel {
+    /// Makes a container with the guest in it; gives it and the line to the guest.
+    pub(in crate::backend) fn launch(
+        places: &EnginePlaces,
+        launch: &Launch,
+        container: &Container,
+        run: &str,
+    ) -> Result<(Self, OwnedFd), EngineError> {
+        let engine = Engine::find(places)?;
+        let make = |path: &AbsPath, cause| EngineError::Make { path: path.as_path().to_owned(), cause };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&places.runtime)
+            .map_err(|cause| make(&places.runtime, cause))?;
+        let folder = tempfile::Builder::new()
+            .prefix(FOLDER_PREFIX)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(&places.runtime)
+            .map_err(|cause| make(&places.runtime, cause))?;
+        let path = AbsPath::new(folder.path().join("s"))
+            .map_err(|error| make(&places.runtime, io::Error::other(error)))?;
+        let listener = listen(folder.path()).map_err(|cause| make(&path, cause))?;
+        let command: Vec<String> = launch
+            .command
+            .iter()
+            .map(|word| match word {
+                LaunchArgument::Text(text) => text.to_string(),
+                LaunchArgument::Program(program) => program.to_string(),
+                LaunchArgument::Control => body::CONTROL.to_owned(),
+            })
+            .filter(|word| word != "--")
+            .collect();
+        let asked = Asked { container, limits: &launch.limits, command: &command, control: &path, run };
+        let vessel = match Self::make(engine, &asked) {
+            // It may have ended for want of questions just now.
+            Err(EngineError::Talk { .. }) => Self::make(Engine::find(places)?, &asked),
+            made => made,
+        }?;
+        let start = format!("/containers/{}/start", vessel.id);
+        vessel.engine.good(Method::POST, &start, Sent::Nothing, "start the container")?;
+        let line = vessel.answer(&listener)?;
+        Ok((vessel, line))
+    }
+
+    fn make(engine: Engine, asked: &Asked<'_>) -> Result<Self, EngineError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let act = "make a container";
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("belljar-{}-{}-{number}", asked.run, std::process::id());
+        let target = format!("/containers/create?name={}", escaped(&name));
+        let body = body::body(&engine, asked);
+        let mut answer = engine.ask(Method::POST, &target, Sent::Json(body.clone()), act)?;
+        if answer.status == 404 {
+            engine.build_image(Rebuild::WhereMissing)?;
+            answer = engine.ask(Method::POST, &target, Sent::Json(body), act)?;
+        }
+        match answer.json()["Id"].as_str() {
+            Some(id) if answer.is_good() => Ok(Self { engine, id: id.to_owned() }),
+            Some(_) | None => Err(EngineError::Refused { act, words: answer.words() }),
+        }
+    }
+
+    /// Takes the one call that is expected, from the process that the engine started.
+    fn answer(&self, listener: &UnixListener) -> Result<OwnedFd, EngineError> {
+        let silent = |words: String| EngineError::Silent { words };
+        let until = Instant::now() + CALL_TIME;
+        loop {
+            let mut polled = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+            match rustix::event::poll(&mut polled, Some(&LOOK)) {
+                Ok(0) if Instant::now() > until => return Err(silent("it said nothing".to_owned())),
+                Ok(0) => {
+                    self.first_process()?;
+                }
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(silent(errno.to_string())),
+            }
+        }
+        let (stream, _) = listener.accept().map_err(|error| silent(error.to_string()))?;
+        let peer =
+            rustix::net::sockopt::socket_peercred(&stream).map_err(|errno| silent(errno.to_string()))?;
+        let (found, expected) = (peer.pid.as_raw_pid(), self.first_process()?);
+        if i64::from(found) == expected {
+            Ok(stream.into())
+        } else {
+            Err(EngineError::Stranger { found, expected })
+        }
+    }
+
+    /// The container's first process, as it is numbered here.
+    fn first_process(&self) -> Result<i64, EngineError> {
+        let target = format!("/containers/{}/json", self.id);
+        let answer = self.engine.ask(Method::GET, &target, Sent::Nothing, "show the container")?;
+        let state = &answer.json()["State"];
+        if answer.is_good() && state["Running"].as_bool() == Some(true) {
+            return Ok(state["Pid"].as_i64().unwrap_or(0));
+        }
+        Err(EngineError::Silent { words: self.last_words(&answer.json()) })
+    }
+
+    /// What the guest said before it gave up, or what the engine knows.
+    pub(in crate::backend) fn complaint(&self) -> String {
+        let target = format!("/containers/{}/json", self.id);
+        let answer = self.engine.ask(Method::GET, &target, Sent::Nothing, "show the container");
+        self.last_words(&answer.map(|answer| answer.json()).unwrap_or_default())
+    }
+
+    fn last_words(&self, shown: &serde_json::Value) -> String {
+        let target = format!("/containers/{}/logs?stderr=true&stdout=true", self.id);
+        let logs = self.engine.good(Method::GET, &target, Sent::Nothing, "show what it said");
+        let logs = logs.map(|logs| plain(&logs.body)).unwrap_or_default();
+        let error = shown["State"]["Error"].as_str().unwrap_or_default().to_owned();
+        [logs, error]
+            .into_iter()
+            .find(|words| !words.is_empty())
+            .unwrap_or("it ended without a word".to_owned())
+    }
+}
+
+impl Drop for Vessel {
+    fn drop(&mut self) {
+        let target = format!("/containers/{}?force=true&v=true", self.id);
+        // The engine removes it by itself when it has ended; this ends it, and waits.
+        self.engine.ask(Method::DELETE, &target, Sent::Nothing, "remove the container").ok();
+    }
+}
+
+/// A socket named `s` in the folder. It is named by descriptor: the path of a socket must be short, and this one may be
+/// long.
+fn listen(folder: &Path) -> io::Result<UnixListener> {
+    let opened = File::open(folder)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/s", opened.as_raw_fd()))
+}
+
+/// Engines put eight bytes before each piece of what was said.
+fn plain(mut log: &[u8]) -> String {
+    let mut out = Vec::new();
+    while let Some((head, rest)) = log.split_at_checked(8) {
+        let length = head.get(4..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let length = usize::try_from(length).unwrap_or(0).min(rest.len());
+        out.extend_from_slice(rest.get(..length).unwrap_or_default());
+        log = rest.get(length..).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&out).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_was_said_without_what_engines_add() {
+        let log = b"\x02\0\0\0\0\0\0\x03one\x01\0\0\0\0\0\0\x04two\n";
+        assert_eq!(plain(log), "onetwo");
+        assert_eq!(plain(b"\x02\0\0\0\xff\xff\xff\xffcut"), "cut");
+        assert_eq!(plain(b"short"), "");
+    }
+}

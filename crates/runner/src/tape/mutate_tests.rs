@@ -5,7 +5,7 @@ use serde_json::json;
 
 fn file(text: &str) -> FileSeen {
     let (bytes, body) = (text.len() as u64, text.as_bytes().to_vec());
-    FileSeen { kind: FileKind::File, bytes, digest: Some(Digest::of(&body)), body: Some(body) }
+    FileSeen { kind: FileKind::File, bytes, digest: Some(Digest::of(&body)), kept: None, body: Some(body) }
 }
 
 fn with_files(all: &[(&str, &str)]) -> Evidence {

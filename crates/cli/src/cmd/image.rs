@@ -28,10 +28,13 @@ impl Args {
 #[derive(Debug, clap::Subcommand)]
 enum Deed {
     /// Make the image; one that is there stays
+    #[command(after_help = "Examples:\n  $ belljar image build\n  $ belljar image build --rebuild --json\n")]
     Build(BuildArgs),
     /// List belljar's images, and which one is used
+    #[command(after_help = "Examples:\n  $ belljar image list\n")]
     List(ListArgs),
     /// Remove belljar's images that are not used any more
+    #[command(after_help = "Examples:\n  $ belljar image prune --json\n")]
     Prune(ListArgs),
 }
 

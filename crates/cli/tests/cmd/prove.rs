@@ -376,8 +376,10 @@ fn gc_removes_what_an_interrupted_proof_left() {
     assert!(scenes.join("scene-new").exists() && scenes.join("other").exists(), "one may be under way");
 }
 
-/// The rows of `prove --leaks`: canary, found without walls, found inside, verdict.
-fn canaries(user: &User, words: &[&str]) -> (Option<i32>, Vec<(String, bool, bool, String)>) {
+/// A row of `prove --leaks`: canary, found without walls, found inside, verdict.
+type Canary = (String, bool, bool, String);
+
+fn canaries(user: &User, words: &[&str]) -> (Option<i32>, Vec<Canary>) {
     let output =
         user.belljar(&crate::cmd::agent_path(), &[&["prove", "--leaks", "--json"][..], words].concat());
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();

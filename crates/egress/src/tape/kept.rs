@@ -43,15 +43,20 @@ pub fn first_message(request: &[u8]) -> Digest {
     Digest::of(canonical_json(first).as_bytes())
 }
 
-/// An answer's body without what is private, and the times and lengths of its pieces. Nothing where nothing changes.
+/// An answer's body that was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedAnswer {
+    /// The body.
+    pub body: Vec<u8>,
+    /// Times and lengths of its pieces.
+    pub chunks: Vec<(u64, u64)>,
+}
+
+/// An answer's body without what is private. Nothing where nothing changes.
 #[must_use]
-pub fn answer_without(
-    body: &[u8],
-    chunks: &[(u64, u64)],
-    kinds: &[Private],
-) -> Option<(Vec<u8>, Vec<(u64, u64)>)> {
+pub fn answer_without(body: &[u8], chunks: &[(u64, u64)], kinds: &[Private]) -> Option<ChangedAnswer> {
     let change = |text: &str| any_without(text, kinds);
-    stream::change(body, chunks, &change).map(|Changed { body, chunks }| (body, chunks))
+    stream::change(body, chunks, &change).map(|Changed { body, chunks }| ChangedAnswer { body, chunks })
 }
 
 /// A text without what is private; nothing where it has none.
@@ -111,13 +116,14 @@ mod tests {
             + &delta("post.ch\"}")
             + &event(json!({"type": "message_stop"}));
         let chunks = [(1, text.len() as u64)];
-        let (body, chunks) = answer_without(text.as_bytes(), &chunks, &Private::ALL).unwrap();
+        let ChangedAnswer { body, chunks } = answer_without(text.as_bytes(), &chunks, &Private::ALL).unwrap();
         assert_eq!(chunks.iter().map(|(_, length)| length).sum::<u64>(), body.len() as u64);
         let whole = kept_answer(&body).unwrap();
         assert_eq!(whole["content"][0]["input"]["command"], "mail\n[redacted:email]");
         assert!(answer_without(&body, &chunks, &Private::ALL).is_none(), "nothing is left");
         let plain = br#"{"content": [{"type": "text", "text": "a\nmaria@post.ch"}]}"#;
-        let (body, _) = answer_without(plain, &[(0, plain.len() as u64)], &Private::ALL).unwrap();
+        let ChangedAnswer { body, .. } =
+            answer_without(plain, &[(0, plain.len() as u64)], &Private::ALL).unwrap();
         assert_eq!(kept_answer(&body).unwrap()["content"][0]["text"], "a\n[redacted:email]");
     }
 }

@@ -16,8 +16,8 @@ mod words;
 
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
 pub use kept::{
-    answer_without, differences, first_message, kept_answer, kept_request, request_without, text_without,
-    value_without,
+    ChangedAnswer, answer_without, differences, first_message, kept_answer, kept_request, request_without,
+    text_without, value_without,
 };
 pub use normal::{Normaliser, UnknownNormaliser};
 pub use private::{Private, has_word};

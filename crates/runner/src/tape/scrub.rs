@@ -7,7 +7,7 @@ use super::privacy::private_findings;
 use super::{Normaliser, Tape, TapeFailure, TapeWriteError};
 use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run};
 use belljar_egress::tape::{
-    Private, answer_without, first_message, request_without, text_without, value_without,
+    ChangedAnswer, Private, answer_without, first_message, request_without, text_without, value_without,
 };
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, TapeDraft};
 use belljar_record::{ReadError, RunReader};
@@ -111,7 +111,7 @@ fn rewritten(
     if let Some(answer) = &mut fresh.answer {
         let body = tape.body(answer.body)?;
         let (body, chunks) = match answer_without(&body, &answer.chunks, kinds) {
-            Some(changed) => changed,
+            Some(ChangedAnswer { body, chunks }) => (body, chunks),
             None => (body, answer.chunks.clone()),
         };
         let kept: BodyRef = log.body(&body)?;

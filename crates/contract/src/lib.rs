@@ -108,6 +108,6 @@ pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
 pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeId,
-    TapePart, TapeScenario, TapeSkillPlace, canonical_json,
+    TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};

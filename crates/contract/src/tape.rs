@@ -5,7 +5,7 @@
 use crate::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of a tape. Readers refuse a larger one.
 pub const TAPE_FORMAT: u32 = 1;
@@ -48,8 +48,31 @@ pub struct TapeHead {
     pub exchanges: u64,
     /// Every file but this one and the bodies.
     pub parts: BTreeMap<String, TapePart>,
+    /// A search for the user and the machine in what was asked; none where there was no search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaks: Option<TapeLeaks>,
     /// The digest of all the above.
     pub integrity: Digest,
+}
+
+/// A search for the user and the machine in requests as they were sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TapeLeaks {
+    /// What was looked for, by its kind: `user-name`, `home-path`, `host-name`.
+    pub sought: BTreeSet<String>,
+    /// What was found.
+    pub found: BTreeSet<TapeLeak>,
+}
+
+/// Something of the user or the machine in a request. The value is not told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TapeLeak {
+    /// The exchange.
+    pub exchange: u64,
+    /// The kind.
+    pub kind: String,
 }
 
 /// The scenario of a tape.

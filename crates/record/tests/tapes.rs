@@ -54,6 +54,7 @@ fn head(exchanges: u64) -> TapeHead {
         normalisers: vec!["metadata/1".to_owned(), "session-id/1".to_owned()],
         exchanges,
         parts: BTreeMap::new(),
+        leaks: None,
         integrity: Digest::of(b""),
     }
 }

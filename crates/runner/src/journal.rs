@@ -119,10 +119,15 @@ impl Journal {
     }
 
     /// Takes the exchanges with the model down, in the run's folder.
-    pub fn recorder(&self, normalisers: Vec<Normaliser>) -> Result<Recorder, JournalError> {
+    pub fn recorder(
+        &self,
+        normalisers: Vec<Normaliser>,
+        sought: BTreeMap<String, &'static str>,
+    ) -> Result<Recorder, JournalError> {
         let log = ExchangeLog::create(self.writer.directory().child("tape"))?;
         let keep = Box::new(crate::tape::KeptExchanges(log));
-        Ok(Recorder::new(keep, crate::tape::scrub_secrets(Arc::clone(&self.redact)), normalisers))
+        let scrub = crate::tape::scrub_secrets(Arc::clone(&self.redact));
+        Ok(Recorder::new(keep, scrub, normalisers, sought))
     }
 
     /// Records what happened.

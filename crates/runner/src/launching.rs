@@ -22,7 +22,7 @@ use belljar_contract::{
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
 use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
-use belljar_egress::tape::ReplayReport;
+use belljar_egress::tape::{ReplayReport, Taped};
 use belljar_record::Redact;
 use belljar_sandbox::{
     BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, Waiting,
@@ -237,8 +237,8 @@ pub struct Report {
     pub spent: Option<Spent>,
     /// What the scripted model was asked, where one played.
     pub transcript: Option<Transcript>,
-    /// How many exchanges were kept, or why they are not whole; where they were to be.
-    pub taped: Option<Result<u64, String>>,
+    /// The exchanges that were kept, or why they are not whole; where they were to be.
+    pub taped: Option<Result<Taped, String>>,
     /// How the replay of a tape went.
     pub replayed: Option<ReplayReport>,
 }
@@ -481,7 +481,9 @@ fn carry_out(
         Some(_) | None => None,
     };
     let recorder = match (&journal, taping) {
-        (Some(journal), Taping::On(normalisers)) if record.is_some() => Some(journal.recorder(normalisers)?),
+        (Some(journal), Taping::On(normalisers)) if record.is_some() => {
+            Some(journal.recorder(normalisers, crate::tape::sought(surroundings))?)
+        }
         (Some(_) | None, Taping::On(_) | Taping::Off) => None,
     };
     let signals = take_signals()?;

@@ -2,7 +2,7 @@ use super::test::{beside, scenario_files, worst};
 use super::trying::{LastWord, TryOptions, failure, result_json, script, show, tell, warn};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
 use belljar_runner::tape::{MakeError, Normaliser, Taping, make, tape_beside};
 use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
 use belljar_runner::{Surroundings, Then};
@@ -133,9 +133,14 @@ pub(super) fn one(
     }
     let tape = make(&trial, &tried, normalisers, target).map_err(not_made)?;
     row["tape"] = json!(tape);
-    row["exchanges"] = json!(tried.report.taped.and_then(Result::ok));
+    let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
+    row["exchanges"] = json!(taped.exchanges);
+    row["leaks"] = json!(taped.leaks);
     if !output.json && !options.quiet {
-        output.say(&format!("recorded {} exchanges in {}\n", row["exchanges"], surroundings.shown(&tape)));
+        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, surroundings.shown(&tape)));
+        for TapeLeak { exchange, kind } in &taped.leaks.found {
+            output.say(&format!("belljar: exchange {exchange} told the model something of yours: {kind}\n"));
+        }
     }
     Ok((ExitCode::Passed, row))
 }

@@ -141,6 +141,30 @@ fn a_secret_of_the_run_is_not_on_the_tape_and_does_not_drift() {
 }
 
 #[test]
+fn what_the_model_was_told_of_the_user_is_on_the_tape() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    let leaks = |tape: &Path| {
+        let head: Value = serde_json::from_slice(&fs::read(tape.join("tape.json")).unwrap()).unwrap();
+        head["leaks"].clone()
+    };
+    let sealed = leaks(&recorded(&stage));
+    assert_eq!(sealed["found"], json!([]), "{sealed:#}");
+    assert!(sealed["sought"].as_array().unwrap().contains(&json!("home-path")), "{sealed:#}");
+    let shown = stage.finish(&mut with_agent(&stage, &["tape", "show", "scenarios/hello.tape"])).stdout;
+    assert!(shown.contains("leaks       none; looked for: home-path"), "{shown}");
+    // The path comes from the model here; what counts is that a request has it.
+    let home = stage.path("home").display().to_string();
+    let turns =
+        [main_turn(&json!([bash(&format!("echo {home}"))])), main_turn(&json!([{"text": "all done"}]))];
+    stage.write("project/scenarios/hello.script.json", script(&turns).to_string());
+    let told = leaks(&recorded(&stage));
+    assert_eq!(told["found"], json!([{"exchange": 1, "kind": "home-path"}]), "{told:#}");
+    let shown = stage.finish(&mut with_agent(&stage, &["tape", "show", "scenarios/hello.tape"])).stdout;
+    assert!(shown.contains("home-path in exchange 1"), "{shown}");
+}
+
+#[test]
 fn what_cannot_be_recorded_is_said_before_anything_runs() {
     let stage = scenario(&plain());
     let found = stage.run(&["record", "--scripted", "scenarios/hello.yaml", "--normalise", "everything"]);

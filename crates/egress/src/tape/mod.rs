@@ -20,8 +20,8 @@ pub use kept::{
     text_without, value_without,
 };
 pub use normal::{Normaliser, UnknownNormaliser};
-pub use private::Private;
-pub use recorder::{KeepExchanges, Recorder};
+pub use private::{Private, has_word};
+pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
 
 use std::sync::Arc;

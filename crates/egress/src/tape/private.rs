@@ -113,6 +113,16 @@ impl Private {
     }
 }
 
+/// Whether a text has a word by itself, not as a part of another.
+#[must_use]
+pub fn has_word(text: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
+        !before.is_some_and(part) && !after.is_some_and(part)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,15 +1,17 @@
 //! Takes exchanges down as they happen, in the order in which they were asked.
 
 use super::normal::{Canonical, Normaliser};
+use super::private::has_word;
 use super::stream::{self, Changed};
 use super::{AGENT_ID_HEADER, Scrub, is_taped};
 use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer};
 use belljar_contract::{
-    BodyRef, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeEnd, ExchangeRequest,
+    BodyRef, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeEnd, ExchangeRequest, TapeLeak,
+    TapeLeaks,
 };
 use hyper::body::Bytes;
 use hyper::{HeaderMap, StatusCode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -39,6 +41,15 @@ pub trait KeepExchanges: Send {
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String>;
 }
 
+/// What was taken down.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taped {
+    /// How many exchanges.
+    pub exchanges: u64,
+    /// What of the user and the machine was in what was asked.
+    pub leaks: TapeLeaks,
+}
+
 /// Watches exchanges and takes them down, without secrets.
 #[derive(Clone)]
 pub struct Recorder {
@@ -48,6 +59,8 @@ pub struct Recorder {
 struct Shared {
     scrub: Scrub,
     normalisers: Vec<Normaliser>,
+    /// Words that belong to the user or the machine, with their kinds.
+    sought: BTreeMap<String, &'static str>,
     state: Mutex<State>,
 }
 
@@ -60,12 +73,18 @@ struct State {
     waiting: BTreeMap<u64, Exchange>,
     /// Sub-agents by the ids of this run.
     agents: BTreeMap<String, (u32, Digest)>,
+    leaks: BTreeSet<TapeLeak>,
     failure: Option<String>,
 }
 
 impl Recorder {
-    /// Records to `keep`.
-    pub fn new(keep: Box<dyn KeepExchanges>, scrub: Scrub, normalisers: Vec<Normaliser>) -> Self {
+    /// Records to `keep`, and notes which requests have one of the words that are `sought`.
+    pub fn new(
+        keep: Box<dyn KeepExchanges>,
+        scrub: Scrub,
+        normalisers: Vec<Normaliser>,
+        sought: BTreeMap<String, &'static str>,
+    ) -> Self {
         let state = State {
             keep,
             began: None,
@@ -73,20 +92,27 @@ impl Recorder {
             written: 0,
             waiting: BTreeMap::new(),
             agents: BTreeMap::new(),
+            leaks: BTreeSet::new(),
             failure: None,
         };
-        Self { shared: Arc::new(Shared { scrub, normalisers, state: Mutex::new(state) }) }
+        Self { shared: Arc::new(Shared { scrub, normalisers, sought, state: Mutex::new(state) }) }
     }
 
-    /// How many exchanges were taken down; all answers have ended.
+    /// What was taken down; all answers have ended.
     ///
     /// # Errors
     /// When something could not be taken down.
-    pub fn finish(&self) -> Result<u64, String> {
+    pub fn finish(&self) -> Result<Taped, String> {
         let mut state = self.shared.state();
         match state.failure.take() {
             Some(failure) => Err(failure),
-            None if state.written == state.asked => Ok(state.written),
+            None if state.written == state.asked => Ok(Taped {
+                exchanges: state.written,
+                leaks: TapeLeaks {
+                    sought: self.shared.sought.values().map(|kind| (*kind).to_owned()).collect(),
+                    found: std::mem::take(&mut state.leaks),
+                },
+            }),
             None => Err("an exchange has no end".to_owned()),
         }
     }
@@ -149,6 +175,9 @@ impl Observe for Recorder {
                 return Box::new(Unwatched);
             }
         };
+        let text = String::from_utf8_lossy(&body);
+        let sought = shared.sought.iter().filter(|(word, _)| has_word(&text, word));
+        let kinds: BTreeSet<&'static str> = sought.map(|(_, kind)| *kind).collect();
         let canonical = Canonical::of(&body, &shared.normalisers);
         let since = Instant::now();
         let agent = asked.headers.get(AGENT_ID_HEADER).and_then(|id| id.to_str().ok());
@@ -169,6 +198,8 @@ impl Observe for Recorder {
         };
         let seq = state.asked;
         state.asked += 1;
+        let leak = |kind: &str| TapeLeak { exchange: seq, kind: kind.to_owned() };
+        state.leaks.extend(kinds.into_iter().map(leak));
         drop(state);
         let exchange = Exchange { seq, at_ms: ms(began, since), conversation, request, answer: None };
         Box::new(Watch { shared: Arc::clone(shared), exchange: Some(exchange), since, answer: None })

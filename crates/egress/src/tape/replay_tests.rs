@@ -91,14 +91,14 @@ fn nothing_secret() -> Scrub {
 /// Records these requests with these answers.
 async fn record(exchanges: &[(Option<&str>, Value, u16, &'static str, &str)], scrub: Scrub) -> Memory {
     let memory = Memory::default();
-    let recorder = Recorder::new(Box::new(memory.clone()), scrub, Normaliser::defaults());
+    let recorder = Recorder::new(Box::new(memory.clone()), scrub, Normaliser::defaults(), BTreeMap::new());
     let answers = exchanges.iter().map(|(_, _, status, kind, text)| (*status, *kind, (*text).to_owned()));
     let says = Arc::new(Says(Mutex::new(answers.collect())));
     let observed = Observed::new(says, Arc::new(recorder.clone()) as Arc<dyn Observe>);
     for (agent, body, ..) in exchanges {
         said(observed.answer(asked(*agent, body))).await;
     }
-    assert_eq!(recorder.finish(), Ok(exchanges.len() as u64));
+    assert_eq!(recorder.finish().unwrap().exchanges, exchanges.len() as u64);
     memory
 }
 

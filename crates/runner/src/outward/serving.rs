@@ -14,7 +14,7 @@ use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySumm
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, ScriptedModel, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
-use belljar_egress::tape::{Recorder, Replay, ReplayReport};
+use belljar_egress::tape::{Recorder, Replay, ReplayReport, Taped};
 use belljar_egress::tls::TlsClient;
 use belljar_record::Redact;
 use belljar_sandbox::{MODEL_LISTENER, PROXY_LISTENER, Running, SSH_LISTENER};
@@ -84,7 +84,7 @@ pub(crate) struct OutwardEnd {
     /// What the scripted model was asked.
     pub transcript: Option<Transcript>,
     /// How many exchanges were kept, or why they are not whole.
-    pub taped: Option<Result<u64, String>>,
+    pub taped: Option<Result<Taped, String>>,
     /// How the replay of a tape went.
     pub replayed: Option<ReplayReport>,
     /// The chain of the egress log's last line, where the log was closed in order.

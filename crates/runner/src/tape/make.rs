@@ -8,6 +8,7 @@ use crate::trial::{Trial, Tried};
 use belljar_contract::{
     AbsPath, Digest, Event, Observation, Run, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario,
 };
+use belljar_egress::tape::Taped;
 use belljar_plan::SessionReference;
 use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
 use std::collections::BTreeMap;
@@ -52,8 +53,8 @@ pub fn make(
     normalisers: &[Normaliser],
     target: &AbsPath,
 ) -> Result<AbsPath, MakeError> {
-    let exchanges = match &tried.report.taped {
-        Some(Ok(count)) => *count,
+    let Taped { exchanges, leaks } = match &tried.report.taped {
+        Some(Ok(taped)) => taped.clone(),
         Some(Err(why)) => return Err(MakeError::Exchanges { why: why.clone() }),
         None => return Err(MakeError::Exchanges { why: "the run had no model".to_owned() }),
     };
@@ -88,6 +89,7 @@ pub fn make(
         normalisers: normalisers.iter().map(|one| one.name().to_owned()).collect(),
         exchanges,
         parts: BTreeMap::new(),
+        leaks: Some(leaks),
         integrity: Digest::of(b""),
     };
     Ok(draft.finish(head)?)

@@ -28,6 +28,7 @@ pub use find::{FindError, find_tapes, scenario_of, tape_beside};
 pub use har::har;
 pub use make::{MakeError, agent_version, make, scenario_changes};
 pub use mutate::{Mutation, Mutations, mutate};
+pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};

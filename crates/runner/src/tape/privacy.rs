@@ -2,7 +2,7 @@
 
 use super::Tape;
 use crate::planning::Surroundings;
-use belljar_egress::tape::{Private, kept_answer, text_without};
+use belljar_egress::tape::{Private, has_word, kept_answer, text_without};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +55,17 @@ pub fn own_names(surroundings: &Surroundings) -> BTreeMap<String, &'static str> 
     names.filter(|(name, _)| name.len() >= SHORTEST && !COMMON.contains(&name.as_str())).collect()
 }
 
+/// The same and the home itself, to be looked for in what a run asks the model.
+pub(crate) fn sought(surroundings: &Surroundings) -> BTreeMap<String, &'static str> {
+    let mut names = own_names(surroundings);
+    let home = surroundings.home.to_string();
+    // The home of root is spoken of everywhere.
+    if home != "/root" && home.len() > SHORTEST {
+        names.insert(home, "home-path");
+    }
+    names
+}
+
 /// Looks through every file of a tape.
 ///
 /// # Errors
@@ -104,14 +115,6 @@ fn kinds(text: &str, names: &BTreeMap<String, &'static str>) -> BTreeSet<&'stati
     let private = Private::ALL.into_iter().filter(|kind| !kind.places(text).is_empty()).map(Private::name);
     let own = names.iter().filter(|(name, _)| has_word(text, name)).map(|(_, kind)| *kind);
     private.chain(own).collect()
-}
-
-fn has_word(text: &str, word: &str) -> bool {
-    let part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    text.match_indices(word).any(|(at, _)| {
-        let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
-        !before.is_some_and(part) && !after.is_some_and(part)
-    })
 }
 
 /// A place whose own name is private is told without it.

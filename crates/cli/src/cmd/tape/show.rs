@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Lane};
+use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks};
 use belljar_runner::Surroundings;
 use belljar_runner::report::{Style, Trace, human_size, render_trace};
 use belljar_runner::tape::{ExchangeView, Tape, exchange_views};
@@ -42,7 +42,7 @@ fn head(tape: &Tape, style: Style) -> String {
     let agent = head.agent.version.as_deref().unwrap_or("of an unknown version");
     let place = |name: &str| head.environment.get(name).cloned().unwrap_or_default();
     format!(
-        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n\n",
+        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n  leaks       {}\n\n",
         style.bold(&head.scenario.name),
         head.scenario.name,
         head.scenario.file,
@@ -52,7 +52,19 @@ fn head(tape: &Tape, style: Style) -> String {
         place("kernel"),
         place("backend"),
         head.normalisers.join(" "),
+        leaks(head.leaks.as_ref()),
     )
+}
+
+/// What of the user and the machine the model was told.
+fn leaks(found: Option<&TapeLeaks>) -> String {
+    let Some(TapeLeaks { sought, found }) = found else { return "were not looked for".to_owned() };
+    let sought: Vec<&str> = sought.iter().map(String::as_str).collect();
+    if found.is_empty() {
+        return format!("none; looked for: {}", sought.join(", "));
+    }
+    let one = |leak: &TapeLeak| format!("{} in exchange {}", leak.kind, leak.exchange);
+    found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn exchanges(views: &[ExchangeView], style: Style) -> String {

@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub fn engine() -> &'static PathBuf {
     static ENGINE: OnceLock<PathBuf> = OnceLock::new();
     ENGINE.get_or_init(|| {
-        let folder = std::env::temp_dir().join(format!("belljar-engine-{}", user()));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{}", user()));
         let home = folder.join("state/belljar/run");
         std::fs::create_dir_all(&home).unwrap();
         let mut list = Command::new(env!("CARGO_BIN_EXE_belljar"));

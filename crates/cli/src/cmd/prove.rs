@@ -55,10 +55,11 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(tell_leaks(&found, backend, output));
     }
     let proved = prove(ProveRequest { surroundings, own: &own, backend });
-    let Proved { proof, lowered } = proved.map_err(|error| failure(&error))?;
+    let Proved { proof, lowered, engine } = proved.map_err(|error| failure(&error))?;
     let exit = proof.exit();
     if output.json {
-        let versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+        let mut versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+        versions["engine"] = json!(engine);
         let data = json!({"backend": backend, "versions": versions, "rows": proof.rows, "launch": lowered});
         output.envelope(&Envelope::new("prove", exit, data));
         return Ok(exit);
@@ -124,7 +125,9 @@ fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
         true => ExitCode::Unsupported,
         false => worst(ExitCode::Failed).or(worst(ExitCode::Unverified)).unwrap_or(ExitCode::Passed),
     };
-    let versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+    let mut versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+    let mut engines = tried.iter().filter_map(|(_, proved)| proved.as_ref().ok()?.engine.clone());
+    versions["engine"] = json!(engines.next());
     let proven: Vec<Proven<'_>> = tried
         .iter()
         .map(|(backend, proved)| Proven {
@@ -141,7 +144,7 @@ fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
         let backends: Vec<Value> = tried
             .iter()
             .map(|(backend, proved)| match proved {
-                Ok(Proved { proof, lowered }) => {
+                Ok(Proved { proof, lowered, .. }) => {
                     json!({"backend": backend, "rows": proof.rows, "launch": lowered})
                 }
                 Err(why) => json!({"backend": backend, "absent": why}),

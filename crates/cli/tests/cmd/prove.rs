@@ -126,6 +126,26 @@ fn walls_hold(words: &[&str]) {
 }
 
 #[test]
+fn a_backend_that_is_not_here_is_named_beside_the_others() {
+    let user = User::new();
+    let page = user.home().join("page.html");
+    let nothing = user.programs(&[]);
+    let words = ["prove", "--all", "--json", "--html", page.to_str().unwrap()];
+    let output = user.belljar(&nothing, &words);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let backends = value["data"]["backends"].as_array().unwrap();
+    let names: Vec<&str> = backends.iter().map(|one| one["backend"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bwrap", "container"]);
+    assert!(backends[0]["absent"].as_str().unwrap().contains("bubblewrap is not installed"), "{value:#}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h2>bwrap</h2><p>not on this machine"), "{page}");
+    assert!(!page.contains("<script") && page.ends_with("</html>\n"), "{page}");
+    if backends[1]["absent"].is_string() {
+        assert_eq!(output.status.code(), Some(4), "{value:#}");
+    }
+}
+
+#[test]
 fn without_walls_nearly_everything_is_open() {
     require!(Git);
     let user = User::new();

@@ -78,6 +78,8 @@ pub struct Proved {
     pub proof: Proof,
     /// The lowered launch, as `plan --lowered --json` prints it.
     pub lowered: serde_json::Value,
+    /// The engine that made the containers, in its own words.
+    pub engine: Option<String>,
 }
 
 /// Where a probe runs.
@@ -142,7 +144,8 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
             inside,
         }
     };
-    Ok(Proved { proof: Proof { rows: rows.iter().map(row).collect() }, lowered })
+    let engine = engine.and_then(|engine| engine.version().ok());
+    Ok(Proved { proof: Proof { rows: rows.iter().map(row).collect() }, lowered, engine })
 }
 
 /// The user's engine, if the backend needs one.

@@ -153,8 +153,12 @@ impl Vessel {
 impl Drop for Vessel {
     fn drop(&mut self) {
         let target = format!("/containers/{}?force=true&v=true", self.id);
-        // The engine removes it by itself when it has ended; this ends it, and waits.
-        self.engine.ask(Method::DELETE, &target, Sent::Nothing, "remove the container").ok();
+        let removed = self.engine.ask(Method::DELETE, &target, Sent::Nothing, "remove the container");
+        // The engine removes it by itself when it has ended, and may be about to: then this waits until it has.
+        if removed.is_ok_and(|answer| !answer.is_good() && answer.status != 404) {
+            let target = format!("/containers/{}/wait?condition=removed", self.id);
+            self.engine.ask(Method::POST, &target, Sent::Nothing, "remove the container").ok();
+        }
     }
 }
 

@@ -20,8 +20,21 @@ const ESSENTIAL: [&str; 21] = [
 ];
 
 /// Packages that are in place: Rust is what this is about.
-const PRESENT: [&str; 10] =
-    ["pip3", "git", "cc", "bwrap", "tmux", "zsh", "fish", "curl", "ssh", "ssh-keygen"];
+const PRESENT: [&str; 13] = [
+    "pip3",
+    "git",
+    "cc",
+    "bwrap",
+    "tmux",
+    "zsh",
+    "fish",
+    "curl",
+    "ssh",
+    "ssh-keygen",
+    "podman",
+    "runc",
+    "newuidmap",
+];
 
 const TOO_OLD: &str = "1.63.0";
 

@@ -5,6 +5,7 @@ use belljar_testkit::process::{Finished, copy_program, run_within};
 use belljar_testkit::require;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 /// Containers take their time where everything else runs as well.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// One engine for all tests of this file: a podman that serves for as long as somebody asks. Its socket lies in a folder
-/// that the next run of the tests finds again.
+/// One engine for all tests of this file: a podman that serves for as long as somebody asks, which this process does until
+/// it ends. Its socket lies in a folder that the next run of the tests finds again.
 pub fn engine() -> &'static PathBuf {
-    static ENGINE: OnceLock<PathBuf> = OnceLock::new();
-    ENGINE.get_or_init(|| {
+    static ENGINE: OnceLock<(PathBuf, UnixStream)> = OnceLock::new();
+    let (socket, _held) = ENGINE.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{}", user()));
         let home = folder.join("state/belljar/run");
         std::fs::create_dir_all(&home).unwrap();
@@ -28,8 +29,13 @@ pub fn engine() -> &'static PathBuf {
         let built = run_within(&mut list, DEADLINE).unwrap();
         assert!(built.status.success(), "{built:?}");
         let own = home.join("engine/podman.sock");
-        if own.exists() { own } else { PathBuf::from("/run/podman/podman.sock") }
-    })
+        let socket = if own.exists() { own } else { PathBuf::from("/run/podman/podman.sock") };
+        let mut held = UnixStream::connect(&socket).unwrap();
+        // A question that is answered for as long as somebody listens.
+        held.write_all(b"GET /v1.40/events HTTP/1.1\r\nHost: engine\r\n\r\n").unwrap();
+        (socket, held)
+    });
+    socket
 }
 
 fn user() -> String {

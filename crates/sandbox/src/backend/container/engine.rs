@@ -8,12 +8,16 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The oldest version of the interface that has everything; Podman 4 and Docker 20.10 speak it.
 const VERSION: &str = "/v1.40";
 /// Longer than any engine takes on a machine that works.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an engine may be busy with something that it refuses to be asked about meanwhile, and how often it is asked.
+const BUSY: Duration = Duration::from_secs(5);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// The variable that chooses an engine.
 pub const VARIABLE: &str = "BELLJAR_ENGINE";
 
@@ -261,6 +265,24 @@ impl Engine {
             .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })
     }
 
+    /// Asks for something that does no harm twice, until it is done or the engine has been busy for too long. Podman
+    /// refuses to list images while one is being made, and to remove a container that it is removing already.
+    pub(super) fn ask_while_busy(
+        &self,
+        method: &Method,
+        target: &str,
+        act: &'static str,
+    ) -> Result<Answer, EngineError> {
+        let until = Instant::now() + BUSY;
+        loop {
+            let answer = self.ask(method.clone(), target, Sent::Nothing, act)?;
+            if answer.is_good() || answer.status == 404 || Instant::now() > until {
+                return Ok(answer);
+            }
+            thread::sleep(BUSY_PAUSE);
+        }
+    }
+
     /// Asks for something that is an error if it is not done.
     pub(super) fn good(
         &self,
@@ -269,8 +291,7 @@ impl Engine {
         sent: Sent,
         act: &'static str,
     ) -> Result<Answer, EngineError> {
-        let answer = self.ask(method, target, sent, act)?;
-        if answer.is_good() { Ok(answer) } else { Err(EngineError::Refused { act, words: answer.words() }) }
+        done(self.ask(method, target, sent, act)?, act)
     }
 }
 
@@ -288,6 +309,11 @@ impl EnginePlaces {
     pub(super) fn variable(&self, name: &str) -> Option<&OsString> {
         self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
+}
+
+/// What was asked for, or that it was refused.
+pub(super) fn done(answer: Answer, act: &'static str) -> Result<Answer, EngineError> {
+    if answer.is_good() { Ok(answer) } else { Err(EngineError::Refused { act, words: answer.words() }) }
 }
 
 fn first(sockets: &[PathBuf], tried: &mut Vec<String>) -> Option<Engine> {

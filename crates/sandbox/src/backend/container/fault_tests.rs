@@ -1,42 +1,67 @@
 //! Engines that are not what they should be, played by a thread.
 
-use super::engine::{EngineError, EnginePlaces};
+use super::engine::{Engine, EngineError, EnginePlaces};
+use super::image::{Rebuild, base_name};
 use super::vessel::Vessel;
 use crate::backend::tests::{machine, plan};
 use crate::backend::{Lowering, lower};
 use belljar_contract::{AbsPath, BackendKind, Errand, Launch, OsText};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use tempfile::TempDir;
 
-/// What the played engine does with a request line and body: an answer, or it hangs up.
-type Play = fn(&str, &str) -> Option<(u16, String)>;
+/// An engine that a thread plays.
+struct Played {
+    folder: TempDir,
+    thread: JoinHandle<Vec<String>>,
+}
+
+impl Played {
+    /// `play` says what it does with a request line and body: an answer, or it hangs up.
+    fn begin(play: impl Fn(&str, &str) -> Option<(u16, String)> + Send + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let Some((line, body)) = request(&mut stream) else { continue };
+                if line.starts_with("END") {
+                    return heard;
+                }
+                if let Some((status, text)) = play(&line, &body) {
+                    let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+                    stream.write_all(head.as_bytes()).ok();
+                }
+                heard.push(line);
+            }
+            heard
+        });
+        Self { folder, thread }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("engine.sock")
+    }
+
+    /// The request lines that it heard.
+    fn end(self) -> Vec<String> {
+        UnixStream::connect(self.socket()).unwrap().write_all(b"END / HTTP/1.1\r\n\r\n").unwrap();
+        self.thread.join().unwrap()
+    }
+}
 
 /// Plays an engine, and lets belljar try to have a container of it.
-fn launched(play: Play) -> (EngineError, Vec<String>) {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("engine.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let engine = std::thread::spawn(move || {
-        let mut heard = Vec::new();
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let Some((line, body)) = request(&mut stream) else { continue };
-            if line.starts_with("END") {
-                return heard;
-            }
-            if let Some((status, text)) = play(&line, &body) {
-                let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-                stream.write_all(head.as_bytes()).ok();
-            }
-            heard.push(line);
-        }
-        heard
-    });
+fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<String>) {
+    let played = Played::begin(play);
+    let run = played.folder.path().join("run");
     let places = EnginePlaces {
-        named: Some(socket.clone().into()),
+        named: Some(played.socket().into()),
         user_runtime: None,
-        runtime: AbsPath::new(folder.path().join("run")).unwrap(),
+        runtime: AbsPath::new(run.clone()).unwrap(),
         podman: None,
         runc: None,
         variables: Vec::new(),
@@ -44,10 +69,9 @@ fn launched(play: Play) -> (EngineError, Vec<String>) {
     let launch = container();
     let asked = launch.container.clone().unwrap();
     let error = Vessel::launch(&places, &launch, &asked, "test").unwrap_err();
-    let left: Vec<_> = std::fs::read_dir(folder.path().join("run")).unwrap().collect();
+    let left: Vec<_> = std::fs::read_dir(run).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
-    UnixStream::connect(&socket).unwrap().write_all(b"END / HTTP/1.1\r\n\r\n").unwrap();
-    (error, engine.join().unwrap())
+    (error, played.end())
 }
 
 fn container() -> Launch {
@@ -128,4 +152,33 @@ fn a_container_that_ends_at_once_is_noticed() {
         })
     });
     assert_eq!(error.to_string(), "the container ended before the guest spoke: it fell");
+}
+
+#[test]
+fn an_engine_that_is_making_an_image_is_asked_again_for_the_list() {
+    let refusals = AtomicU32::new(2);
+    let played = Played::begin(move |_, _| {
+        let busy = refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let listed = format!(r#"[{{"Id":"i1","Size":7,"RepoTags":["{}"]}}]"#, base_name());
+        Some(match busy {
+            Ok(_) => {
+                (500, r#"{"message":"locating item named \"manifest\": file does not exist"}"#.to_owned())
+            }
+            Err(_) => (200, listed),
+        })
+    });
+    let images = Engine::at(&played.socket()).unwrap().images().unwrap();
+    assert!(images.iter().all(|image| image.current && image.id == "i1") && images.len() == 1, "{images:?}");
+    assert_eq!(played.end().len(), 3);
+}
+
+#[test]
+fn an_image_that_is_made_again_takes_the_place_of_the_old_one() {
+    let played = Played::begin(|line, _| {
+        Some((200, if line.starts_with("GET") { r#"{"Id":"i1"}"# } else { "{}" }.to_owned()))
+    });
+    Engine::at(&played.socket()).unwrap().build_image(Rebuild::Always).unwrap();
+    let heard = played.end();
+    assert!(heard[1].contains("/images/create?") && heard[2].starts_with("DELETE"), "{heard:?}");
+    assert!(heard[2].contains("/images/i1 "), "{heard:?}");
 }

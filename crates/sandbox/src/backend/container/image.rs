@@ -1,6 +1,6 @@
 //! The image without a system: empty directories to mount on. It is made here and needs no registry.
 
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, done};
 use super::http::{Sent, escaped};
 use belljar_contract::Digest;
 use hyper::Method;
@@ -64,6 +64,15 @@ impl Engine {
         }
         let target = format!("/images/create?fromSrc=-&repo={}", escaped(&name));
         self.good(Method::POST, &target, Sent::Tar(skeleton()), "import an image")?;
+        if let Some(old) = known.json()["Id"].as_str() {
+            // It has no name any more. One that a container still uses stays.
+            let _removed = self.ask(
+                Method::DELETE,
+                &format!("/images/{}", escaped(old)),
+                Sent::Nothing,
+                "remove an image",
+            );
+        }
         Ok(BuiltImage::Made)
     }
 
@@ -72,7 +81,8 @@ impl Engine {
     /// # Errors
     /// When the engine does not say.
     pub fn images(&self) -> Result<Vec<Image>, EngineError> {
-        let answer = self.good(Method::GET, "/images/json", Sent::Nothing, "list images")?.json();
+        let act = "list images";
+        let answer = done(self.ask_while_busy(&Method::GET, "/images/json", act)?, act)?.json();
         let (current, mut out) = (base_name(), Vec::new());
         for image in answer.as_array().into_iter().flatten() {
             let names = image["RepoTags"].as_array().cloned().unwrap_or_default();

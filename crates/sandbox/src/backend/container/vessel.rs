@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 const CALL_TIME: Duration = Duration::from_secs(20);
 /// How often is asked whether the container still runs while nobody has called.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// How long an engine may take to remove a container that it is removing already, and how often it is asked.
-const REMOVAL_TIME: Duration = Duration::from_secs(5);
-const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 /// The folders of the sockets begin with this, so that a sweep finds those that a kill left.
 pub const FOLDER_PREFIX: &str = "container-";
 
@@ -156,15 +153,8 @@ impl Vessel {
 impl Drop for Vessel {
     fn drop(&mut self) {
         let target = format!("/containers/{}?force=true&v=true", self.id);
-        let until = Instant::now() + REMOVAL_TIME;
-        // The engine removes it by itself when it has ended, and refuses while it is about to: then it is asked again.
-        while let Ok(answer) = self.engine.ask(Method::DELETE, &target, Sent::Nothing, "remove the container")
-        {
-            if answer.is_good() || answer.status == 404 || Instant::now() > until {
-                break;
-            }
-            std::thread::sleep(REMOVAL_PAUSE);
-        }
+        // Nobody is there to be told; `gc` finds what is left.
+        let _removed = self.engine.ask_while_busy(&Method::DELETE, &target, "remove the container");
     }
 }
 

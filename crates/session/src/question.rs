@@ -173,13 +173,14 @@ pub enum AnswerError {
 
 impl By {
     /// Everyone who can answer.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Scenario,
         Self::Policy,
         Self::CommandLine,
         Self::Parity,
         Self::First,
         Self::External,
+        Self::Model,
         Self::Person,
         Self::Belljar,
     ];
@@ -390,5 +391,31 @@ impl Chosen {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::By;
+
+    /// The one that follows in the list; a new one does not compile before it has a place.
+    fn after(by: By) -> Option<By> {
+        Some(match by {
+            By::Scenario => By::Policy,
+            By::Policy => By::CommandLine,
+            By::CommandLine => By::Parity,
+            By::Parity => By::First,
+            By::First => By::External,
+            By::External => By::Model,
+            By::Model => By::Person,
+            By::Person => By::Belljar,
+            By::Belljar => return None,
+        })
+    }
+
+    #[test]
+    fn whoever_answers_is_in_the_list() {
+        let all: Vec<By> = std::iter::successors(Some(By::Scenario), |by| after(*by)).collect();
+        assert_eq!(all, By::ALL);
     }
 }

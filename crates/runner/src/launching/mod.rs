@@ -1,141 +1,35 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
-use crate::console::{Console, Emit};
+mod attended;
+mod terms;
+
+pub use terms::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent};
+
 use crate::engine::engine_places;
-use crate::guest_program::UnpackError;
-use crate::instances::{HeldInstance, InstanceError};
-use crate::journal::{self, Journal, JournalError};
-use crate::locks::{Holder, SessionLock, SessionLockError};
-use crate::outward::{Denied, Outward, OutwardEnd, OutwardError, OutwardRequest, Serving, ServingRequest};
+use crate::instances::HeldInstance;
+use crate::journal::{self, Journal};
+use crate::locks::{Holder, SessionLock};
+use crate::outward::{Outward, OutwardEnd, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
-use crate::supervise::{Ending, SuperviseError, Watched, supervise, take_signals};
-use crate::talk::{ModelCalls, Talk, TalkRecord, TalkRequest};
-use crate::tape::{ReplayModel, Taping};
-use crate::terminal::{Terminal, TerminalError};
-use crate::trial::FilesWatch;
+use crate::supervise::{Ending, Watched, supervise, take_signals};
+use crate::tape::Taping;
+use crate::terminal::Terminal;
 use crate::values::{Found, for_the_guest, values};
-use crate::workspace::{self, Planted, Watch, WorkspaceError};
+use crate::workspace::{self, Watch};
+use attended::Attended;
 use belljar_contract::{
-    AbsPath, BackendKind, Destination, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind,
-    MountSource, OsText, Plan, RunName, RunStatus, Scrubber, Unsearched, WorkspaceMode,
+    AbsPath, BackendKind, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
+    OsText, Plan, RunName, RunStatus, Scrubber, Unsearched, WorkspaceMode,
 };
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
-use belljar_egress::proxy::Mode;
-use belljar_egress::script::{LoadScriptError, Script, Transcript};
-use belljar_egress::tape::{ReplayReport, Taped};
 use belljar_record::Redact;
 use belljar_sandbox::{
-    BackendError, Beginning, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Streams, Waiting,
-    held_limits, look_around, lower,
+    Beginning, LaunchRequest, Lowering, Machine, Overlay, Waiting, held_limits, look_around, lower,
 };
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
-
-/// Asks the user for a value, without showing what is typed.
-pub type Ask<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
-
-/// Why a command did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The plan cannot be honoured.
-    #[error(transparent)]
-    Unmet(#[from] BackendError),
-    /// A value of the environment could not be found.
-    #[error("cannot find the value of `{name}`: {what}")]
-    Value {
-        /// The variable.
-        name: String,
-        /// Where it was looked for; never the value.
-        what: String,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The terminal.
-    #[error(transparent)]
-    Terminal(#[from] TerminalError),
-    /// The program that finishes the sandbox is not there.
-    #[error(transparent)]
-    Guest(#[from] UnpackError),
-    /// The sandbox could not be built.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// The project cannot be kept as the plan wants it.
-    #[error(transparent)]
-    Workspace(#[from] WorkspaceError),
-    /// The project's own state cannot be used.
-    #[error(transparent)]
-    Instance(#[from] InstanceError),
-    /// Another run goes on with the same conversation.
-    #[error(transparent)]
-    Session(#[from] SessionLockError),
-    /// The run cannot be recorded.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The way out cannot be had.
-    #[error(transparent)]
-    Outward(#[from] OutwardError),
-    /// The command got out of sight.
-    #[error(transparent)]
-    Supervise(#[from] SuperviseError),
-}
-
-/// Who answers when the agent speaks to its model.
-#[derive(Debug, Clone)]
-pub enum Model {
-    /// Nobody: the errand is not an agent.
-    Absent,
-    /// The model itself, with the user's credential, which stays outside.
-    Live,
-    /// A script is played; no key, no tokens, no network.
-    Script(Script),
-    /// A tape is replayed; no key, no tokens, no network, unless a drift is to be answered by the model itself.
-    Replay(ReplayModel),
-}
-
-impl Model {
-    /// Reads a script.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or is no script.
-    pub fn script(path: &AbsPath) -> Result<Self, LoadScriptError> {
-        Script::load(path.as_path()).map(Model::Script)
-    }
-}
-
-/// How it went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The command ran and ended.
-    Ended(Ending),
-    /// The command could not be executed.
-    NotExecuted {
-        /// The file or name.
-        what: String,
-        /// 126 or 127.
-        exit: ExitCode,
-    },
-}
-
-impl Outcome {
-    /// The status that belljar ends with: the command's own.
-    #[must_use]
-    pub fn status(&self) -> u8 {
-        match self {
-            Outcome::Ended(Ending::Own(end) | Ending::TimeLimit(end)) => end.status(),
-            Outcome::Ended(Ending::Stopped(signal)) => {
-                128_u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
-            }
-            Outcome::Ended(Ending::Lost | Ending::Unguarded | Ending::Dismissed) => {
-                ExitCode::LaunchFailed.code()
-            }
-            Outcome::NotExecuted { exit, .. } => exit.code(),
-        }
-    }
-}
 
 /// Lowers a plan for an errand on this machine.
 ///
@@ -165,93 +59,6 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
 
 fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine, terminal: bool) -> Result<Launch, RunError> {
     Ok(lower(&Lowering { plan, errand, machine, terminal })?)
-}
-
-/// What is to be done, and how.
-pub struct RunRequest<'a> {
-    /// The plan.
-    pub planned: &'a Planned,
-    /// The user's side of the world.
-    pub surroundings: &'a Surroundings,
-    /// What to start.
-    pub errand: &'a Errand,
-    /// What is worth knowing before it starts.
-    pub notice: Option<String>,
-    /// The name of the run, and no other; otherwise the agent's, with a number where that is taken.
-    pub name: Option<RunName>,
-    /// Who answers for the model.
-    pub model: Model,
-    /// Whether what is refused is remembered for a proposal.
-    pub mode: Mode,
-    /// Asks the user for a value.
-    pub ask: Ask<'a>,
-    /// Who stands at the command's streams.
-    pub attendant: Attendant,
-    /// A sandbox that was started while the plan was being made.
-    pub waiting: Option<Waiting>,
-    /// The workspace whose files are listed at the end.
-    pub files: Option<FilesWatch>,
-    /// Whether the exchanges with the model are kept.
-    pub taping: Taping,
-    /// Told of everything that is recorded, as it happens and before it is redacted.
-    pub watch: &'a mut dyn FnMut(&Event),
-}
-
-/// Who stands at the standard streams of a command.
-pub enum Attendant {
-    /// The user.
-    User,
-    /// belljar itself, in the agent's protocol.
-    Talk(Box<TalkRequest>),
-}
-
-impl Attendant {
-    /// Takes out what the one who answers wants to ask the model itself.
-    fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
-        let calls = match &mut self {
-            Self::User => None,
-            Self::Talk(talk) => talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls()),
-        };
-        (self, calls)
-    }
-}
-
-/// A run that is over.
-#[derive(Debug)]
-pub struct Report {
-    /// How it went.
-    pub outcome: Outcome,
-    /// The folder of the run; agents leave one, and whatever had a way out.
-    pub folder: Option<AbsPath>,
-    /// What could not be recorded, or not be looked at.
-    pub trouble: Vec<String>,
-    /// What the run left in the project that this machine would execute, or that leads out of it.
-    pub planted: Vec<Planted>,
-    /// What it could not reach.
-    pub denied: Vec<Denied>,
-    /// What rules would have to name, where that was to be learnt.
-    pub needed: Vec<Destination>,
-    /// What only the user can mend, each with the way out.
-    pub troubles: Vec<(String, String)>,
-    /// What the model used.
-    pub spent: Option<Spent>,
-    /// What the scripted model was asked, where one played.
-    pub transcript: Option<Transcript>,
-    /// The exchanges that were kept, or why they are not whole; where they were to be.
-    pub taped: Option<Result<Taped, String>>,
-    /// How the replay of a tape went.
-    pub replayed: Option<ReplayReport>,
-}
-
-/// What the model used in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent {
-    /// Tokens that it read, those from its cache included.
-    pub input_tokens: u64,
-    /// Tokens that it wrote.
-    pub output_tokens: u64,
-    /// Money, in millionths of a US dollar.
-    pub cost_micros: u64,
 }
 
 /// Runs an errand to its end.
@@ -569,62 +376,6 @@ fn carry_out(
         journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());
     }
     Ok(Outcome::Ended(ending))
-}
-
-/// What stands at the streams.
-enum Attended {
-    User(Terminal),
-    Talk(Box<Talk>),
-}
-
-impl Attended {
-    fn open(attendant: Attendant, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
-        match (attendant, journal) {
-            (Attendant::Talk(request), Some(journal)) => {
-                let record = TalkRecord {
-                    run: journal.id().clone(),
-                    frames: journal.frames()?,
-                    stderr: journal.agent_stderr()?,
-                    began: journal.began(),
-                };
-                let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
-                Ok((Self::Talk(Box::new(talk)), streams))
-            }
-            // A conversation is always recorded; without a record it is the user's.
-            (Attendant::User, _) | (Attendant::Talk(_), None) => {
-                let (terminal, streams) = Terminal::open()?;
-                Ok((Self::User(terminal), streams))
-            }
-        }
-    }
-
-    fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
-        match self {
-            Self::User(terminal) => terminal.attach(controller),
-            Self::Talk(_) => Ok(()),
-        }
-    }
-
-    fn enter(&mut self) -> Result<(), TerminalError> {
-        match self {
-            Self::User(terminal) => terminal.enter(),
-            Self::Talk(_) => Ok(()),
-        }
-    }
-
-    fn begin(&mut self, emit: Emit<'_>) {
-        match self {
-            Self::User(_) => {}
-            Self::Talk(talk) => talk.begin(emit),
-        }
-    }
-
-    fn as_console(&mut self) -> &mut dyn Console {
-        match self {
-            Self::User(terminal) => terminal,
-            Self::Talk(talk) => &mut **talk,
-        }
-    }
 }
 
 /// Values that no record may hold: every one that did not come from the manifest's own text, and those that

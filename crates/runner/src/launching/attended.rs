@@ -1,0 +1,76 @@
+//! Who stands at the streams of a command: the user's terminal, or a conversation in the agent's protocol.
+
+use super::terms::{Attendant, RunError};
+use crate::console::{Console, Emit};
+use crate::journal::Journal;
+use crate::talk::{ModelCalls, Talk, TalkRecord};
+use crate::terminal::{Terminal, TerminalError};
+use belljar_sandbox::Streams;
+use std::os::fd::OwnedFd;
+
+impl Attendant {
+    /// Takes out what the one who answers wants to ask the model itself.
+    pub(super) fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
+        let calls = match &mut self {
+            Self::User => None,
+            Self::Talk(talk) => talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls()),
+        };
+        (self, calls)
+    }
+}
+
+/// What stands at the streams.
+pub(super) enum Attended {
+    User(Terminal),
+    Talk(Box<Talk>),
+}
+
+impl Attended {
+    pub(super) fn open(attendant: Attendant, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
+        match (attendant, journal) {
+            (Attendant::Talk(request), Some(journal)) => {
+                let record = TalkRecord {
+                    run: journal.id().clone(),
+                    frames: journal.frames()?,
+                    stderr: journal.agent_stderr()?,
+                    began: journal.began(),
+                };
+                let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
+                Ok((Self::Talk(Box::new(talk)), streams))
+            }
+            // A conversation is always recorded; without a record it is the user's.
+            (Attendant::User, _) | (Attendant::Talk(_), None) => {
+                let (terminal, streams) = Terminal::open()?;
+                Ok((Self::User(terminal), streams))
+            }
+        }
+    }
+
+    pub(super) fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
+        match self {
+            Self::User(terminal) => terminal.attach(controller),
+            Self::Talk(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn enter(&mut self) -> Result<(), TerminalError> {
+        match self {
+            Self::User(terminal) => terminal.enter(),
+            Self::Talk(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn begin(&mut self, emit: Emit<'_>) {
+        match self {
+            Self::User(_) => {}
+            Self::Talk(talk) => talk.begin(emit),
+        }
+    }
+
+    pub(super) fn as_console(&mut self) -> &mut dyn Console {
+        match self {
+            Self::User(terminal) => terminal,
+            Self::Talk(talk) => &mut **talk,
+        }
+    }
+}

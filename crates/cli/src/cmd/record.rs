@@ -1,11 +1,10 @@
-use super::test::{beside, scenario_files, worst};
-use super::trying::{LastWord, TryOptions, failure, result_json, script, show, tell, warn};
+use super::test::{scenario_files, worst};
+use super::trying::{Plays, TryOptions, result_json};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
+use belljar_runner::Surroundings;
 use belljar_runner::tape::{MakeError, Normaliser, Taping, make, tape_beside};
-use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
-use belljar_runner::{Surroundings, Then};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -94,32 +93,9 @@ pub(super) fn one(
 ) -> Result<(ExitCode, Value), CliError> {
     let Recording { source, file, target, normalisers } = *recording;
     let options = &source.options;
-    let trial = Trial { cost: options.max_cost_usd, ..load_scenario(surroundings, file)? };
-    if !options.quiet {
-        warn(&trial, output);
-    }
-    let model = match source.scripted {
-        true => script(&beside(file))?,
-        false => options.model(surroundings)?,
-    };
-    let detail = options.detail();
-    let tried = trial
-        .run(TrialRequest {
-            surroundings,
-            model,
-            backend: options.backend.map(super::start::Backend::kind),
-            name: None,
-            answering: options.answering(surroundings, LastWord::Nobody)?,
-            then: Then::End,
-            conversation: Conversation::Fresh,
-            keep: if options.keep { Keep::Workspace } else { Keep::Changes },
-            taping: Taping::On(normalisers.to_vec()),
-            watch: &mut |event| show(event, detail, output),
-        })
-        .map_err(|error| failure(error, surroundings))?;
-    if !output.json {
-        tell(&trial, &tried, options, surroundings, output);
-    }
+    let taping = Taping::On(normalisers.to_vec());
+    let plays = Plays::scripted(source.scripted);
+    let (trial, tried) = options.try_scenario(file, plays, taping, surroundings, output)?;
     let mut row = result_json(&trial, &tried);
     let passed = tried.judgement.conclusion == Conclusion::Passed;
     if !passed && !source.allow_failing {

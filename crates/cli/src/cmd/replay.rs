@@ -16,7 +16,7 @@ use belljar_runner::{Model, Surroundings, Then};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
 ///
@@ -92,12 +92,12 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     tapes.sort();
     tapes.dedup();
     // One bad tape does not stop the others; alone, it is the error of the verb.
-    let mut scenarios = Scenarios::default();
+    let scenarios = Scenarios::default();
     let rows = match tapes.as_slice() {
-        [tape] => vec![one(args, surroundings, tape, &mut scenarios, output)?],
-        _ if args.protocol => read_many(args, surroundings, &tapes, &mut scenarios, output),
+        [tape] => vec![one(args, surroundings, tape, &scenarios, output)?],
+        _ if args.protocol => read_many(args, surroundings, &tapes, &scenarios, output),
         _ => {
-            let mut one = |tape| one(args, surroundings, tape, &mut scenarios, output);
+            let one = |tape| one(args, surroundings, tape, &scenarios, output);
             tapes.iter().map(|tape| row(one(tape), surroundings, tape, output)).collect()
         }
     };
@@ -115,15 +115,17 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 
 /// Scenarios that were read: many tapes may be of one.
 #[derive(Default)]
-struct Scenarios(BTreeMap<AbsPath, Arc<Trial>>);
+struct Scenarios(Mutex<BTreeMap<AbsPath, Arc<Trial>>>);
 
 impl Scenarios {
-    fn load(&mut self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
-        if let Some(known) = self.0.get(&path) {
+    fn load(&self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
+        // Whoever panicked with it left it whole.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&path) {
             return Ok(Arc::clone(known));
         }
         let trial = Arc::new(load_scenario(surroundings, &path)?);
-        self.0.insert(path, Arc::clone(&trial));
+        known.insert(path, Arc::clone(&trial));
         Ok(trial)
     }
 }
@@ -144,7 +146,7 @@ fn row(
     })
 }
 
-/// Tapes that are held in memory at once.
+/// Conversations that are held in memory at once.
 const AT_ONCE: usize = 64;
 
 /// Many recorded conversations, on all processors and told in their order.
@@ -152,33 +154,16 @@ fn read_many(
     args: &Args,
     surroundings: &Surroundings,
     paths: &[AbsPath],
-    scenarios: &mut Scenarios,
+    scenarios: &Scenarios,
     output: &Output,
 ) -> Vec<(ExitCode, Value)> {
     let mut out = Vec::new();
     for some in paths.chunks(AT_ONCE) {
-        let opened = at_once(some, |path| (!path.as_path().is_file()).then(|| Tape::open(path)));
-        let mut with_scenario = |path: &AbsPath, tape: Result<Tape, TapeFailure>| {
-            let tape = tape.map_err(|error| unusable(&error))?;
-            let file = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
-            Ok::<_, CliError>((tape, scenarios.load(surroundings, file)?))
-        };
-        let ready: Vec<_> =
-            some.iter().zip(opened).map(|(path, tape)| Some(with_scenario(path, tape?))).collect();
-        let read = at_once(&ready, |ready| match ready {
-            Some(Ok((tape, trial))) => Some(protocol::replay(tape, trial)),
-            Some(Err(_)) | None => None,
-        });
-        for ((path, ready), read) in some.iter().zip(ready).zip(read) {
-            let found = match (ready, read) {
-                (Some(Err(error)), _) => Err(error),
-                (Some(Ok((_, trial))), Some(read)) => read
-                    .map(|found| read_again(args, surroundings, path, &trial, &found, output))
-                    .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error)),
-                (Some(Ok(_)) | None, _) => of_cassette(args, surroundings, path, output),
-            };
-            out.push(row(found, surroundings, path, output));
-        }
+        let read = at_once(some, |path| read(surroundings, path, scenarios));
+        out.extend(some.iter().zip(read).map(|(path, read)| {
+            let found = read.map(|read| tell_read(args, surroundings, path, &read, output));
+            row(found, surroundings, path, output)
+        }));
     }
     out
 }
@@ -202,32 +187,15 @@ fn one(
     args: &Args,
     surroundings: &Surroundings,
     path: &AbsPath,
-    scenarios: &mut Scenarios,
+    scenarios: &Scenarios,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
+    if args.protocol {
+        let read = read(surroundings, path, scenarios)?;
+        return Ok(tell_read(args, surroundings, path, &read, output));
+    }
     if path.as_path().is_file() {
-        return of_cassette(args, surroundings, path, output);
-    }
-    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
-    let trial = scenarios.load(surroundings, scenario)?;
-    if !args.protocol {
-        return run_again(args, surroundings, tape, &trial, output);
-    }
-    let found = protocol::replay(&tape, &trial)
-        .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
-    Ok(read_again(args, surroundings, path, &trial, &found, output))
-}
-
-/// A recording of another tool.
-fn of_cassette(
-    args: &Args,
-    surroundings: &Surroundings,
-    path: &AbsPath,
-    output: &Output,
-) -> Result<(ExitCode, Value), CliError> {
-    let cassette = open_cassette(path, surroundings)?;
-    if !args.protocol {
+        open_cassette(path, surroundings)?;
         let text = format!(
             "`{}` has no exchanges with the model, so nothing can be run from it",
             surroundings.shown(path)
@@ -236,16 +204,62 @@ fn of_cassette(
             CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
         );
     }
-    let trial = cassette::scenario(&cassette, &surroundings.shown(path))?;
-    let found = cassette::replay(&cassette, &trial)
-        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
-    let (exit, mut value) = read_again(args, surroundings, path, &trial, &found, output);
-    value["format"] = json!(cassette.format);
-    value["notes"] = json!([cassette::UNSAID]);
-    if !output.json && !args.quiet {
-        output.say(&format!("note: {}\n", cassette::UNSAID));
+    let (tape, trial) = opened(surroundings, path, scenarios)?;
+    run_again(args, surroundings, tape, &trial, output)
+}
+
+/// A tape and its scenario.
+fn opened(
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    scenarios: &Scenarios,
+) -> Result<(Tape, Arc<Trial>), CliError> {
+    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+    let trial = scenarios.load(surroundings, scenario)?;
+    Ok((tape, trial))
+}
+
+/// A recorded conversation that was read again.
+struct Read {
+    trial: Arc<Trial>,
+    found: ReadAgain,
+    /// The format of a cassette, where it was one.
+    cassette: Option<u64>,
+}
+
+/// Reads a tape, or a recording of another tool, and judges it again.
+fn read(surroundings: &Surroundings, path: &AbsPath, scenarios: &Scenarios) -> Result<Read, CliError> {
+    if path.as_path().is_file() {
+        let cassette = open_cassette(path, surroundings)?;
+        let trial = Arc::new(cassette::scenario(&cassette, &surroundings.shown(path))?);
+        let found = cassette::replay(&cassette, &trial)
+            .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+        return Ok(Read { trial, found, cassette: Some(cassette.format) });
     }
-    Ok((exit, value))
+    let (tape, trial) = opened(surroundings, path, scenarios)?;
+    let found = protocol::replay(&tape, &trial)
+        .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+    Ok(Read { trial, found, cassette: None })
+}
+
+fn tell_read(
+    args: &Args,
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    read: &Read,
+    output: &Output,
+) -> (ExitCode, Value) {
+    let Read { trial, found, cassette } = read;
+    let (exit, mut value) = read_again(args, surroundings, path, trial, found, output);
+    if let Some(format) = cassette {
+        value["format"] = json!(format);
+        value["notes"] = json!([cassette::UNSAID]);
+        if !output.json && !args.quiet {
+            output.say(&format!("note: {}\n", cassette::UNSAID));
+        }
+    }
+    (exit, value)
 }
 
 pub(super) fn open_cassette(path: &AbsPath, surroundings: &Surroundings) -> Result<Cassette, CliError> {

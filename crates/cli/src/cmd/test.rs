@@ -1,14 +1,11 @@
-use super::trying::{LastWord, TryOptions, failure, result_json, script, show, tell, warn};
+use super::trying::{Plays, TryOptions, result_json};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_runner::Surroundings;
 use belljar_runner::tape::Taping;
-use belljar_runner::trial::{
-    Conversation, Job, Keep, SuiteNews, SuiteRequest, Trial, TrialRequest, WorkerOutcome, end_with_input,
-    load_scenario, run_suite,
-};
-use belljar_runner::{Surroundings, Then};
+use belljar_runner::trial::{Job, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -139,43 +136,10 @@ fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Resu
 
 /// One scenario, in this process, with everything it says.
 fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
-    let options = &args.options;
-    let trial = Trial { cost: options.max_cost_usd, ..load_scenario(surroundings, file)? };
-    if !options.quiet {
-        warn(&trial, output);
-    }
-    let model = match args.scripted {
-        true => script(&beside(file))?,
-        false => options.model(surroundings)?,
-    };
-    let detail = options.detail();
-    let tried = trial
-        .run(TrialRequest {
-            surroundings,
-            model,
-            backend: options.backend.map(super::start::Backend::kind),
-            name: None,
-            answering: options.answering(surroundings, LastWord::Nobody)?,
-            then: Then::End,
-            conversation: Conversation::Fresh,
-            keep: if options.keep { Keep::Workspace } else { Keep::Changes },
-            taping: Taping::Off,
-            watch: &mut |event| show(event, detail, output),
-        })
-        .map_err(|error| failure(error, surroundings))?;
-    if !output.json {
-        tell(&trial, &tried, options, surroundings, output);
-    }
+    let plays = Plays::scripted(args.scripted);
+    let (trial, tried) = args.options.try_scenario(file, plays, Taping::Off, surroundings, output)?;
     let exit = tried.judgement.conclusion.exit();
     Ok(Row { name: trial.scenario.name.clone(), exit, value: result_json(&trial, &tried) })
-}
-
-/// The script beside a scenario.
-pub(super) fn beside(file: &AbsPath) -> AbsPath {
-    let stem = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let stem = stem.trim_end_matches(".yaml").trim_end_matches(".yml");
-    let folder = file.parent().unwrap_or_else(|| file.clone());
-    folder.child(&format!("{stem}.script.json"))
 }
 
 /// Many scenarios, each in a belljar of its own.

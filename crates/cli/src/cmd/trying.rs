@@ -1,15 +1,16 @@
-//! What `skill`, `test` and `chat` have in common: who answers, who plays the model, how a trial is told.
+//! What `skill`, `test`, `record` and `chat` have in common: who answers, who plays the model, how a trial is told.
 
 use super::start::Backend;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan, Usd};
 use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
+use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
-    Answering, CommandDecider, DECIDER_MODEL, DirectoryDecider, LoadError, ModelWish, Person, Trial,
-    TrialError, Tried, load_policy,
+    Answering, CommandDecider, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError, ModelWish,
+    Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
 };
-use belljar_runner::{Model, Surroundings, answer_rule, launch_hints};
+use belljar_runner::{Model, Surroundings, Then, answer_rule, launch_hints};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -74,6 +75,21 @@ pub enum LastWord {
     Nobody,
     /// A person, where there is a terminal.
     PersonAtTerminal,
+}
+
+/// Who plays the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plays {
+    /// Whoever the options name.
+    AsAsked,
+    /// The script beside the scenario.
+    ScriptBeside,
+}
+
+impl Plays {
+    pub const fn scripted(scripted: bool) -> Self {
+        if scripted { Self::ScriptBeside } else { Self::AsAsked }
+    }
 }
 
 pub fn patience(text: &str) -> Result<TimeSpan, String> {
@@ -144,9 +160,55 @@ impl TryOptions {
         }
         Ok(answering)
     }
+
+    /// Runs a scenario with nobody at a terminal, and tells how it went.
+    pub fn try_scenario(
+        &self,
+        file: &AbsPath,
+        plays: Plays,
+        taping: Taping,
+        surroundings: &Surroundings,
+        output: &Output,
+    ) -> Result<(Trial, Tried), CliError> {
+        let trial = Trial { cost: self.max_cost_usd, ..load_scenario(surroundings, file)? };
+        if !self.quiet {
+            warn(&trial, output);
+        }
+        let model = match plays {
+            Plays::ScriptBeside => script(&script_beside(file))?,
+            Plays::AsAsked => self.model(surroundings)?,
+        };
+        let detail = self.detail();
+        let tried = trial
+            .run(TrialRequest {
+                surroundings,
+                model,
+                backend: self.backend.map(Backend::kind),
+                name: None,
+                answering: self.answering(surroundings, LastWord::Nobody)?,
+                then: Then::End,
+                conversation: Conversation::Fresh,
+                keep: if self.keep { Keep::Workspace } else { Keep::Changes },
+                taping,
+                watch: &mut |event| show(event, detail, output),
+            })
+            .map_err(|error| failure(error, surroundings))?;
+        if !output.json {
+            tell(&trial, &tried, self, surroundings, output);
+        }
+        Ok((trial, tried))
+    }
 }
 
-pub fn script(path: &AbsPath) -> Result<Model, CliError> {
+/// The script beside a scenario.
+fn script_beside(file: &AbsPath) -> AbsPath {
+    let stem = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = stem.trim_end_matches(".yaml").trim_end_matches(".yml");
+    let folder = file.parent().unwrap_or_else(|| file.clone());
+    folder.child(&format!("{stem}.script.json"))
+}
+
+fn script(path: &AbsPath) -> Result<Model, CliError> {
     Model::script(path).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))
 }
 

@@ -39,10 +39,14 @@ fn times() -> u32 {
 /// Records and replays without drift.
 #[track_caller]
 fn comes_back(script: &Value, exchanges: u64) {
-    let stage = scenario(script);
-    recorded(&stage);
-    (0..times()).for_each(|_| faithful(&replay(&stage, &[]), exchanges));
-    let (status, row) = replay(&stage, &["--protocol"]);
+    stage_comes_back(&scenario(script), exchanges);
+}
+
+#[track_caller]
+fn stage_comes_back(stage: &Stage, exchanges: u64) {
+    recorded(stage);
+    (0..times()).for_each(|_| faithful(&replay(stage, &[]), exchanges));
+    let (status, row) = replay(stage, &["--protocol"]);
     assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
 }
 
@@ -104,6 +108,29 @@ fn failures_of_the_model_come_back() {
         main_turn(&json!([{"text": "all done"}])),
     ];
     comes_back(&script(&turns), 4);
+}
+
+#[test]
+fn a_conversation_that_was_made_shorter_comes_back() {
+    require!(Agent, Bwrap);
+    let long = |content: Value| {
+        json!({"when": {"sender": "main"},
+            "answer": {"reply": {"content": content, "usage": {"input_tokens": 90_000}}}})
+    };
+    let summary = json!({"when": {"last_message_contains": "followed by a <summary> block"},
+        "answer": {"reply": {"content": [{"text": "<analysis>a</analysis><summary>one was said</summary>"}]}}});
+    let turns = [
+        long(json!([bash("echo one")])),
+        long(json!([bash("echo two")])),
+        summary,
+        main_turn(&json!([bash("echo three")])),
+        main_turn(&json!([{"text": "all done"}])),
+    ];
+    let stage = scenario(&script(&turns));
+    let session = "skills:\n  local: [../skills/hello]\nagent_env:\n  auto_compact_window: 100000\n";
+    stage.write("project/scenarios/session.yaml", session);
+    stage.write("project/scenarios/hello.yaml", format!("{SCENARIO}  - compaction_occurred: true\n"));
+    stage_comes_back(&stage, 5);
 }
 
 #[test]

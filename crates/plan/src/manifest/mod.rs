@@ -15,7 +15,7 @@ pub(crate) use schema::{
 };
 pub(crate) use source::{CredentialText, EnvText};
 pub use value::PathText;
-pub(crate) use value::{Argument, Line, Program, Text, Word};
+pub(crate) use value::{Argument, Line, Program, Text, Word, integer};
 
 use crate::decode::Shape;
 

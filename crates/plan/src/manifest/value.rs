@@ -349,6 +349,7 @@ macro_rules! integer {
         }
     };
 }
+pub(crate) use integer;
 integer!(Port, "a port", 1..=65535, |n| u16::try_from(n).ok().and_then(Port::new));
 integer!(u32, "a whole number", 1..=4_194_304, |n| u32::try_from(n)
     .ok()

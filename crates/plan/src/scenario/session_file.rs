@@ -5,7 +5,9 @@ use super::session_spec::{
     AgentEnvSpec, DebugSpec, FolderSpec, McpChoiceSpec, PluginsSpec, ProjectSpec, SessionEgressSpec,
     SessionSpec, SkillsSpec, StalenessSpec, WebFetchSpec,
 };
-use super::words::{Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch};
+use super::words::{
+    CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
+};
 use crate::decode::{At, Fault, Faults, Place, Shape};
 use crate::manifest::PathText;
 use belljar_contract::{Diagnostic, HostName, HostPattern, PermissionMode};
@@ -107,6 +109,8 @@ pub struct AgentVariables {
     pub tool_search: Option<ToolSearch>,
     /// Whether it keeps to what its model's interface has for good.
     pub disable_experimental_betas: bool,
+    /// How long a conversation may become before it is made shorter.
+    pub auto_compact_window: Option<CompactWindow>,
 }
 
 impl Default for Session {
@@ -349,10 +353,11 @@ fn reachable(spec: SessionEgressSpec, faults: &mut Faults) -> Vec<HostPattern> {
 }
 
 fn variables(spec: AgentEnvSpec) -> AgentVariables {
-    let AgentEnvSpec { subagent_model, tool_search, disable_experimental_betas } = spec;
+    let AgentEnvSpec { subagent_model, tool_search, disable_experimental_betas, auto_compact_window } = spec;
     AgentVariables {
         subagent_model: subagent_model.map(|at| at.value.0),
         tool_search: tool_search.map(|at| at.value),
         disable_experimental_betas: disable_experimental_betas.is_some_and(|at| at.value),
+        auto_compact_window: auto_compact_window.map(|at| at.value),
     }
 }

@@ -1,6 +1,8 @@
 //! The keys of a session. One definition: decoding, hints and the JSON Schema come from it.
 
-use super::words::{Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch};
+use super::words::{
+    CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
+};
 use crate::decode::{At, Fault, Faults, Scalar, Shape, shown, table};
 use crate::manifest::{Line, PathText, Word};
 use crate::syntax::{Kind, Node};
@@ -169,6 +171,8 @@ table! {
         tool_search: Option<At<ToolSearch>>,
         /// Whether it keeps to what its model's interface has for good.
         disable_experimental_betas: Option<At<bool>>,
+        /// How long a conversation may become, in tokens, before the agent makes it shorter.
+        auto_compact_window: Option<At<CompactWindow>>,
     }
 }
 

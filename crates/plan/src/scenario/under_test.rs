@@ -174,7 +174,8 @@ pub fn agent_arguments(session: &Session) -> Vec<String> {
 /// Variables of the agent that a session sets.
 #[must_use]
 pub fn agent_variables(session: &Session) -> Vec<(EnvName, String)> {
-    let AgentVariables { subagent_model, tool_search, disable_experimental_betas } = &session.agent_env;
+    let AgentVariables { subagent_model, tool_search, disable_experimental_betas, auto_compact_window } =
+        &session.agent_env;
     let search = tool_search.map(|search| match search {
         ToolSearch::Auto => "auto".to_owned(),
         ToolSearch::Off => "false".to_owned(),
@@ -184,6 +185,7 @@ pub fn agent_variables(session: &Session) -> Vec<(EnvName, String)> {
         ("CLAUDE_CODE_SUBAGENT_MODEL", subagent_model.clone()),
         ("ENABLE_TOOL_SEARCH", search),
         ("CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS", betas),
+        ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", auto_compact_window.map(|window| window.to_string())),
     ];
     // The names are ours and known to be names.
     variables.into_iter().filter_map(|(name, value)| Some((EnvName::new(name).ok()?, value?))).collect()

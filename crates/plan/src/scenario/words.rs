@@ -1,6 +1,7 @@
 //! The closed sets of words in scenario and session files.
 
 use crate::decode::{Fault, Faults, Scalar, Shape, choice, shown};
+use crate::manifest::integer;
 use crate::syntax::{Kind, Node};
 use belljar_contract::{Lane, LibraryName, NameError, PermissionMode};
 use serde_json::{Value, json};
@@ -121,6 +122,22 @@ words! {
         Auto = "auto",
         /// Never.
         Off = "off",
+    }
+}
+
+/// How long a conversation may become before the agent makes it shorter, in tokens. The agent itself takes a number
+/// outside of these bounds for the nearer one, without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompactWindow(u32);
+
+integer!(CompactWindow, "a number of tokens", 100_000..=1_000_000, |n| u32::try_from(n)
+    .ok()
+    .filter(|n| (100_000..=1_000_000).contains(n))
+    .map(CompactWindow));
+
+impl fmt::Display for CompactWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

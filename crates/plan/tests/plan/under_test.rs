@@ -163,11 +163,14 @@ fn flags_and_variables() {
     };
     assert_eq!(variables("model: x\n"), [""; 0]);
     assert_eq!(
-        variables("agent_env: {subagent_model: m, tool_search: off, disable_experimental_betas: true}\n"),
+        variables(
+            "agent_env:\n  {subagent_model: m, tool_search: off, disable_experimental_betas: true, auto_compact_window: 100000}\n"
+        ),
         [
             "CLAUDE_CODE_SUBAGENT_MODEL=m",
             "ENABLE_TOOL_SEARCH=false",
-            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1"
+            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
+            "CLAUDE_CODE_AUTO_COMPACT_WINDOW=100000"
         ]
     );
     assert_eq!(variables("agent_env: {tool_search: auto}\n"), ["ENABLE_TOOL_SEARCH=auto"]);

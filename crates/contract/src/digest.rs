@@ -12,7 +12,15 @@ impl Digest {
     /// The digest of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+        Self::of_parts(&[bytes])
+    }
+
+    /// The digest of all of these, one after the other.
+    #[must_use]
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        parts.iter().for_each(|part| hash.update(part));
+        Self(hash.finalize().into())
     }
 
     /// The digest of everything that can be read.
@@ -21,7 +29,7 @@ impl Digest {
     /// When reading fails.
     pub fn of_reader(reader: &mut impl std::io::Read) -> std::io::Result<Self> {
         let mut hash = Sha256::new();
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = [0; 16 << 10];
         loop {
             match reader.read(&mut buffer) {
                 Ok(0) => return Ok(Self(hash.finalize().into())),
@@ -41,12 +49,8 @@ impl Digest {
     /// The 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {
-        use fmt::Write as _;
-        self.0.iter().fold(String::with_capacity(64), |mut text, byte| {
-            // Writing to a `String` cannot fail.
-            write!(text, "{byte:02x}").ok();
-            text
-        })
+        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     /// Reads what [`fmt::Display`] writes.

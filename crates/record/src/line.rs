@@ -34,7 +34,7 @@ struct Line {
 }
 
 fn link(previous: &Digest, content: &[u8]) -> Digest {
-    Digest::of(&[previous.hex().as_bytes(), content].concat())
+    Digest::of_parts(&[previous.hex().as_bytes(), content])
 }
 
 /// A line with its end, and the chain's value after it.

@@ -7,6 +7,7 @@ use belljar_contract::{
     AbsPath, Completeness, Digest, EVENT_FORMAT, Event, EventRecord, Missing, RUN_FORMAT, Run, RunHead,
     RunResult,
 };
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read};
@@ -122,16 +123,24 @@ fn versioned<T: DeserializeOwned>(
     formats: &[(&str, u32)],
 ) -> Result<T, ReadError> {
     let foreign = |cause| ReadError::Foreign { path: path.clone(), cause };
-    let value: Value = serde_json::from_slice(bytes).map_err(foreign)?;
+    let written: Formats = serde_json::from_slice(bytes).map_err(foreign)?;
     for (name, known) in formats {
-        let Some(found) = value.get(name).and_then(Value::as_u64) else {
+        let found = if *name == "format" { &written.format } else { &written.event_format };
+        let Some(found) = found.as_ref().and_then(Value::as_u64) else {
             return Err(foreign(serde_json::Error::custom(format!("it has no `{name}`"))));
         };
         if found > u64::from(*known) {
             return Err(ReadError::Newer { path: path.clone(), found, known: *known });
         }
     }
-    serde_json::from_value(value).map_err(foreign)
+    serde_json::from_slice(bytes).map_err(foreign)
+}
+
+/// The rest is passed over.
+#[derive(Deserialize)]
+struct Formats {
+    format: Option<Value>,
+    event_format: Option<Value>,
 }
 
 /// Reads lines until one is not as it was written.

@@ -5,7 +5,7 @@ use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, AgentVersion, AgentVersions, Digest, VersionStanding};
 use belljar_record::write_atomically;
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
@@ -50,14 +50,23 @@ pub fn agent_version(surroundings: &Surroundings, program: &AbsPath) -> Option<A
     let folder = surroundings.state.child("agents");
     let name = Digest::of(program.to_string().as_bytes()).hex();
     let file = folder.child(&format!("{name}.json"));
-    let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
-    if let Some(known) = known.filter(|known| known.file == mark) {
-        return AgentVersion::parse(&known.version);
+    let remembered = || {
+        let known = serde_json::from_slice::<Known>(&fs::read(&file).ok()?).ok()?;
+        (known.file == mark).then(|| AgentVersion::parse(&known.version))
+    };
+    if let Some(version) = remembered() {
+        return version;
+    }
+    // Of several that want to know, one asks; that takes an agent longer than anything else before a run. What cannot
+    // be remembered is asked again.
+    fs::create_dir_all(&folder).ok();
+    let asking = File::create(folder.child(&format!("{name}.lock"))).ok();
+    let _alone = asking.as_ref().map(File::lock);
+    if let Some(version) = remembered() {
+        return version;
     }
     let version = said(program)?;
-    let known = Known { file: mark, version: version.to_string() };
-    // What cannot be remembered is asked again.
-    fs::create_dir_all(&folder).ok();
+    let known = Known { file: mark.clone(), version: version.to_string() };
     serde_json::to_vec(&known).ok().and_then(|text| write_atomically(&file, &text).ok());
     Some(version)
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -183,4 +185,24 @@ pub fn open_numbers() -> std::io::Result<BTreeSet<RawFd>> {
 #[must_use]
 pub fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Waits for readiness; `ETIMEDOUT` when the time is over.
+pub(crate) fn wait(
+    descriptor: BorrowedFd<'_>,
+    flags: PollFlags,
+    until: Option<Instant>,
+) -> Result<(), Errno> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left =
+            left.map(|left| Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
+        let mut polled = [PollFd::from_borrowed_fd(descriptor, flags)];
+        match poll(&mut polled, left.as_ref()) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
 }

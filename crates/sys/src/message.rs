@@ -4,10 +4,11 @@
 //! byte of the frame.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use crate::fds::wait;
+use rustix::event::PollFlags;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -211,21 +212,5 @@ impl Reader<'_> {
             return Err(MessageError::TooManyDescriptors { limit: self.bounds.descriptors });
         }
         Ok(answer.bytes)
-    }
-}
-
-/// Waits for readiness; `ETIMEDOUT` when the time is over.
-fn wait(socket: BorrowedFd<'_>, flags: PollFlags, until: Option<Instant>) -> Result<(), Errno> {
-    loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left =
-            left.map(|left| Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
-        let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), flags)];
-        match rustix::event::poll(&mut polled, left.as_ref()) {
-            Ok(0) => return Err(Errno::TIMEDOUT),
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(cause) => return Err(cause),
-        }
     }
 }

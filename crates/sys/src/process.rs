@@ -3,8 +3,11 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
+use crate::fds::wait;
+use rustix::event::PollFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 
@@ -126,7 +129,7 @@ pub fn usage_of_children() -> Usage {
     let time = |time: libc::timeval| {
         let micros =
             u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0);
-        std::time::Duration::from_micros(micros)
+        Duration::from_micros(micros)
     };
     // The kernel counts memory in kibibytes.
     let peak_memory = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
@@ -140,6 +143,27 @@ pub fn usage_of_children() -> Usage {
 pub fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
         .map_err(|cause| ProcessError::Open { pid: pid.as_raw_pid(), cause })
+}
+
+/// Waits for a child; one that has not ended by then is killed, and has no status.
+pub fn end_in_time(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + limit;
+    if has_ended_by(child, until).unwrap_or(false) {
+        return child.wait().ok();
+    }
+    // It has ended already, or is about to.
+    child.kill().ok();
+    child.wait().ok();
+    None
+}
+
+fn has_ended_by(child: &Child, until: Instant) -> Result<bool, ProcessError> {
+    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return Ok(false) };
+    match wait(open(pid)?.as_fd(), PollFlags::IN, Some(until)) {
+        Ok(()) => Ok(true),
+        Err(Errno::TIMEDOUT) => Ok(false),
+        Err(cause) => Err(ProcessError::Wait(cause)),
+    }
 }
 
 /// A child that does not outlive this value.

@@ -5,9 +5,10 @@ use std::io::{self, Read, Seek, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belljar_contract::{Attempt, AttemptRequest, ProcessFile};
+use belljar_sys::process;
 
 use super::{Outcome, PROBES, ProbeContext, Seen, answered, run_one, search, speak, unsupported};
 
@@ -165,18 +166,8 @@ fn shell(script: &str) -> Seen {
         Ok(child) => child,
         Err(error) => return unsupported(&error.to_string()),
     };
-    let until = Instant::now() + SCRIPT_TIME;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            Ok(None) | Err(_) => {
-                // It has ended already, or is about to.
-                child.kill().ok();
-                child.wait().ok();
-                return unsupported("the script does not end");
-            }
-        }
+    let Some(status) = process::end_in_time(&mut child, SCRIPT_TIME) else {
+        return unsupported("the script does not end");
     };
     if status.success() {
         return (Outcome::Open, "the script ended with 0".to_owned());

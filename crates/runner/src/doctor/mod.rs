@@ -12,13 +12,13 @@ use belljar_sandbox::{ENGINE_VARIABLE, Engine};
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
 use belljar_sys::userns::{self, Userns};
-use belljar_sys::{landlock, mounts};
+use belljar_sys::{landlock, mounts, process};
 use serde_json::{Value, json};
 use std::error::Error as _;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longer than a program takes to say its version, or a sandbox to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -469,17 +469,6 @@ fn output(mut command: Command) -> Option<(bool, String, String)> {
         })
     };
     let (stdout, stderr) = (read(Box::new(stdout)), read(Box::new(stderr)));
-    let until = Instant::now() + PATIENCE;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            Ok(None) | Err(_) => {
-                child.kill().ok();
-                child.wait().ok();
-                return None;
-            }
-        }
-    };
+    let status = process::end_in_time(&mut child, PATIENCE)?;
     Some((status.success(), stdout.join().ok()?, stderr.join().ok()?))
 }

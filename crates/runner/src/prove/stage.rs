@@ -5,7 +5,7 @@ use super::table::{Row, Stage};
 use super::{ProveError, Side};
 use belljar_contract::{AttemptRequest, ProbeFinding};
 use belljar_sandbox::ENGINE_VARIABLE;
-use belljar_sys::process::Prepare;
+use belljar_sys::process::{self, Prepare};
 use belljar_sys::pty::Pair;
 use rustix::process::{Resource, Rlimit};
 use std::collections::BTreeMap;
@@ -114,18 +114,7 @@ fn open_files(scene: &Scene) -> Vec<OwnedFd> {
 pub(super) fn collect(mut child: Child) -> (String, String, Option<i32>) {
     let stdout = child.stdout.take().map(follow);
     let stderr = child.stderr.take().map(follow);
-    let until = Instant::now() + STAGE_TIME;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.code(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            Ok(None) | Err(_) => {
-                child.kill().ok();
-                child.wait().ok();
-                break None;
-            }
-        }
-    };
+    let status = process::end_in_time(&mut child, STAGE_TIME).and_then(|status| status.code());
     // Where a wall is missing, a process that lives on may hold the outputs open for ever.
     let until = Instant::now() + END_TIME;
     let text = |chunks: Option<Receiver<Vec<u8>>>| {

@@ -85,7 +85,6 @@ pub struct Mismatch {
 pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let (run, mut found) = evidence(tape.directory(), trial.scenario.lane)?;
     let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
-    let recorded: Vec<Observation> = found.seen.iter().map(|seen| seen.what.clone()).collect();
     let out_of_time = run
         .events
         .iter()
@@ -97,7 +96,7 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     };
     let skills = tape.head.scenario.places.iter().map(place).collect();
     let config = MachineConfig { skills, ..MachineConfig::default() };
-    let mut again = Again::new(config, lines, Answered::recorded(&recorded));
+    let mut again = Again::new(config, lines, Answered::recorded(&found.seen));
     again.begin();
     while let Some((way, frame)) = again.lines.pop_front() {
         again.take(way, frame);
@@ -109,7 +108,7 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let outputs = again.machine.on_exit(recorded_end.exit);
     again.carry_out(outputs);
     let Again { seen, end, .. } = again;
-    let mismatch = mismatch(&recorded, &recorded_end, &seen, end.as_ref());
+    let mismatch = mismatch(&found.seen, &recorded_end, &seen, end.as_ref());
     let observations = seen.len();
     // The numbers and times of the record stand: they are what evidence points to.
     let place = |at: usize| found.seen.get(at).map_or((0, 0), |seen| (seen.seq, seen.offset_ms));
@@ -123,7 +122,7 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
 }
 
 fn mismatch(
-    recorded: &[Observation],
+    recorded: &[Seen],
     recorded_end: &ConversationEnd,
     present: &[Observation],
     present_end: Option<&ConversationEnd>,
@@ -131,9 +130,10 @@ fn mismatch(
     fn text<T: Serialize>(value: Option<&T>) -> Option<String> {
         value.and_then(|value| serde_json::to_string(value).ok())
     }
-    let at = (0..recorded.len().max(present.len())).find(|at| recorded.get(*at) != present.get(*at));
+    let before = |at: usize| recorded.get(at).map(|seen| &seen.what);
+    let at = (0..recorded.len().max(present.len())).find(|at| before(*at) != present.get(*at));
     if let Some(at) = at {
-        return Some(Mismatch { at, recorded: text(recorded.get(at)), present: text(present.get(at)) });
+        return Some(Mismatch { at, recorded: text(before(at)), present: text(present.get(at)) });
     }
     (Some(recorded_end) != present_end).then(|| Mismatch {
         at: recorded.len(),
@@ -189,9 +189,9 @@ pub(super) enum Answered {
 }
 
 impl Answered {
-    fn recorded(observations: &[Observation]) -> Self {
+    fn recorded(seen: &[Seen]) -> Self {
         let (mut answered, mut unanswered) = (BTreeMap::new(), BTreeMap::new());
-        for what in observations {
+        for Seen { what, .. } in seen {
             match what {
                 Observation::Answered { request, by, reason, chosen, .. } => {
                     let by = By::ALL.into_iter().find(|one| one.name() == by).unwrap_or(By::Belljar);

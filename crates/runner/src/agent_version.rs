@@ -1,7 +1,6 @@
 //! Which version an agent's program is. It is asked once, and again when the file is another one.
 
 use crate::doctor;
-use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, AgentVersion, AgentVersions, Digest, VersionStanding};
 use belljar_record::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -43,11 +42,11 @@ impl FileMark {
     }
 }
 
-/// The version that a program says it is; none where it does not say.
+/// The version that a program says it is; none where it does not say. It is remembered below `state`.
 #[must_use]
-pub fn agent_version(surroundings: &Surroundings, program: &AbsPath) -> Option<AgentVersion> {
+pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion> {
     let mark = FileMark::of(program)?;
-    let folder = surroundings.state.child("agents");
+    let folder = state.child("agents");
     let name = Digest::of(program.to_string().as_bytes()).hex();
     let file = folder.child(&format!("{name}.json"));
     let remembered = || {
@@ -100,5 +99,35 @@ pub(crate) fn worth_knowing(
         VersionStanding::TooOld { lacks } => {
             Err(format!("{program} {version} is too old: it lacks {}; tested are {tested}", lacks.join("; ")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn of_several_that_want_to_know_one_asks_and_another_file_is_asked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = |name: &str| AbsPath::new(folder.path().join(name)).unwrap();
+        let (state, program, asked) = (below("state"), below("agent"), below("asked"));
+        let says = |version: &str| {
+            let script = format!("#!/bin/sh\necho x >>'{asked}'\nsleep 0.1\necho '{version} (An Agent)'\n");
+            fs::write(below("new"), script).unwrap();
+            fs::set_permissions(below("new"), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::rename(below("new"), &program).unwrap();
+        };
+        let times = || fs::read_to_string(&asked).unwrap().lines().count();
+        says("2.1.3");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert_eq!(agent_version(&state, &program), AgentVersion::parse("2.1.3")));
+            }
+        });
+        assert_eq!(times(), 1);
+        says("2.1.4");
+        assert_eq!(agent_version(&state, &program), AgentVersion::parse("2.1.4"));
+        assert_eq!(times(), 2);
     }
 }

@@ -45,21 +45,20 @@ pub fn drop_all() -> Result<(), CapsError> {
 /// not stay.
 fn drop_bounding() -> Result<(), CapsError> {
     for number in 0..64 {
-        let fault = |cause| CapsError::Bounding { number, cause };
-        match is_bounding(number) {
-            Ok(true) => drop_one(number).map_err(fault)?,
-            Ok(false) => {}
+        match drop_one(number).or_else(|cause| is_gone(number, cause)) {
+            Ok(()) => {}
             Err(Errno::INVAL) => return Ok(()),
-            Err(cause) => return Err(fault(cause)),
+            Err(cause) => return Err(CapsError::Bounding { number, cause }),
         }
     }
     Ok(())
 }
 
-fn is_bounding(number: u32) -> Result<bool, Errno> {
+/// What is not there need not be dropped; otherwise why it was not.
+fn is_gone(number: u32, cause: Errno) -> Result<(), Errno> {
     // SAFETY: PR_CAPBSET_READ takes its argument by value and touches no memory of ours.
     let answer = unsafe { libc::prctl(libc::PR_CAPBSET_READ, libc::c_ulong::from(number), 0, 0, 0) };
-    crate::raw::check(answer.into()).map(|answer| answer == 1)
+    if crate::raw::check(answer.into())? == 0 { Ok(()) } else { Err(cause) }
 }
 
 fn drop_one(number: u32) -> Result<(), Errno> {

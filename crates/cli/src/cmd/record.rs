@@ -1,5 +1,5 @@
 use super::test::{scenario_files, worst};
-use super::trying::{Plays, TryOptions, result_json};
+use super::trying::{Plays, TryOptions, among_others, result_json};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
@@ -55,12 +55,16 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let files = scenario_files(&args.paths, None, surroundings)?;
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(surroundings, path)).transpose()?;
-    let mut rows = Vec::new();
-    for file in &files {
+    let one = |file| {
         let target = tape_beside(file, out.as_ref());
         let recording = Recording { source: &args.source, file, target: &target, normalisers: &normalisers };
-        rows.push(one(&recording, surroundings, output)?);
-    }
+        one(&recording, surroundings, output)
+    };
+    // One bad scenario does not stop the others; alone, it is the error of the verb.
+    let rows: Vec<_> = match files.as_slice() {
+        [file] => vec![one(file)?],
+        _ => files.iter().map(|file| among_others(one(file), surroundings, ("file", file), output)).collect(),
+    };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let recorded = rows.iter().filter(|(_, row)| !row["tape"].is_null()).count();

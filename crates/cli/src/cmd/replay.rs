@@ -1,6 +1,6 @@
 use super::start::Backend;
 use super::test::worst;
-use super::trying::{LastWord, TryOptions, failure, patience, result_json, show, tell};
+use super::trying::{LastWord, TryOptions, among_others, failure, patience, result_json, show, tell};
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
@@ -98,7 +98,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         _ if args.protocol => read_many(args, surroundings, &tapes, &scenarios, output),
         _ => {
             let one = |tape| one(args, surroundings, tape, &scenarios, output);
-            tapes.iter().map(|tape| row(one(tape), surroundings, tape, output)).collect()
+            tapes.iter().map(|tape| among_others(one(tape), surroundings, ("tape", tape), output)).collect()
         }
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
@@ -130,22 +130,6 @@ impl Scenarios {
     }
 }
 
-/// What came of a tape among others.
-fn row(
-    found: Result<(ExitCode, Value), CliError>,
-    surroundings: &Surroundings,
-    tape: &AbsPath,
-    output: &Output,
-) -> (ExitCode, Value) {
-    found.unwrap_or_else(|error| {
-        let value = json!({"tape": tape, "exit_code": error.exit().code(), "error": error.line()});
-        if !output.json {
-            output.say(&format!("{}: {}\n", surroundings.shown(tape), error.line()));
-        }
-        (error.exit(), value)
-    })
-}
-
 /// Conversations that are held in memory at once.
 const AT_ONCE: usize = 64;
 
@@ -162,7 +146,7 @@ fn read_many(
         let read = at_once(some, |path| read(surroundings, path, scenarios));
         out.extend(some.iter().zip(read).map(|(path, read)| {
             let found = read.map(|read| tell_read(args, surroundings, path, &read, output));
-            row(found, surroundings, path, output)
+            among_others(found, surroundings, ("tape", path), output)
         }));
     }
     out

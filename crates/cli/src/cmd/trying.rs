@@ -303,6 +303,21 @@ impl From<LoadError> for CliError {
     }
 }
 
+/// What came of one file among others; `what` says which kind of file it is.
+pub fn among_others(
+    found: Result<(ExitCode, Value), CliError>,
+    surroundings: &Surroundings,
+    (what, path): (&str, &AbsPath),
+    output: &Output,
+) -> (ExitCode, Value) {
+    found.unwrap_or_else(|error| {
+        if !output.json {
+            output.say(&format!("{}: {}\n", surroundings.shown(path), error.line()));
+        }
+        (error.exit(), json!({what: path, "exit_code": error.exit().code(), "error": error.line()}))
+    })
+}
+
 /// A trial that did not take place.
 pub fn failure(error: TrialError, surroundings: &Surroundings) -> CliError {
     match error {

@@ -185,3 +185,16 @@ fn what_is_in_the_way_stays() {
     assert!(found.stderr.contains("is no tape"), "{}", found.stderr);
     assert!(stage.path("project/scenarios/hello.tape/precious").exists());
 }
+
+#[test]
+fn one_bad_scenario_does_not_keep_the_others_from_being_recorded() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    stage.write("project/scenarios/bad.yaml", "promt: x\n");
+    let words = ["record", "--json", "--scripted", "scenarios/bad.yaml", "scenarios/hello.yaml"];
+    let found = stage.finish(&mut with_agent(&stage, &words));
+    let data = data(&found);
+    assert_eq!((found.status.code(), &data["recorded"]), (Some(2), &json!(1)), "{data:#}{}", found.stderr);
+    assert!(data["results"][0]["file"].as_str().unwrap().ends_with("bad.yaml"), "{data:#}");
+    assert!(stage.path("project/scenarios/hello.tape/tape.json").exists());
+}

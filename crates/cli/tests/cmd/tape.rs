@@ -329,9 +329,14 @@ fn a_tape_is_shown_compared_and_refreshed() {
     assert_eq!(tape(&stage, &["diff", "old.tape", TAPE]).status.code(), Some(0));
 
     stage.write("project/skills/hello/scripts/hello.sh", "echo hellp from the script\n");
+    // A tape that is none does not keep the others from it.
+    stage.write("project/scenarios/broken.tape/tape.json", "{}");
     let found = refresh();
-    assert_eq!((found.status.code(), &data(&found)["refreshed"]), (Some(0), &json!(1)), "{}", found.stdout);
-    assert_eq!(row(&found)["changed"][0]["cause"], "skill");
+    assert_eq!((found.status.code(), &data(&found)["refreshed"]), (Some(2), &json!(1)), "{}", found.stdout);
+    let rows = data(&found)["results"].clone();
+    assert!(rows[0]["error"].as_str().unwrap().contains("broken.tape"), "{rows:#}");
+    fs::remove_dir_all(stage.path("project/scenarios/broken.tape")).unwrap();
+    assert_eq!(rows[1]["changed"][0]["cause"], "skill");
     let found = stage.finish(&mut with_agent(&stage, &["replay", "--json", TAPE]));
     assert_eq!(found.status.code(), Some(0), "{}", found.stdout);
 

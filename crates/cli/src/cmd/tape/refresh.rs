@@ -1,7 +1,7 @@
 use crate::cmd::record::{self, Recording};
 use crate::cmd::replay::{not_found, unusable};
 use crate::cmd::test::worst;
-use crate::cmd::trying::failure;
+use crate::cmd::trying::{among_others, failure};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
@@ -28,10 +28,12 @@ pub struct Args {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, surroundings)?;
-    let mut rows = Vec::new();
-    for path in &tapes {
-        rows.push(one(args, surroundings, path, output)?);
-    }
+    let one = |path| one(args, surroundings, path, output);
+    // One bad tape does not stop the others; alone, it is the error of the verb.
+    let rows: Vec<_> = match tapes.as_slice() {
+        [path] => vec![one(path)?],
+        _ => tapes.iter().map(|path| among_others(one(path), surroundings, ("tape", path), output)).collect(),
+    };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let refreshed = rows.iter().filter(|(_, row)| row["refreshed"] == true).count();

@@ -7,33 +7,41 @@ use std::sync::Arc;
 /// Replaces secrets in a text. Every free text passes one on its way to the disk; there is no default.
 pub type Redact = Arc<Scrubber>;
 
-/// The value with every text in it redacted, names of members included.
-pub(crate) fn redact_value(value: Value, redact: &Redact) -> Value {
+/// Redacts every text in a value, names of members included. Most have no secret and stay where they are.
+pub(crate) fn redact_value(value: &mut Value, redact: &Redact) {
     match value {
-        Value::String(text) => Value::String(redact.scrub(&text)),
-        Value::Array(list) => match bytes(&list).and_then(|bytes| redact.scrub_bytes(&bytes)) {
+        Value::String(text) => redact_text(text, redact),
+        Value::Array(list) => match bytes(list).and_then(|bytes| redact.scrub_bytes(&bytes)) {
             // A text that is not UTF-8 stands as a list of bytes; with a secret in it, its exact form is given up.
-            Some(scrubbed) => Value::String(String::from_utf8_lossy(&scrubbed).into_owned()),
-            None => Value::Array(list.into_iter().map(|item| redact_value(item, redact)).collect()),
+            Some(scrubbed) => *value = Value::String(String::from_utf8_lossy(&scrubbed).into_owned()),
+            None => list.iter_mut().for_each(|item| redact_value(item, redact)),
         },
-        Value::Object(members) => Value::Object(
-            members
-                .into_iter()
-                .map(|(name, item)| (redact.scrub(&name), redact_value(item, redact)))
-                .collect(),
-        ),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        Value::Object(members) => {
+            if members.keys().any(|name| redact.scrub_bytes(name.as_bytes()).is_some()) {
+                let named = std::mem::take(members).into_iter();
+                *members = named.map(|(name, item)| (redact.scrub(&name), item)).collect();
+            }
+            members.values_mut().for_each(|item| redact_value(item, redact));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// An event's members redacted; their names and the event's kind are ours.
-pub(crate) fn redact_event(event: Value, redact: &Redact) -> Value {
-    let Value::Object(members) = event else { return redact_value(event, redact) };
-    let member = |(name, item): (String, Value)| {
-        let item = if name == "kind" { item } else { redact_value(item, redact) };
-        (name, item)
-    };
-    Value::Object(members.into_iter().map(member).collect())
+pub(crate) fn redact_text(text: &mut String, redact: &Redact) {
+    if let Some(scrubbed) = redact.scrub_bytes(text.as_bytes()) {
+        *text = String::from_utf8_lossy(&scrubbed).into_owned();
+    }
+}
+
+/// Redacts an event's members; their names and the event's kind are ours.
+pub(crate) fn redact_event(event: &mut Value, redact: &Redact) {
+    match event {
+        Value::Object(members) => {
+            let free = members.iter_mut().filter(|(name, _)| *name != "kind");
+            free.for_each(|(_, item)| redact_value(item, redact));
+        }
+        _ => redact_value(event, redact),
+    }
 }
 
 fn bytes(list: &[Value]) -> Option<Vec<u8>> {
@@ -53,7 +61,7 @@ mod tests {
     #[test]
     fn every_text_of_a_value() {
         let redact = redact("KEY", "s3cret");
-        let value = json!({
+        let mut value = json!({
             "s3cret": 1,
             "list": ["a s3cret", {"deep": "s3cret"}],
             "bytes": [255, 115, 51, 99, 114, 101, 116],
@@ -65,13 +73,15 @@ mod tests {
             "bytes": "\u{fffd}[redacted:KEY]",
             "numbers": [1, 2, 3],
         });
-        assert_eq!(redact_value(value, &redact), redacted);
+        redact_value(&mut value, &redact);
+        assert_eq!(value, redacted);
     }
 
     #[test]
     fn a_kind_is_never_a_secret() {
         let redact = redact("ODD", "notice");
-        let event = json!({"kind": "notice", "text": "a notice"});
-        assert_eq!(redact_event(event, &redact), json!({"kind": "notice", "text": "a [redacted:ODD]"}));
+        let mut event = json!({"kind": "notice", "text": "a notice"});
+        redact_event(&mut event, &redact);
+        assert_eq!(event, json!({"kind": "notice", "text": "a [redacted:ODD]"}));
     }
 }

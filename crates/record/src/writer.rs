@@ -3,11 +3,11 @@
 use crate::disk::{make_private, write_atomically, write_whole};
 use crate::error::WriteError;
 use crate::line::{self, LINE_MAX, LOG_MAX};
-use crate::redact::{Redact, redact_event, redact_value};
+use crate::redact::{Redact, redact_event, redact_text, redact_value};
 use belljar_contract::{
     AbsPath, Digest, Event, FilesSeen, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,14 +51,16 @@ pub(crate) fn new_file(path: &AbsPath) -> Result<File, WriteError> {
 /// free text is redacted.
 pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
     let mut head = head.clone();
-    head.plan = redact_value(head.plan, redact);
-    for text in head.versions.values_mut() {
-        *text = redact.scrub(text);
-    }
-    for value in head.host.values_mut() {
-        *value = redact_value(value.take(), redact);
-    }
-    format!("{:#}\n", json!(head))
+    redact_value(&mut head.plan, redact);
+    head.versions.values_mut().for_each(|text| redact_text(text, redact));
+    head.host.values_mut().for_each(|value| redact_value(value, redact));
+    document(&json!(head))
+}
+
+/// A file that people look at.
+fn document(value: &Value) -> String {
+    // A value can always be written.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
 impl RunWriter {
@@ -114,7 +116,8 @@ impl RunWriter {
     /// # Errors
     /// When it cannot be written. The log then ends with the event before; a later attempt may succeed.
     pub fn emit(&mut self, offset_ms: u64, event: &Event) -> Result<(), WriteError> {
-        let value = redact_event(json!(event), &self.redact);
+        let mut value = json!(event);
+        redact_event(&mut value, &self.redact);
         self.log.append(offset_ms, &value)
     }
 
@@ -146,7 +149,9 @@ impl RunWriter {
             made.and_then(|()| write_whole(&path, scrubbed.as_deref().unwrap_or(&body)))
                 .map_err(|cause| WriteError::Write { path, cause })?;
         }
-        let text = format!("{:#}\n", redact_value(json!(files), &self.redact));
+        let mut value = json!(files);
+        redact_value(&mut value, &self.redact);
+        let text = document(&value);
         let path = self.directory.child("files.json");
         write_whole(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })?;
         Ok(Digest::of(text.as_bytes()))
@@ -207,15 +212,15 @@ impl RunWriter {
         let result = RunResult { format: RUN_FORMAT, status, duration_ms, metrics, events, chain };
         let mut value = json!(result);
         // The one free text in it is why a command was not started.
-        value["status"] = redact_value(value["status"].take(), &self.redact);
+        redact_value(&mut value["status"], &self.redact);
         let path = self.directory.child("result.json");
-        write_atomically(&path, format!("{value:#}\n").as_bytes()).map_err(|cause| failed(&path, cause))?;
+        write_atomically(&path, document(&value).as_bytes()).map_err(|cause| failed(&path, cause))?;
         Ok(self.directory)
     }
 }
 
 impl Log {
-    fn append(&mut self, offset_ms: u64, event: &serde_json::Value) -> Result<(), WriteError> {
+    fn append(&mut self, offset_ms: u64, event: &Value) -> Result<(), WriteError> {
         let (line, chain) = line::encode(&self.chain, self.seq, offset_ms, event);
         let bytes = line.len();
         if bytes > LINE_MAX {
@@ -271,18 +276,14 @@ impl FrameLog {
     ///
     /// # Errors
     /// When it cannot be written, or the log is full.
-    pub fn line(
-        &mut self,
-        offset_ms: u64,
-        way: FrameWay,
-        frame: serde_json::Value,
-    ) -> Result<(), WriteError> {
+    pub fn line(&mut self, offset_ms: u64, way: FrameWay, mut frame: Value) -> Result<(), WriteError> {
         let way = match way {
             FrameWay::In => "in",
             FrameWay::Out => "out",
         };
-        let frame = redact_value(frame, &self.redact);
-        let line = format!("{}\n", json!({"offset_ms": offset_ms, "way": way, "frame": frame}));
+        redact_value(&mut frame, &self.redact);
+        let frame = line::text(&frame);
+        let line = format!("{{\"offset_ms\":{offset_ms},\"way\":\"{way}\",\"frame\":{frame}}}\n");
         let Some(left) = self.left.checked_sub(line.len() as u64) else {
             return Err(WriteError::TooLarge { path: self.path.clone(), limit: LOG_MAX });
         };

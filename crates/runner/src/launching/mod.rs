@@ -372,8 +372,9 @@ fn carry_out(
     }
     if let (Some(transcript), Some(journal)) = (&told.transcript, journal) {
         // What the model was asked, one request a line: the evidence of what the agent knew.
-        let bodies = transcript.requests.iter().filter_map(|request| request.json());
-        journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());
+        let bodies =
+            transcript.requests.iter().filter_map(|request| serde_json::to_string(request.json()?).ok());
+        journal.keep("model-requests.jsonl", &bodies.map(|body| body + "\n").collect::<String>());
     }
     Ok(Outcome::Ended(ending))
 }

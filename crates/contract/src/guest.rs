@@ -31,7 +31,7 @@ pub use root::{GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, Gues
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 4;
+pub const GUEST_PROTOCOL: u32 = 5;
 /// Where the guest lies inside.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.

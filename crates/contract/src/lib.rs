@@ -23,6 +23,7 @@ mod frame;
 mod guest;
 mod harness;
 mod host;
+mod image;
 mod judgement;
 mod launch;
 mod name;
@@ -42,7 +43,7 @@ mod trust;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
-pub use container::{Container, ContainerMount};
+pub use container::{AskedWalls, Container, ContainerImage, ContainerMount, ImageWant, WantWeight};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
@@ -81,6 +82,7 @@ pub use harness::{
     RecordedFolder, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
+pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
 pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};

@@ -33,6 +33,15 @@ impl Running {
         }
     }
 
+    /// What the container's image lacks and the command can do without, in words.
+    #[must_use]
+    pub fn lacks(&self) -> &[String] {
+        match self {
+            Running::Sealed(sealed) => sealed.lacks(),
+            Running::Host(_) => &[],
+        }
+    }
+
     /// The listeners that were opened for the command, by name; each can be taken once.
     pub fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
         match self {

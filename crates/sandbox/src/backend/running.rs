@@ -232,8 +232,10 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         (Some(container), Some(places)) => {
             // Nothing is started with bubblewrap.
             drop(waiting);
-            let overlay = overlay.map(telling::layers).transpose()?;
-            let root = telling::tell(GuestGround::Container { overlay }, &launch.root, identities)?;
+            let image = &container.image;
+            let overlay = overlay.map(|overlay| telling::layers(overlay, image)).transpose()?;
+            let ground = GuestGround::Container { overlay };
+            let root = telling::tell(ground, Some(image), &launch.root, identities)?;
             let (vessel, control) = Vessel::launch(places, launch, container, name)?;
             message::ask_for_senders(control.as_fd())
                 .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
@@ -243,7 +245,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         (None, _) => {
             let waiting = Waiting::for_launch(waiting, launch, overlay, identities)?;
             // While bubblewrap makes the namespaces.
-            let root = telling::tell(GuestGround::Namespaces, &launch.root, identities)?;
+            let root = telling::tell(GuestGround::Namespaces, None, &launch.root, identities)?;
             let (child, words, control) = waiting.into_parts();
             (Holder::Bwrap { child, words: Some(words) }, root, control)
         }
@@ -338,6 +340,15 @@ impl Running {
                 }
                 other => return Err(unexpected(&other)),
             }
+        }
+    }
+
+    /// What the container's image lacks and the command can do without, in words.
+    #[must_use]
+    pub fn lacks(&self) -> &[String] {
+        match &self.holder {
+            Holder::Bwrap { .. } => &[],
+            Holder::Container(vessel) => &vessel.lacks,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The backend `container` with a real podman.
 
 mod images;
+mod verbs;
 
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, copy_program, run_within};

@@ -289,7 +289,19 @@ pub enum GuestReport {
     Exited {
         /// How.
         end: GuestEnd,
+        /// What it used up, with those of its children that it waited for.
+        used: GuestUsage,
     },
+}
+
+/// What was used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestUsage {
+    /// Processor time, in milliseconds.
+    pub cpu_ms: u64,
+    /// The most memory that one process had at once, in bytes.
+    pub peak_memory_bytes: u64,
 }
 
 /// What Landlock enforces. All [`GuestWall::Missing`] is possible: it is an additional wall.

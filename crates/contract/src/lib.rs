@@ -74,8 +74,8 @@ pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
     GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestLandlock,
     GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport,
-    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable,
-    GuestWall, OsText, OsTextError,
+    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestUsage,
+    GuestVariable, GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,

@@ -136,6 +136,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             let (redact, unsearched) = secrets(plan, &values, outward.as_ref());
             let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
             unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
+            if launch.container.is_some() {
+                journal.used(None);
+            }
             Some(journal)
         }
         (Errand::Command(_), None) => None,
@@ -382,7 +385,11 @@ fn carry_out(
     if let Some(head) = told.egress_head {
         emit(&Event::EgressLogged { head });
     }
-    if let (Some(transcript), Some(journal)) = (&told.transcript, journal) {
+    let Some(journal) = journal else { return Ok(Outcome::Ended(ending)) };
+    if launch.container.is_some() {
+        journal.used(running.used());
+    }
+    if let Some(transcript) = &told.transcript {
         // What the model was asked, one request a line: the evidence of what the agent knew.
         let bodies = transcript.requests.iter().filter_map(|request| request.json());
         journal.keep("model-requests.jsonl", &bodies.map(|body| format!("{body}\n")).collect::<String>());

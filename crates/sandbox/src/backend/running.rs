@@ -7,7 +7,7 @@ use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder, GuestReport,
-    GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, OsText,
+    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -210,6 +210,8 @@ pub struct Running {
     /// The guest's process, by the kernel's word.
     guest: Option<Pid>,
     beginning: GuestBeginning,
+    /// What the command used up, once it has ended.
+    used: Option<GuestUsage>,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -263,6 +265,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         controller: None,
         guest: None,
         beginning: launch.guest.beginning,
+        used: None,
         leaf: None,
         landlock: nothing,
     };
@@ -343,6 +346,15 @@ impl Running {
         }
     }
 
+    /// What the command used up, where nobody is waited for here who would tell.
+    #[must_use]
+    pub fn used(&self) -> Option<GuestUsage> {
+        match &self.holder {
+            Holder::Bwrap { .. } => None,
+            Holder::Container(_) => self.used,
+        }
+    }
+
     /// What the container's image lacks and the command can do without, in words.
     #[must_use]
     pub fn lacks(&self) -> &[String] {
@@ -394,7 +406,10 @@ impl Running {
     /// When it is not a message.
     pub fn report(&mut self) -> Result<News, LaunchError> {
         match self.receive().map(|heard| heard.report) {
-            Ok(GuestReport::Exited { end }) => Ok(News::Ended(end)),
+            Ok(GuestReport::Exited { end, used }) => {
+                self.used = Some(used);
+                Ok(News::Ended(end))
+            }
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
             Ok(other) => Err(unexpected(&other)),
             Err(MessageError::Closed) => Ok(News::Gone),

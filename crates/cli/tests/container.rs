@@ -1,5 +1,6 @@
 //! The backend `container` with a real podman.
 
+mod docker;
 mod images;
 mod verbs;
 

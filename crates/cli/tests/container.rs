@@ -1,5 +1,9 @@
 //! The backend `container` with a real podman.
 
+mod docker;
+mod images;
+mod verbs;
+
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, copy_program, run_within};
 use belljar_testkit::require;
@@ -13,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Containers take their time where everything else runs as well.
 const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How many containers are asked for in the same moment.
+const AT_ONCE: usize = 50;
 
 /// One engine for all tests of this file: a podman that serves for as long as somebody asks, which this process does until
 /// it ends. Its socket lies in a folder that the next run of the tests finds again.
@@ -192,7 +199,7 @@ fn a_container_without_a_supervisor_is_swept() {
 fn many_at_once() {
     require!(Podman);
     let stage = Stage::new();
-    let children: Vec<_> = (0..20)
+    let children: Vec<_> = (0..AT_ONCE)
         .map(|number| {
             let mut one = command(&stage, &[], &["sh", "-c", &format!("echo {number}")]);
             one.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -225,23 +232,30 @@ fn what_cannot_be_done_is_named_with_the_way_out() {
     }
 }
 
-#[test]
-fn podman_without_root_builds_the_same_and_a_limit_that_it_ignores_is_refused() {
-    require!(Podman, Root);
+/// A stage that belongs to a user whom the machine knows, and who has a home of his own here.
+fn of_a_user() -> Stage {
     let stage = Stage::new();
-    let program = stage.path("belljar");
-    copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &program).unwrap();
-    // A user whom the machine knows, and who has a home of his own here.
+    copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &stage.path("belljar")).unwrap();
     for name in ["", "project", "home", "config", "config/belljar", "data"] {
         chown(stage.path(name), Some(65534), Some(65534)).unwrap();
     }
-    let run = |words: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
-        command.args(["exec", "--yes", "--backend", "container", "--"]).args(words);
-        command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
-        run_within(command.env("BELLJAR_ENGINE", "podman"), DEADLINE).unwrap()
-    };
+    stage
+}
+
+/// Executes something as that user, with a podman of his own.
+fn without_root(stage: &Stage, options: &[&str], words: &[&str]) -> Finished {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(stage.path("belljar"));
+    command.args(["exec", "--yes", "--backend", "container"]).args(options).arg("--").args(words);
+    command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    run_within(command.env("BELLJAR_ENGINE", "podman"), DEADLINE).unwrap()
+}
+
+#[test]
+fn podman_without_root_builds_the_same_and_a_limit_that_it_ignores_is_refused() {
+    require!(Podman, Root);
+    let stage = of_a_user();
+    let run = |words: &[&str]| without_root(&stage, &[], words);
     let script =
         "id -u; echo made > made; grep CapEff /proc/self/status; tail -n +3 /proc/net/dev | cut -d: -f1";
     let found = run(&["sh", "-c", script]);
@@ -271,24 +285,6 @@ fn changes_are_kept_aside_or_made_to_a_copy() {
             assert!(listed.stdout.contains("old.txt") && listed.stdout.contains("more.txt"), "{listed:?}");
         }
     }
-}
-
-#[test]
-fn the_examples_have_the_same_verdicts() {
-    require!(Podman, Agent, Curl);
-    let stage = Stage::new();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap();
-    let agent = belljar_testkit::agent::real().unwrap();
-    let examples = examples.display().to_string();
-    let mut test = stage.command(&["test", "--scripted", "--json", "--backend", "container", &examples]);
-    let path = format!("{}:/usr/bin:/bin", agent.with_file_name("").display());
-    let found = run_within(test.env("BELLJAR_ENGINE", engine()).env("PATH", path), DEADLINE).unwrap();
-    let value: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    assert_eq!(
-        (found.status.code(), &value["data"]["passed"]),
-        (Some(0), &serde_json::json!(3)),
-        "{value:#}"
-    );
 }
 
 #[test]

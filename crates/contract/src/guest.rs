@@ -31,7 +31,7 @@ pub use root::{GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, Gues
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 4;
+pub const GUEST_PROTOCOL: u32 = 5;
 /// Where the guest lies inside.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
@@ -289,7 +289,19 @@ pub enum GuestReport {
     Exited {
         /// How.
         end: GuestEnd,
+        /// What it used up, with those of its children that it waited for.
+        used: GuestUsage,
     },
+}
+
+/// What was used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestUsage {
+    /// Processor time, in milliseconds.
+    pub cpu_ms: u64,
+    /// The most memory that one process had at once, in bytes.
+    pub peak_memory_bytes: u64,
 }
 
 /// What Landlock enforces. All [`GuestWall::Missing`] is possible: it is an additional wall.

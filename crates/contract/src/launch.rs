@@ -187,6 +187,11 @@ impl LaunchArgument {
 /// One part of the root inside. Directories above it are made where they are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootPart {
+    /// What the container's image has there, read-only, but for the places of the other parts.
+    Image {
+        /// Where, in the image and inside.
+        at: AbsPath,
+    },
     /// An empty directory.
     Directory {
         /// Where.
@@ -269,6 +274,7 @@ impl RootPart {
         let octal = |mode: &u32| format!("{mode:04o}");
         let word = |text: &str| text.to_owned();
         match self {
+            RootPart::Image { at } => vec![word("image"), word("read-only"), at.to_string()],
             RootPart::Directory { at, mode } => vec![word("directory"), octal(mode), at.to_string()],
             RootPart::Link { at, to } => vec![word("link"), to.to_string(), at.to_string()],
             RootPart::File { at, content: _ } => vec![word("file"), octal(&0o644), at.to_string()],

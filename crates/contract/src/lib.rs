@@ -23,6 +23,7 @@ mod frame;
 mod guest;
 mod harness;
 mod host;
+mod image;
 mod judgement;
 mod launch;
 mod name;
@@ -42,7 +43,7 @@ mod trust;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
-pub use container::{Container, ContainerMount};
+pub use container::{AskedWalls, Container, ContainerImage, ContainerMount, ImageWant, WantWeight};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
@@ -73,14 +74,15 @@ pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
     GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestLandlock,
     GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport,
-    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestVariable,
-    GuestWall, OsText, OsTextError,
+    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestUsage,
+    GuestVariable, GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
     RecordedFolder, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
+pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
 pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};

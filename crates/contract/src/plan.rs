@@ -4,7 +4,7 @@
 //! from a manifest is carried for the launch but never serialised.
 
 use crate::{
-    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, InstanceKey,
+    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
     LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, TrustFile, Usd,
 };
 use serde::{Deserialize, Serialize, Serializer};
@@ -125,6 +125,8 @@ pub struct Mount {
 pub enum MountSource {
     /// The system's programs and libraries.
     System,
+    /// Everything that the container's image holds, but for what later mounts put in its place.
+    Image,
     /// A made-up `/etc`: users, hosts, TLS roots.
     SyntheticEtc,
     /// The processes of the sandbox only.
@@ -465,6 +467,9 @@ pub struct Plan {
     pub purpose: Purpose,
     /// What builds the walls.
     pub backend: BackendKind,
+    /// The image of the container, when one is named: its system takes the place of this machine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageName>,
     /// The model, when one is named.
     pub model: Option<String>,
     /// The effort, when one is named.

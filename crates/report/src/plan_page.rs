@@ -113,7 +113,8 @@ fn head(out: &mut Page<'_>, plan: &Plan) {
     if let Some(effort) = &plan.effort {
         parts.push(format!("effort {effort}"));
     }
-    parts.push(
+    let image = plan.image.iter().map(|image| format!(" of the image {image}"));
+    let walls = std::iter::once(
         match plan.backend {
             BackendKind::Host => "no sandbox (host)",
             BackendKind::Bwrap => "bubblewrap",
@@ -122,6 +123,7 @@ fn head(out: &mut Page<'_>, plan: &Plan) {
         }
         .to_owned(),
     );
+    parts.push(walls.chain(image).collect());
     let title = out.style.bold(&format!("Agent {}", plan.agent));
     out.text.push_str(&format!("{title}  {}\n", clean(&parts.join(", "))));
     let digest = out.style.dim(&plan.digest().to_string());

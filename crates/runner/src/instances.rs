@@ -122,6 +122,7 @@ impl HeldInstance {
                 MountSource::InstanceDirectory(path) => held.make_source(path, Source::Directory)?,
                 MountSource::InstanceFile(path) => held.make_source(path, Source::File)?,
                 MountSource::System
+                | MountSource::Image
                 | MountSource::SyntheticEtc
                 | MountSource::Proc
                 | MountSource::Devices

@@ -5,8 +5,8 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, LimitKind, Metrics, MountSource, Plan, RUN_FORMAT,
-    RunHead, RunId, RunName, RunStatus,
+    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, Metrics, MountSource, Plan,
+    RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
 };
 use belljar_egress::tape::{Normaliser, Recorder};
 use belljar_record::tape::{ExchangeLog, TapeWriteError};
@@ -45,6 +45,7 @@ pub(crate) struct Journal {
     trouble: Option<WriteError>,
     /// Whether something that happened could not be recorded.
     hole: bool,
+    used: Used,
 }
 
 impl Journal {
@@ -81,7 +82,16 @@ impl Journal {
             plan: json!(plan),
         };
         let writer = RunStore::new(&surroundings.state).create(&head, Arc::clone(&redact))?;
-        Ok(Self { writer, id: head.id, redact, began: Instant::now(), name, trouble: None, hole: false })
+        Ok(Self {
+            writer,
+            id: head.id,
+            redact,
+            began: Instant::now(),
+            name,
+            trouble: None,
+            hole: false,
+            used: Used::ByChildren,
+        })
     }
 
     /// The run's name.
@@ -167,25 +177,50 @@ impl Journal {
         }
     }
 
+    /// Takes what the command used up, where it is no child of this process; nothing where that is not known.
+    pub fn used(&mut self, used: Option<GuestUsage>) {
+        self.used = Used::Inside(used);
+    }
+
     /// Records how it ended; gives the folder, and what could not be recorded.
     pub fn finish(self, status: RunStatus, spent: Option<Spent>) -> (AbsPath, Option<WriteError>) {
         let duration = self.elapsed_ms();
-        let Self { writer, trouble, hole, .. } = self;
+        let Self { writer, trouble, hole, used, .. } = self;
         let directory = writer.directory().clone();
         if hole {
             // Without an end nobody judges it as if it were whole.
             return (directory, trouble);
         }
-        let usage = belljar_sys::process::usage_of_children();
+        let used = match used {
+            Used::ByChildren => Some(of_children()),
+            Used::Inside(used) => used,
+        };
         let metrics = Metrics {
             input_tokens: spent.map(|spent| spent.input_tokens),
             output_tokens: spent.map(|spent| spent.output_tokens),
             cost_micros_usd: spent.map(|spent| spent.cost_micros),
-            cpu_ms: u64::try_from(usage.cpu.as_millis()).ok(),
-            peak_memory_bytes: Some(usage.peak_memory),
+            cpu_ms: used.map(|used| used.cpu_ms),
+            peak_memory_bytes: used.map(|used| used.peak_memory_bytes),
         };
         let ended = writer.finish(duration, status, metrics);
         (directory, trouble.or(ended.err()))
+    }
+}
+
+/// Who says what was used up.
+#[derive(Debug, Clone, Copy)]
+enum Used {
+    /// The kernel, of the children of this process.
+    ByChildren,
+    /// The guest, if it came to it.
+    Inside(Option<GuestUsage>),
+}
+
+fn of_children() -> GuestUsage {
+    let usage = belljar_sys::process::usage_of_children();
+    GuestUsage {
+        cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+        peak_memory_bytes: usage.peak_memory,
     }
 }
 

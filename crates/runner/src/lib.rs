@@ -13,6 +13,7 @@ mod facts;
 mod guard;
 mod guest_program;
 mod instances;
+mod interpreter;
 mod journal;
 mod launching;
 mod locks;

@@ -3,8 +3,8 @@
 use crate::guest_program::GuestProgram;
 use crate::{facts, manifests, project};
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, BackendKind, Diagnostic, Harness, HarnessProfile, PathError, Purpose,
-    Sources,
+    AbsPath, AgentName, AgentVersions, AskedWalls, Diagnostic, Harness, HarnessProfile, ImageName, PathError,
+    Purpose, Sources,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
@@ -12,7 +12,7 @@ use belljar_plan::{
     questions, select,
 };
 use belljar_session::{HarnessError, Harnesses};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -181,7 +181,7 @@ pub struct Planner {
     surroundings: Surroundings,
     harnesses: Harnesses,
     project: ProjectFacts,
-    backend: Option<BackendKind>,
+    walls: AskedWalls,
 }
 
 impl Planner {
@@ -191,13 +191,13 @@ impl Planner {
     /// When belljar itself is broken.
     pub fn new(surroundings: Surroundings) -> Result<Self, PlanningError> {
         let project = project::find(&surroundings.directory)?;
-        Ok(Self { harnesses: Harnesses::load()?, project, surroundings, backend: None })
+        Ok(Self { harnesses: Harnesses::load()?, project, surroundings, walls: AskedWalls::default() })
     }
 
-    /// The same, with the backend that the command line asks for, whatever the manifest says.
+    /// The same, with the walls that the command line asks for, whatever the manifest says.
     #[must_use]
-    pub fn with_backend(mut self, backend: Option<BackendKind>) -> Self {
-        self.backend = backend;
+    pub fn with_walls(mut self, walls: AskedWalls) -> Self {
+        self.walls = walls;
         self
     }
 
@@ -279,7 +279,7 @@ impl Planner {
             surroundings: surroundings.clone(),
             harnesses: Harnesses::load()?,
             project,
-            backend: None,
+            walls: AskedWalls::default(),
         };
         let manifest = belljar_plan::parse(vec![text])?;
         match select(&manifest, None).map_err(PlanningError::Selection)? {
@@ -320,7 +320,7 @@ impl Planner {
             facts: &facts,
             purpose,
             rigour: Rigour::Launch,
-            backend: self.backend,
+            walls: &self.walls,
         });
         let compiled = compiler.agent(name);
         let (sources, diagnostics) = compiler.finish();
@@ -342,6 +342,18 @@ impl Planner {
         })
     }
 
+    /// The images that the manifests name, as far as they can be read.
+    #[must_use]
+    pub fn images(&self) -> Vec<ImageName> {
+        let manifest = match self.texts().map(belljar_plan::parse) {
+            Ok(Ok(manifest)) => manifest,
+            Ok(Err(ManifestError { partial: Some(partial), .. })) => *partial,
+            Ok(Err(ManifestError { partial: None, .. })) | Err(_) => return Vec::new(),
+        };
+        let named = manifest.agents.values().filter_map(|agent| agent.spec.image.as_ref());
+        named.map(|image| image.value.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Everything that can be wrong with the files, whichever agent it concerns.
     ///
     /// # Errors
@@ -359,13 +371,14 @@ impl Planner {
         let list = self.harnesses.list();
         let asked = questions(&manifest, None, &list, &self.surroundings.home, &self.project);
         let facts = self.facts(asked, &list);
+        let walls = AskedWalls::default();
         let mut compiler = Compiler::new(Request {
             manifest: &manifest,
             harnesses: &list,
             facts: &facts,
             purpose: Purpose::Session,
             rigour: Rigour::Check,
-            backend: None,
+            walls: &walls,
         });
         compiler.library();
         for name in manifest.agents.keys() {

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, BackendKind, Egress, EgressRule, EnvEntry, EnvGiver, EnvName, EnvSource,
-    Errand, FileContent, HomeMode, HostPattern, Instance, InstanceKey, LaunchArgument, Limits, Mount,
-    MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect, Workspace,
-    WorkspaceMode,
+    AbsPath, Access, AgentName, BackendKind, ContainerImage, Egress, EgressRule, EnvEntry, EnvGiver, EnvName,
+    EnvSource, Errand, FileContent, HomeMode, HostPattern, ImageName, Instance, InstanceKey, LaunchArgument,
+    Limits, Mount, MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect,
+    WantWeight, Workspace, WorkspaceMode,
 };
 use belljar_sandbox::{Lowering, Machine, SystemEntry, lower};
 
@@ -29,6 +29,7 @@ fn plan() -> Plan {
         harness: "claude-code".into(),
         purpose: Purpose::Session,
         backend: BackendKind::Bwrap,
+        image: None,
         model: None,
         effort: None,
         instance: Instance { key: InstanceKey::of(&root), root: root.clone(), directory: abs("/state/i") },
@@ -86,6 +87,7 @@ fn machine() -> Machine {
         bwrap: Some(abs("/usr/bin/bwrap")),
         guest: abs("/lib/belljar-guest"),
         agent: Some(abs("/lib/claude")),
+        interpreter: vec![abs("/lib64/loader")],
         system: vec![
             SystemEntry::Directory(abs("/usr")),
             SystemEntry::Link { at: abs("/bin"), to: OsText::new("usr/bin").unwrap() },
@@ -118,6 +120,37 @@ fn the_order_is_the_meaning() {
     let expected = include_str!("lowered.txt");
     assert!(text.trim() == expected.trim(), "found\n{}\nexpected\n{expected}", text.trim());
     assert!(!format!("{launch:?}").contains("a-secret-value"), "no value of the manifest is in a launch");
+}
+
+#[test]
+fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
+    let (mut plan, machine, errand) = (plan(), machine(), Errand::Agent(Vec::new()));
+    plan.image = Some(ImageName::parse("debian:12").unwrap());
+    for backend in [BackendKind::Bwrap, BackendKind::Host] {
+        plan.backend = backend;
+        let unmet = lower(&lowering(&plan, &errand, &machine)).unwrap_err().unmet;
+        assert!(unmet.iter().any(|unmet| unmet.why.contains("the image `debian:12`")), "{unmet:?}");
+    }
+    plan.backend = BackendKind::Container;
+    let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let words: Vec<String> = launch.root.iter().map(|part| part.words().join(" ")).collect();
+    assert_eq!(words.first().map(String::as_str), Some("image read-only /"));
+    for system in [" /usr ", " /bin", "/etc/ssl/certs", "/etc/ld.so.cache"] {
+        assert!(!words.iter().any(|line| line.contains(system)), "{system}: {words:#?}");
+    }
+    assert!(words.contains(&"file 0644 /etc/passwd".to_owned()), "{words:#?}");
+    let container = launch.container.unwrap();
+    assert_eq!(container.image, ContainerImage::Named(ImageName::parse("debian:12").unwrap()));
+    assert_eq!(container.image.place(&abs("/a/b")), abs("/run/belljar.host/a/b"));
+    assert!(container.mounts.iter().all(|mount| mount.path != abs("/usr")), "{:?}", container.mounts);
+    let guest = launch.command.iter().map(LaunchArgument::shown).nth(1);
+    assert_eq!(guest.as_deref(), Some("/run/belljar.host/lib/belljar-guest"));
+    let necessary: Vec<_> =
+        container.wanted.iter().filter(|want| want.weight == WantWeight::Necessary).collect();
+    assert_eq!(necessary.len(), 1);
+    assert_eq!(necessary[0].any, [abs("/lib64/loader")]);
+    let command = lower(&lowering(&plan, &Errand::Command(Vec::new()), &machine)).unwrap();
+    assert!(command.container.unwrap().wanted.is_empty(), "any program may run");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! resolved below it and never through a symbolic link, so that nothing a project holds can lead a mount elsewhere.
 //! [`Root::enter`] makes the root read-only and leaves the old one, which nothing can reach any more.
 
+mod found;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -76,6 +76,8 @@ pub enum Prerequisite {
     Git,
     /// podman is installed and able to work.
     Podman,
+    /// Docker's daemon is installed; a test starts one for itself.
+    Docker,
     /// The test runs as the superuser.
     Root,
     /// python3 is installed.
@@ -118,7 +120,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Agent,
         Self::AgentNext,
         Self::Bwrap,
@@ -126,6 +128,7 @@ impl Prerequisite {
         Self::Tmux,
         Self::Git,
         Self::Podman,
+        Self::Docker,
         Self::Root,
         Self::Python,
         Self::Pip,
@@ -152,6 +155,7 @@ impl Prerequisite {
             Self::Tmux => "Tmux",
             Self::Git => "Git",
             Self::Podman => "Podman",
+            Self::Docker => "Docker",
             Self::Root => "Root",
             Self::Python => "Python",
             Self::Pip => "Pip",
@@ -182,6 +186,7 @@ impl Prerequisite {
             Self::Tmux => succeeds("tmux", &["-V"]),
             Self::Git => succeeds("git", &["--version"]),
             Self::Podman => succeeds("podman", &["info"]),
+            Self::Docker => succeeds("dockerd", &["--version"]),
             Self::Root => root(),
             Self::Python => succeeds("python3", &["--version"]),
             Self::Pip => succeeds("python3", &["-m", "pip", "--version"]),

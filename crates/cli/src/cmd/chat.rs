@@ -39,7 +39,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         .run(TrialRequest {
             surroundings,
             model: options.model(surroundings)?,
-            backend: options.backend.map(super::start::Backend::kind),
+            walls: options.walls.asked(),
             name: None,
             answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
             then: Then::Listen(Spoken(Box::new(next_line))),

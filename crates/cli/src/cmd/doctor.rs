@@ -20,7 +20,7 @@ pub struct Args {
 
 pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let surroundings = planner.surroundings();
-    let checkups = examine(surroundings, &env::own()?);
+    let checkups = examine(surroundings, &env::own()?, &planner.images());
     let bad = checkups.iter().any(|checkup| checkup.state == CheckupState::Bad);
     let exit = if bad { ExitCode::Unsupported } else { ExitCode::Passed };
     if output.json {

@@ -199,9 +199,7 @@ pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> 
         Verb::Run(args) => return run::run(args, args.options.begin(surroundings()?, waiting)?, output),
         Verb::Exec(args) => return exec::run(args, args.options.begin(surroundings()?, waiting)?, output),
         Verb::Shell(args) => return shell::run(args, args.options.begin(surroundings()?, waiting)?, output),
-        Verb::Plan(args) => {
-            plan::run(args, &planner()?.with_backend(args.backend.map(start::Backend::kind)), output)
-        }
+        Verb::Plan(args) => plan::run(args, &planner()?.with_walls(args.walls.asked()), output),
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),

@@ -17,9 +17,8 @@ pub struct Args {
     /// Print what exactly would be started, and which mechanism enforces which need
     #[arg(long, conflicts_with = "why")]
     lowered: bool,
-    /// What builds the walls, for this plan, whatever the manifest says
-    #[arg(long, value_name = "BACKEND")]
-    pub backend: Option<super::start::Backend>,
+    #[command(flatten)]
+    pub walls: super::start::WallsOptions,
     /// Say where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,

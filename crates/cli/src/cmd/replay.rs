@@ -1,4 +1,4 @@
-use super::start::Backend;
+use super::start::WallsOptions;
 use super::test::worst;
 use super::trying::{LastWord, TryOptions, among_others, failure, patience, result_json, show, tell};
 use crate::error::{CliError, chain};
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW", conflicts_with = "protocol")]
     on_drift: Drifting,
     /// Run nothing: read the recorded conversation and judge it again
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["backend", "image"])]
     protocol: bool,
     /// Show the evidence behind each check that passed
     #[arg(long, conflicts_with = "quiet")]
@@ -51,9 +51,8 @@ pub struct Args {
     /// Answer a question, as in 'which format=PDF'
     #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
     answers: Vec<String>,
-    /// Use this backend, whatever the scenario says
-    #[arg(long, value_name = "BACKEND", conflicts_with = "protocol")]
-    backend: Option<Backend>,
+    #[command(flatten)]
+    walls: WallsOptions,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     keep: bool,
@@ -364,7 +363,7 @@ fn run_again(
         .run(TrialRequest {
             surroundings,
             model: Model::Replay(model),
-            backend: args.backend.map(Backend::kind),
+            walls: args.walls.asked(),
             name: None,
             answering: options.answering(surroundings, LastWord::Nobody)?,
             then: Then::End,
@@ -411,7 +410,7 @@ fn try_options(args: &Args) -> Result<TryOptions, CliError> {
         decider_timeout,
         first: false,
         script: None,
-        backend: None,
+        walls: WallsOptions::default(),
         max_cost_usd: None,
         keep: args.keep,
         quiet: args.quiet,

@@ -14,7 +14,11 @@ pub struct Args {
     pub options: StartOptions,
 }
 
+/// Every system that has a shell has this one; where there is a better one, it gives way.
+const SHELL: &str = "command -v bash >/dev/null && exec bash; exec /bin/sh";
+
 pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
-    let errand = Errand::Command(vec![word("/bin/bash".into())?]);
+    let words = ["/bin/sh", "-c", SHELL].map(|text| word(text.into()));
+    let errand = Errand::Command(words.into_iter().collect::<Result<_, _>>()?);
     start(begun, args.agent.as_deref(), &errand, None, Model::Absent, &args.options, output)
 }

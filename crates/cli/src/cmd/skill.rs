@@ -108,9 +108,9 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let options = &args.options;
     let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, prompt(args)?)? };
     let conversation = args.subject.conversation()?;
-    let backend = options.backend.map(super::start::Backend::kind);
+    let walls = options.walls.asked();
     if args.dry_run {
-        return plan(&trial, Planning { surroundings, backend, conversation: &conversation }, output);
+        return plan(&trial, Planning { surroundings, walls: &walls, conversation: &conversation }, output);
     }
     if !options.quiet {
         warn(&trial, output);
@@ -120,7 +120,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         .run(TrialRequest {
             surroundings,
             model: options.model(surroundings)?,
-            backend,
+            walls,
             name: None,
             answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
             then: Then::End,

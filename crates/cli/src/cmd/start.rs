@@ -4,7 +4,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    BackendKind, Destination, EgressRule, Envelope, Errand, ExitCode, OsText, Purpose, RuleEffect, RunName,
+    AskedWalls, BackendKind, Destination, EgressRule, Envelope, Errand, Event, ExitCode, ImageName,
+    ImageNameError, OsText, Purpose, RuleEffect, RunName,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
@@ -20,9 +21,8 @@ use std::os::unix::ffi::OsStringExt;
 /// Options of every verb that starts something.
 #[derive(Debug, clap::Args)]
 pub struct StartOptions {
-    /// What builds the walls, for this run, whatever the manifest says; `host` builds none
-    #[arg(long, value_name = "BACKEND")]
-    pub backend: Option<Backend>,
+    #[command(flatten)]
+    pub walls: WallsOptions,
     /// Agree to the project's manifest for this run without being asked
     #[arg(long)]
     pub yes: bool,
@@ -35,6 +35,27 @@ pub struct StartOptions {
     /// With --dry-run: print one JSON object
     #[arg(long, requires = "dry_run")]
     pub json: bool,
+}
+
+/// What the walls are made of, whatever is written.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct WallsOptions {
+    /// What builds the walls, whatever is written; `host` builds none
+    #[arg(long, value_name = "BACKEND")]
+    pub backend: Option<Backend>,
+    /// The image of the container, whatever is written; it is never fetched
+    #[arg(long, value_name = "IMAGE", value_parser = image, hide_short_help = true)]
+    pub image: Option<ImageName>,
+}
+
+impl WallsOptions {
+    pub fn asked(&self) -> AskedWalls {
+        AskedWalls { backend: self.backend.map(Backend::kind), image: self.image.clone() }
+    }
+}
+
+fn image(text: &str) -> Result<ImageName, ImageNameError> {
+    ImageName::parse(text)
 }
 
 /// A backend that the command line can ask for.
@@ -69,8 +90,8 @@ impl StartOptions {
     /// Looks at the project. A sandbox that was started for nothing is ended.
     pub fn begin(&self, surroundings: Surroundings, waiting: Option<Waiting>) -> Result<Begun, CliError> {
         let waiting =
-            waiting.filter(|_| !self.dry_run && matches!(self.backend, None | Some(Backend::Bwrap)));
-        let planner = Planner::new(surroundings)?.with_backend(self.backend.map(Backend::kind));
+            waiting.filter(|_| !self.dry_run && matches!(self.walls.backend, None | Some(Backend::Bwrap)));
+        let planner = Planner::new(surroundings)?.with_walls(self.walls.asked());
         Ok(Begun { planner, waiting })
     }
 }
@@ -107,6 +128,12 @@ pub fn start(
     audit(&planned, output);
     warn_of_open(planner, &planned, errand, output)?;
     let mut ask = |message: &str| ask_hidden(message);
+    let mut running = false;
+    let mut watch = |event: &Event| match event {
+        // Afterwards the terminal is the command's.
+        Event::Notice { text } if !running => output.say(&format!("belljar: {text}")),
+        other => running |= matches!(other, Event::CommandStarted { .. }),
+    };
     let Report {
         outcome,
         folder,
@@ -132,7 +159,7 @@ pub fn start(
         waiting,
         files: None,
         taping: belljar_runner::tape::Taping::Off,
-        watch: &mut |_event| {},
+        watch: &mut watch,
     })
     .map_err(|error| {
         let hints = launch_hints(&error, planner.surroundings());
@@ -146,6 +173,12 @@ pub fn start(
                 "cannot be executed"
             };
             output.say(&format!("error: `{what}` {why}"));
+            if let (Some(image), ExitCode::NotFound) = (&planned.compiled.plan.image, *exit) {
+                output.say(&format!(
+                    "hint: the image `{image}` does not have it, or not what it is started with; \
+                     `exec -- PROGRAM` starts what is there"
+                ));
+            }
         }
         Outcome::Ended(Ending::TimeLimit(_)) => {
             let limit = planned.compiled.plan.limits.time.map(|time| time.to_string()).unwrap_or_default();

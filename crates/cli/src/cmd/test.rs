@@ -203,8 +203,11 @@ fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
     if let Some(cost) = options.max_cost_usd {
         flag("--max-cost-usd", &cost.to_string().trim_start_matches('$').into());
     }
-    if let Some(backend) = options.backend {
+    if let Some(backend) = options.walls.backend {
         flag("--backend", &backend.kind().name().into());
+    }
+    if let Some(image) = &options.walls.image {
+        flag("--image", &image.as_str().into());
     }
     if options.decider_llm {
         flag("--decider-model", &(&options.decider_model).into());

@@ -1,6 +1,6 @@
 //! What `skill`, `test`, `record` and `chat` have in common: who answers, who plays the model, how a trial is told.
 
-use super::start::Backend;
+use super::start::WallsOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan, Usd};
@@ -48,9 +48,8 @@ pub struct TryOptions {
     /// Play this script in the model's place: no key, no tokens, no network
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
-    /// Use this backend, whatever the scenario says
-    #[arg(long, value_name = "BACKEND")]
-    pub backend: Option<Backend>,
+    #[command(flatten)]
+    pub walls: WallsOptions,
     /// Refuse what would make a run cost more than this
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
@@ -183,7 +182,7 @@ impl TryOptions {
             .run(TrialRequest {
                 surroundings,
                 model,
-                backend: self.backend.map(Backend::kind),
+                walls: self.walls.asked(),
                 name: None,
                 answering: self.answering(surroundings, LastWord::Nobody)?,
                 then: Then::End,

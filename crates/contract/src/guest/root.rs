@@ -66,6 +66,12 @@ pub struct GuestLayer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestPart {
+    /// What was found there when the guest began, read-only. Left out are the places of the other parts, and whatever
+    /// is mounted on what was found.
+    Found {
+        /// Where.
+        at: OsText,
+    },
     /// An empty directory.
     Directory {
         /// Where.
@@ -144,7 +150,8 @@ impl GuestPart {
     #[must_use]
     pub fn at(&self) -> &OsText {
         match self {
-            GuestPart::Directory { at, mode: _ }
+            GuestPart::Found { at }
+            | GuestPart::Directory { at, mode: _ }
             | GuestPart::Link { at, to: _ }
             | GuestPart::File { at, length: _ }
             | GuestPart::Memory { at, mode: _ }
@@ -159,7 +166,8 @@ impl GuestPart {
     pub(super) fn is_absolute(&self) -> bool {
         let from = match self {
             GuestPart::Bind { from, .. } => from.is_absolute(),
-            GuestPart::Directory { .. }
+            GuestPart::Found { .. }
+            | GuestPart::Directory { .. }
             | GuestPart::Link { .. }
             | GuestPart::File { .. }
             | GuestPart::Memory { .. }

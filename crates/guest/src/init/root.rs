@@ -31,14 +31,14 @@ pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(),
     let contents = attached.pop().ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
     let mut bytes = Vec::new();
     File::from(contents).read_to_end(&mut bytes).map_err(|error| Refusal::new(GuestStep::Spec, &error))?;
-    let mut left = bytes.as_slice();
     if let GuestGround::Container { overlay } = ground {
         userns::take_mounts().map_err(|cause| Refusal::new(GuestStep::Root, &MountsError { cause }))?;
         overlay.as_ref().map_or(Ok(()), mount)?;
     }
     let root = Root::begin().map_err(refused)?;
+    let mut building = Building { root: &root, ground, parts, contents: &bytes };
     for part in parts {
-        make(&root, ground, part, &mut left)?;
+        building.make(part)?;
     }
     root.enter().map_err(refused)?;
     userns::become_user(user).map_err(|cause| Refusal::new(GuestStep::Root, &UserError { user, cause }))
@@ -52,29 +52,48 @@ fn path(text: &OsText) -> &Path {
     Path::new(OsStr::from_bytes(text.as_bytes()))
 }
 
-fn make(root: &Root, ground: &GuestGround, part: &GuestPart, contents: &mut &[u8]) -> Result<(), Refusal> {
-    match part {
-        GuestPart::Directory { at, mode } => root.directory(path(at), *mode),
-        GuestPart::Link { at, to } => root.link(path(at), path(to)),
-        GuestPart::File { at, length } => {
-            let split = usize::try_from(*length).ok().and_then(|length| contents.split_at_checked(length));
-            let short = "the content of the files is shorter than they are";
-            let (own, rest) = split.ok_or_else(|| Refusal::because(GuestStep::Spec, short))?;
-            *contents = rest;
-            root.file(path(at), own)
+struct Building<'a> {
+    root: &'a Root,
+    ground: &'a GuestGround,
+    parts: &'a [GuestPart],
+    /// What the files hold that are still to be made.
+    contents: &'a [u8],
+}
+
+impl Building<'_> {
+    fn make(&mut self, part: &GuestPart) -> Result<(), Refusal> {
+        let root = self.root;
+        match part {
+            GuestPart::Found { at } => {
+                let others = self.parts.iter().filter(|other| *other != part);
+                let taken: Vec<&Path> = others.map(|other| path(other.at())).collect();
+                root.found(path(at), &taken)
+            }
+            GuestPart::Directory { at, mode } => root.directory(path(at), *mode),
+            GuestPart::Link { at, to } => root.link(path(at), path(to)),
+            GuestPart::File { at, length } => root.file(path(at), self.content(*length)?),
+            GuestPart::Memory { at, mode } => root.memory(path(at), *mode),
+            GuestPart::Processes { at } => match self.ground {
+                GuestGround::Namespaces => root.processes(path(at)),
+                GuestGround::Container { .. } => root.shown_processes(path(at)),
+            },
+            GuestPart::Devices { at } => root.devices(path(at)),
+            GuestPart::Mask { at } => root.mask(path(at)),
+            GuestPart::Bind { from, is, at, access } => {
+                root.bind(path(from), source(*is), path(at), writing(*access))
+            }
         }
-        GuestPart::Memory { at, mode } => root.memory(path(at), *mode),
-        GuestPart::Processes { at } => match ground {
-            GuestGround::Namespaces => root.processes(path(at)),
-            GuestGround::Container { .. } => root.shown_processes(path(at)),
-        },
-        GuestPart::Devices { at } => root.devices(path(at)),
-        GuestPart::Mask { at } => root.mask(path(at)),
-        GuestPart::Bind { from, is, at, access } => {
-            root.bind(path(from), source(*is), path(at), writing(*access))
-        }
+        .map_err(refused)
     }
-    .map_err(refused)
+
+    /// What the next file holds.
+    fn content(&mut self, length: u64) -> Result<&[u8], Refusal> {
+        let split = usize::try_from(length).ok().and_then(|length| self.contents.split_at_checked(length));
+        let short = "the content of the files is shorter than they are";
+        let (own, rest) = split.ok_or_else(|| Refusal::because(GuestStep::Spec, short))?;
+        self.contents = rest;
+        Ok(own)
+    }
 }
 
 fn source(source: GuestSource) -> Source {

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use belljar_contract::{ExitCode, GuestEnd, GuestOrder, GuestReport, GuestSpec};
+use belljar_contract::{ExitCode, GuestEnd, GuestOrder, GuestReport, GuestSpec, GuestUsage};
 use belljar_sys::process::{self, Ended, Reaped, Target};
 use belljar_sys::signal::{SignalError, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -140,7 +140,12 @@ impl Supervision<'_> {
             Ended::Killed(signal) => GuestEnd::Signal(signal),
         };
         self.end = Some(end);
-        self.control.report(&GuestReport::Exited { end }, &[]).map_err(|_gone| Orphaned)?;
+        let usage = process::usage_of_children();
+        let used = GuestUsage {
+            cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+            peak_memory_bytes: usage.peak_memory,
+        };
+        self.control.report(&GuestReport::Exited { end, used }, &[]).map_err(|_gone| Orphaned)?;
         self.begin_ending();
         Ok(())
     }

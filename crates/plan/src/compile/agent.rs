@@ -2,16 +2,16 @@
 
 use super::env::Surroundings;
 use super::library::server_names;
-use super::mounts::{Inside, Parts};
+use super::mounts::{Inside, Parts, System};
 use super::{Compiled, Compiler, Reasons, access, defaults, network, note, ssh};
-use crate::decode::{At, list, nearest};
+use crate::decode::{At, Place, list, nearest};
 use crate::explain::Origin;
 use crate::facts::{PathFact, TextFact};
 use crate::manifest::{AgentSpec, Layered, PathText, PermissionsSpec, ToolsSpec, Word};
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, EnvEntry, Harness, HarnessProfile, HomeMode, Instance, InstanceKey,
-    LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin, Purpose, Refusal, Skill,
-    ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace, WorkspaceMode,
+    AbsPath, AgentName, BackendKind, EnvEntry, Harness, HarnessProfile, HomeMode, ImageName, Instance,
+    InstanceKey, LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin, Purpose,
+    Refusal, Skill, ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace, WorkspaceMode,
 };
 use std::collections::BTreeMap;
 
@@ -42,6 +42,7 @@ pub(super) fn compile(
         home,
         workspace,
         backend,
+        image,
         mounts,
         env,
         egress,
@@ -58,13 +59,14 @@ pub(super) fn compile(
     let profile = harness.profile();
     let model = word("model", model.as_ref(), &mut reasons);
     let effort = compiler.effort(effort.as_ref(), profile, &mut reasons);
-    let backend = match request.backend {
+    let backend = match request.walls.backend {
         Some(asked) => {
             reasons.add("backend", asked.name(), Origin::Option("--backend"));
             asked
         }
         None => reasons.choose("backend", backend.as_ref(), defaults::BACKEND, shown),
     };
+    let image = compiler.image(image.as_ref(), backend, &agent.place, &mut reasons);
     let home = reasons.choose("home", home.as_ref(), defaults::HOME, shown);
     let mode = reasons.choose("workspace", workspace.as_ref(), defaults::WORKSPACE, shown);
 
@@ -158,6 +160,7 @@ pub(super) fn compile(
     let mounts = compiler.mounts(
         &Parts {
             inside: &inside,
+            system: if image.is_some() { System::Image } else { System::Machine },
             workspace: &workspace,
             instance: &instance,
             home,
@@ -177,6 +180,7 @@ pub(super) fn compile(
         harness: profile.name.clone(),
         purpose: request.purpose,
         backend,
+        image,
         model,
         effort,
         instance,
@@ -261,6 +265,31 @@ impl<'a> Compiler<'a> {
                 Some(format!("write {}", crate::decode::choices(&known)));
         }
         word("effort", written, reasons)
+    }
+
+    /// The image of the container. Walls of another kind have none, and would show this machine's system in its place.
+    fn image(
+        &mut self,
+        written: Option<&At<ImageName>>,
+        backend: BackendKind,
+        agent: &Place,
+        reasons: &mut Reasons,
+    ) -> Option<ImageName> {
+        let (image, place, origin) = match (&self.request.walls.image, written) {
+            (Some(asked), _) => (asked, agent, Origin::Option("--image")),
+            (None, Some(at)) => (&at.value, &at.place, Origin::Written(at.place.clone())),
+            (None, None) => return None,
+        };
+        match backend {
+            BackendKind::Container => {}
+            BackendKind::Host | BackendKind::Bwrap | BackendKind::Microvm => {
+                let message = format!("the image `{image}` is for containers; {} has none", backend.name());
+                let help = "write `backend = \"container\"`, or leave `image` out".to_owned();
+                self.report("needless-image", message, place, "").help = Some(help);
+            }
+        }
+        reasons.add("image", image.as_str(), origin);
+        Some(image.clone())
     }
 
     /// What the provider may do on its own machines.

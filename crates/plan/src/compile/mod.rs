@@ -23,7 +23,7 @@ use crate::explain::{Origin, Reason};
 use crate::facts::{HostFacts, PathFact};
 use crate::manifest::{Manifest, PathText};
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
+    AbsPath, AgentName, AskedWalls, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
 };
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ pub struct Request<'a> {
     pub purpose: Purpose,
     /// How much must be true of this very machine.
     pub rigour: Rigour,
-    /// The backend that the command line asks for, whatever is written.
-    pub backend: Option<BackendKind>,
+    /// What the command line asks the walls to be made of, whatever is written.
+    pub walls: &'a AskedWalls,
 }
 
 /// A plan and where each of its values comes from.

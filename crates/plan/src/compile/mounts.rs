@@ -18,9 +18,19 @@ pub(super) struct Inside {
     pub kit: AbsPath,
 }
 
+/// Where programs and libraries come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum System {
+    /// From this machine.
+    Machine,
+    /// From the image of the container.
+    Image,
+}
+
 /// Everything that the order is made of.
 pub(super) struct Parts<'a> {
     pub inside: &'a Inside,
+    pub system: System,
     pub workspace: &'a Workspace,
     pub instance: &'a Instance,
     pub home: HomeMode,
@@ -68,7 +78,7 @@ impl Compiler<'_> {
     pub(super) fn mounts(&mut self, parts: &Parts<'_>, reasons: &mut Reasons) -> Vec<Mount> {
         let Parts { inside, workspace, instance, home, assembly, skills, plugins, declared, .. } = parts;
         let profile = parts.harness.profile();
-        let mut out = skeleton(inside);
+        let mut out = skeleton(inside, parts.system);
         if *home == HomeMode::Shared {
             // Below the project, which may be a part of one of them.
             out.extend(self.recorded(parts));
@@ -202,16 +212,25 @@ pub(super) fn kept_out(real: &AbsPath, user: &UserFacts) -> Option<&'static str>
     }
 }
 
-fn skeleton(inside: &Inside) -> Vec<Mount> {
+fn skeleton(inside: &Inside, system: System) -> Vec<Mount> {
     let path = |text: &str| AbsPath::new(text).unwrap_or_else(|_| inside.home.clone());
-    vec![
-        mount(&path("/usr"), MountSource::System, Access::ReadOnly, "programs and libraries of the system"),
-        mount(
-            &path("/etc"),
-            MountSource::SyntheticEtc,
-            Access::ReadOnly,
+    let (target, source, why, etc) = match system {
+        System::Machine => (
+            "/usr",
+            MountSource::System,
+            "programs and libraries of the system",
             "users, hosts and TLS roots, made up",
         ),
+        System::Image => (
+            "/",
+            MountSource::Image,
+            "everything that the image holds",
+            "users and hosts, made up; the rest is the image's",
+        ),
+    };
+    vec![
+        mount(&path(target), source, Access::ReadOnly, why),
+        mount(&path("/etc"), MountSource::SyntheticEtc, Access::ReadOnly, etc),
         mount(&path("/proc"), MountSource::Proc, Access::ReadWrite, "processes of the sandbox"),
         mount(&path("/dev"), MountSource::Devices, Access::ReadWrite, "null, zero, random, a terminal"),
         mount(&path("/tmp"), MountSource::Temporary, Access::ReadWrite, "private, gone after the run"),

@@ -72,6 +72,7 @@ fn freedom(page: &mut Page) {
     page.key("home", "\"project\"");
     page.key("workspace", "\"direct\"");
     page.key("backend", "\"bwrap\"");
+    page.key("image", "\"debian:12\"");
 }
 
 fn environment(page: &mut Page) {

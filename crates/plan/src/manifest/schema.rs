@@ -6,7 +6,7 @@ use super::value::{Argument, HeaderName, Line, PathText, Program, SshWord, Text,
 use crate::decode::{At, Named, table};
 use belljar_contract::{
     AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
-    LibraryName, Port, SshPublicKey, TimeSpan, Usd, WorkspaceMode,
+    ImageName, LibraryName, Port, SshPublicKey, TimeSpan, Usd, WorkspaceMode,
 };
 
 table! {
@@ -96,6 +96,8 @@ table! {
         workspace: Option<At<WorkspaceMode>>,
         /// What builds the walls: `bwrap`, `container`, `microvm`, or `host` for none.
         backend: Option<At<BackendKind>>,
+        /// The container's image, such as `debian:12`: its system takes the place of this machine's. Never fetched.
+        image: Option<At<ImageName>>,
         /// Folders and files of the host that appear inside.
         mounts: Vec<At<MountSpec>>,
         /// Variables of the environment. There are no others.

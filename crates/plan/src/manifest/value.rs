@@ -4,8 +4,8 @@ use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, shown};
 use crate::syntax::{Kind, Node};
 use belljar_contract::{
     AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
-    HostPatternError, HostTarget, LibraryName, PathError, Port, QuantityError, SshPublicKey,
-    SshPublicKeyError, TimeSpan, Usd, WorkspaceMode,
+    HostPatternError, HostTarget, ImageName, ImageNameError, LibraryName, PathError, Port, QuantityError,
+    SshPublicKey, SshPublicKeyError, TimeSpan, Usd, WorkspaceMode,
 };
 use serde_json::{Value, json};
 
@@ -198,6 +198,34 @@ impl Scalar for HostPattern {
                 },
             }
         })
+    }
+}
+
+impl Scalar for ImageName {
+    const EXPECTED: &'static str = "the name of an image";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        ImageName::parse(text).map_err(|error| {
+            let fault = Fault::new(error.to_string());
+            match error {
+                ImageNameError::Scheme => match text.split_once("://").map(|(_, rest)| rest) {
+                    Some(rest) if ImageName::parse(rest).is_ok() => fault.help(format!("write `{rest}`")),
+                    Some(_) | None => fault,
+                },
+                ImageNameError::Capital if ImageName::parse(&text.to_lowercase()).is_ok() => {
+                    fault.help(format!("write `{}`", text.to_lowercase()))
+                }
+                ImageNameError::Empty
+                | ImageNameError::Capital
+                | ImageNameError::Part
+                | ImageNameError::Host
+                | ImageNameError::Tag
+                | ImageNameError::Digest
+                | ImageNameError::Long => fault.help("write it as `podman images` does: `debian:12`"),
+            }
+        })
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
     }
 }
 

@@ -11,7 +11,7 @@ use crate::compile::TEST_WORKSPACE;
 use crate::init::toml_text::{key, quote, quote_list, remark};
 use crate::manifest::{Layer, LayerText};
 use belljar_contract::{
-    AbsPath, BackendKind, EnvName, HomeMode, LibraryName, PathError, PermissionMode, TimeSpan, Usd,
+    AbsPath, BackendKind, EnvName, HomeMode, ImageName, LibraryName, PathError, PermissionMode, TimeSpan, Usd,
 };
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Staged {
     pub mcp: Vec<McpEntry>,
     /// What builds the walls.
     pub backend: Option<BackendKind>,
+    /// The image of the container.
+    pub image: Option<ImageName>,
     /// What of the agent's own directory persists; nothing unless this says so.
     pub home: Option<HomeMode>,
     /// What the model may cost.
@@ -88,7 +90,7 @@ pub fn agent_under_test(
         approved_domains,
         agent_env: _,
     } = session;
-    let Staged { read_only, skills, plugins, mcp, backend, home, cost } = staged;
+    let Staged { read_only, skills, plugins, mcp, backend, image, home, cost } = staged;
     let mut out = Lines::default();
     out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
     for (family, entries) in [("skills", skills), ("plugins", plugins)] {
@@ -107,6 +109,9 @@ pub fn agent_under_test(
     out.line(format!("home = {}\nworkspace = \"direct\"", quote(home)));
     if let Some(backend) = backend {
         out.line(format!("backend = {}", quote(backend.name())));
+    }
+    if let Some(image) = image {
+        out.line(format!("image = {}", quote(image.as_str())));
     }
     if let Some(model) = model {
         out.line(format!("model = {}", quote(model)));

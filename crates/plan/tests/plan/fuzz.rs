@@ -1,7 +1,7 @@
 //! Bytes of strangers: nothing they write makes belljar panic, and nothing that parses escapes the compiler.
 
 use crate::world::{FULL, Scribe, World, abs, layer, project, user};
-use belljar_contract::{DataFault, Diagnostic, Harness, Sources};
+use belljar_contract::{AskedWalls, DataFault, Diagnostic, Harness, Sources};
 use belljar_plan::{
     Compiler, DocumentError, DocumentText, HostFacts, Layer, ManifestError, Request, Scenario, Session,
     Staged, agent_arguments, agent_under_test, agent_variables, parse, parse_marketplace, parse_mcp_config,
@@ -38,9 +38,10 @@ fn check(texts: &[(Layer, &[u8])]) {
         variables: BTreeSet::new(),
     };
     let world = World::full();
+    let walls = AskedWalls::default();
     for facts in [nothing, world.answer(asked)] {
         let request = Request {
-            backend: None,
+            walls: &walls,
             manifest: &manifest,
             harnesses: &harnesses,
             facts: &facts,

@@ -36,6 +36,7 @@ fn staged() -> Staged {
             ],
         }],
         backend: Some(BackendKind::Bwrap),
+        image: None,
         home: None,
         cost: None,
     }

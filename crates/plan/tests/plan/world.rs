@@ -1,9 +1,9 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, Assembly, Diagnostic, EnvName, FileContent, Harness, HarnessProfile,
-    Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedFolder, SharedEntry, Sources,
-    Wanted,
+    AbsPath, Access, AgentName, AskedWalls, Assembly, Diagnostic, EnvName, FileContent, Harness,
+    HarnessProfile, Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedFolder,
+    SharedEntry, Sources, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts, Questions, Request,
@@ -207,8 +207,9 @@ impl World {
             questions(manifest, Some(std::slice::from_ref(&name)), &harnesses, &user().home, &self.project);
         let mut facts = self.answer(asked);
         facts.extend(self.answer(further_questions(&harnesses, &facts)));
+        let walls = AskedWalls::default();
         let mut compiler = Compiler::new(Request {
-            backend: None,
+            walls: &walls,
             manifest,
             harnesses: &harnesses,
             facts: &facts,

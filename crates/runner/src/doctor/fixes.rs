@@ -72,6 +72,9 @@ fn engine_hints(error: &EngineError) -> Vec<String> {
         | EngineError::Make { .. }
         | EngineError::Talk { .. }
         | EngineError::Refused { .. }
+        | EngineError::NoImage { .. }
+        | EngineError::Foreign { .. }
+        | EngineError::Lacking { .. }
         | EngineError::Silent { .. }
         | EngineError::Stranger { .. } => Vec::new(),
     };

@@ -6,9 +6,10 @@ pub use fixes::launch_hints;
 
 use crate::agent_version;
 use crate::engine::engine_places;
+use crate::interpreter::interpreter;
 use crate::planning::Surroundings;
-use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, VersionStanding};
-use belljar_sandbox::{ENGINE_VARIABLE, Engine};
+use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, VersionStanding};
+use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, wanted_of_images};
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
 use belljar_sys::userns::{self, Userns};
@@ -32,9 +33,9 @@ pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
     json!({"belljar": own, "guest": surroundings.guest.digest(), "bubblewrap": bwrap, "kernel": kernel})
 }
 
-/// Looks at everything.
+/// Looks at everything, and into the images that the manifests name.
 #[must_use]
-pub fn examine(surroundings: &Surroundings, own: &AbsPath) -> Vec<Checkup> {
+pub fn examine(surroundings: &Surroundings, own: &AbsPath, images: &[ImageName]) -> Vec<Checkup> {
     let scratch = tempfile::Builder::new().prefix("belljar-doctor-").tempdir().ok();
     let scratch_path = scratch.as_ref().map(tempfile::TempDir::path);
     let mut out = vec![
@@ -52,6 +53,7 @@ pub fn examine(surroundings: &Surroundings, own: &AbsPath) -> Vec<Checkup> {
         terminal(),
     ];
     out.extend(directories(surroundings));
+    out.extend(images.iter().map(|image| image_checkup(surroundings, image, scratch_path)));
     out
 }
 
@@ -141,16 +143,20 @@ fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
     }
 }
 
+/// Where an engine is looked for; what is started to be looked at leaves nothing in belljar's own directories.
+fn places_of_its_own(surroundings: &Surroundings, scratch: Option<&Path>) -> EnginePlaces {
+    let mut places = engine_places(surroundings);
+    if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
+        places.runtime = scratch;
+    }
+    places
+}
+
 /// The engine, and a container with the flags of a real run. A plan can do without.
 fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
     let id = "containers";
     let loses = "`backend = \"container\"` is refused";
-    let mut places = engine_places(surroundings);
-    // What is started to be looked at leaves nothing in belljar's own directories.
-    if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
-        places.runtime = scratch;
-    }
-    let engine = Engine::find(&places);
+    let engine = Engine::find(&places_of_its_own(surroundings, scratch));
     let named = engine.and_then(|engine| Ok((engine.version()?, engine.socket().as_os_str().to_owned())));
     let (version, socket) = match named {
         Ok(found) => found,
@@ -172,6 +178,31 @@ fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>
         CheckupState::Good => good(id, format!("{version}; built and sealed one")),
         CheckupState::Absent | CheckupState::Bad => {
             Checkup { seen: format!("{version}: {}", built.seen), ..built }
+        }
+    }
+}
+
+/// What an image of the user's lacks, for an agent. Nothing in it is run.
+fn image_checkup(surroundings: &Surroundings, image: &ImageName, scratch: Option<&Path>) -> Checkup {
+    let id = "image";
+    let agent = surroundings.program("claude").map(|agent| interpreter(agent.as_path()));
+    let wanted = wanted_of_images(&agent.unwrap_or_default());
+    let lacks = Engine::find(&places_of_its_own(surroundings, scratch))
+        .and_then(|engine| engine.image_lacks(image, &wanted));
+    match lacks {
+        Ok(lacks) if lacks.is_empty() => good(id, format!("`{image}` has what an agent needs")),
+        Ok(lacks) => {
+            let what: Vec<&str> = lacks.iter().map(|want| want.what.as_str()).collect();
+            let loses: Vec<&str> = lacks.iter().map(|want| want.loses.as_str()).collect();
+            let seen = format!("`{image}` has no {}", what.join(", no "));
+            let fix = vec!["use an image that has it, or add it to this one".to_owned()];
+            missing(id, CheckupState::Absent, seen, &loses.join("; "), fix)
+        }
+        Err(error) => {
+            let seen = std::iter::once(error.to_string()).chain(error.source().map(ToString::to_string));
+            let seen = seen.collect::<Vec<_>>().join(": ");
+            let loses = "agents that name it do not start";
+            missing(id, CheckupState::Absent, seen, loses, error.hint().into_iter().collect())
         }
     }
 }

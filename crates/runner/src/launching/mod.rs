@@ -7,6 +7,7 @@ pub use terms::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Sp
 
 use crate::engine::engine_places;
 use crate::instances::HeldInstance;
+use crate::interpreter::interpreter;
 use crate::journal::{self, Journal};
 use crate::locks::{Holder, SessionLock};
 use crate::outward::{Outward, OutwardEnd, OutwardRequest, Serving, ServingRequest};
@@ -24,7 +25,8 @@ use belljar_contract::{
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
 use belljar_record::Redact;
 use belljar_sandbox::{
-    Beginning, LaunchRequest, Lowering, Machine, Overlay, Waiting, held_limits, look_around, lower,
+    Beginning, Engine, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Waiting, held_limits,
+    look_around, lower,
 };
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +53,9 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
     let limits = &plan.limits;
     if limits.memory.is_some() || limits.pids.is_some() || limits.cpu.is_some() {
         machine.limits = held_limits();
+    }
+    if let (Some(_), Some(agent)) = (&plan.image, &machine.agent) {
+        machine.interpreter = interpreter(agent.as_path());
     }
     let watch = Watch::begin(plan, planned.repository.as_ref())?;
     machine.guarded = watch.guarded();
@@ -86,6 +91,10 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let mut plan = planned.compiled.plan.clone();
     // What this machine cannot honour is told before anyone is asked for anything.
     let mut launch = lower_here(&plan, errand, &machine, terminal)?;
+    if let Some(image) = &plan.image {
+        let engine = Engine::find(&engine_places(surroundings)).map_err(LaunchError::from)?;
+        engine.named_image(image).map_err(LaunchError::from)?;
+    }
     let outward = match (&model, plan.has_proxy()) {
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
@@ -127,6 +136,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             let (redact, unsearched) = secrets(plan, &values, outward.as_ref());
             let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
             unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
+            if launch.container.is_some() {
+                journal.used(None);
+            }
             Some(journal)
         }
         (Errand::Command(_), None) => None,
@@ -314,6 +326,9 @@ fn carry_out(
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;
     }
+    for text in running.lacks() {
+        emit(&Event::Notice { text: text.clone() });
+    }
     if let Some(landlock) = running.landlock() {
         emit(&Event::Sealed { landlock });
     }
@@ -370,7 +385,11 @@ fn carry_out(
     if let Some(head) = told.egress_head {
         emit(&Event::EgressLogged { head });
     }
-    if let (Some(transcript), Some(journal)) = (&told.transcript, journal) {
+    let Some(journal) = journal else { return Ok(Outcome::Ended(ending)) };
+    if launch.container.is_some() {
+        journal.used(running.used());
+    }
+    if let Some(transcript) = &told.transcript {
         // What the model was asked, one request a line: the evidence of what the agent knew.
         let bodies =
             transcript.requests.iter().filter_map(|request| serde_json::to_string(request.json()?).ok());

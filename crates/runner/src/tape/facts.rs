@@ -80,6 +80,7 @@ impl TapeFacts {
             ("os", std::env::consts::OS.to_owned()),
             ("workspace", plan.workspace.target.to_string()),
         ];
+        let image = plan.image.iter().map(|image| ("image", image.to_string()));
         Self {
             plan: portable(plan, surroundings),
             harness: plan.harness.clone(),
@@ -87,7 +88,11 @@ impl TapeFacts {
             skills: skills.collect(),
             plugins: plugins.collect(),
             places: places.iter().map(place).collect(),
-            environment: environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            environment: environment
+                .into_iter()
+                .chain(image)
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
         }
     }
 

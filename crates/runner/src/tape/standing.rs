@@ -4,7 +4,7 @@ use super::facts::{Changed, TapeFacts, content};
 use super::make::scenario_changes;
 use crate::planning::Surroundings;
 use crate::trial::{Conversation, Planning, Trial, TrialError, skill_places};
-use belljar_contract::TapeHead;
+use belljar_contract::{AskedWalls, TapeHead};
 
 /// What is not as it was when the tape was recorded. Nothing runs.
 ///
@@ -15,7 +15,8 @@ pub fn stale(
     head: &TapeHead,
     surroundings: &Surroundings,
 ) -> Result<Vec<Changed>, TrialError> {
-    let planning = Planning { surroundings, backend: None, conversation: &Conversation::Fresh };
+    let walls = AskedWalls::default();
+    let planning = Planning { surroundings, walls: &walls, conversation: &Conversation::Fresh };
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), surroundings);
     let mut out = scenario_changes(trial, head);

@@ -32,8 +32,8 @@ use crate::planning::{Planned, Planner, PlanningError, Surroundings};
 use crate::talk::{Deciders, Outside, TalkRequest, TalkTimes, Then};
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText, OsTextError,
-    Plan, Run, RunName,
+    AbsPath, AgentVersion, AskedWalls, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText,
+    OsTextError, Plan, Run, RunName,
 };
 use belljar_egress::proxy::Mode;
 use belljar_plan::{
@@ -84,8 +84,8 @@ pub struct TrialRequest<'a> {
     pub surroundings: &'a Surroundings,
     /// Who answers for the model.
     pub model: Model,
-    /// The backend, whatever the scenario says.
-    pub backend: Option<BackendKind>,
+    /// What the walls are made of, whatever the scenario says.
+    pub walls: AskedWalls,
     /// The name of the run, and no other.
     pub name: Option<RunName>,
     /// Who answers.
@@ -186,7 +186,7 @@ impl Trial {
     /// # Errors
     /// When something that it needs is not there.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
-        let Planning { surroundings, backend, conversation } = *request;
+        let Planning { surroundings, walls, conversation } = *request;
         let mut stage = match conversation {
             Conversation::Fresh => Stage::new(&surroundings.state, &fresh_run_id())?,
             Conversation::Named(name) | Conversation::Resumed(name) => {
@@ -219,7 +219,8 @@ impl Trial {
             skills: library("skills", &self.found.skills)?,
             plugins: library("plugins", &self.found.plugins)?,
             mcp: self.found.servers.clone(),
-            backend: Some(backend.map_or_else(|| self.backend(), Ok)?),
+            backend: Some(walls.backend.map_or_else(|| self.backend(), Ok)?),
+            image: walls.image.clone(),
             home: match conversation {
                 Conversation::Fresh => None,
                 Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
@@ -250,7 +251,7 @@ impl Trial {
         let TrialRequest {
             surroundings,
             model,
-            backend,
+            walls,
             name,
             answering,
             then,
@@ -259,7 +260,7 @@ impl Trial {
             taping,
             watch,
         } = request;
-        let planning = Planning { surroundings, backend, conversation: &conversation };
+        let planning = Planning { surroundings, walls: &walls, conversation: &conversation };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
         let version =
@@ -368,8 +369,8 @@ impl Trial {
 pub struct Planning<'a> {
     /// The user's side of the world.
     pub surroundings: &'a Surroundings,
-    /// The backend, whatever the scenario says.
-    pub backend: Option<BackendKind>,
+    /// What the walls are made of, whatever the scenario says.
+    pub walls: &'a AskedWalls,
     /// Which conversation it is.
     pub conversation: &'a Conversation,
 }

@@ -2,7 +2,7 @@
 
 use super::host::Unwalled;
 use super::running::{Beginning, LaunchError, News, Running as Sealed};
-use belljar_contract::{GuestLandlock, GuestOrder};
+use belljar_contract::{GuestLandlock, GuestOrder, GuestUsage};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -30,6 +30,24 @@ impl Running {
         match self {
             Running::Sealed(sealed) => Some(sealed.landlock),
             Running::Host(_) => None,
+        }
+    }
+
+    /// What the command used up, where it is not a child of this process.
+    #[must_use]
+    pub fn used(&self) -> Option<GuestUsage> {
+        match self {
+            Running::Sealed(sealed) => sealed.used(),
+            Running::Host(_) => None,
+        }
+    }
+
+    /// What the container's image lacks and the command can do without, in words.
+    #[must_use]
+    pub fn lacks(&self) -> &[String] {
+        match self {
+            Running::Sealed(sealed) => sealed.lacks(),
+            Running::Host(_) => &[],
         }
     }
 

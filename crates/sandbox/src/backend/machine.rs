@@ -26,6 +26,9 @@ pub struct Machine {
     pub guest: AbsPath,
     /// The agent's program.
     pub agent: Option<AbsPath>,
+    /// What the agent's program is started with, its loader or interpreter: one of these must be inside. Asked only
+    /// where the system inside is not this machine's.
+    pub interpreter: Vec<AbsPath>,
     /// The system's directories.
     pub system: Vec<SystemEntry>,
     /// Files and directories of `/etc` that hold no secret and that programs need.
@@ -90,6 +93,7 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         bwrap,
         guest,
         agent,
+        interpreter: Vec::new(),
         system: system.collect(),
         etc: etc.collect(),
         limits: Vec::new(),

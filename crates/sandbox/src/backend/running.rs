@@ -7,7 +7,7 @@ use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder, GuestReport,
-    GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, OsText,
+    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -210,6 +210,8 @@ pub struct Running {
     /// The guest's process, by the kernel's word.
     guest: Option<Pid>,
     beginning: GuestBeginning,
+    /// What the command used up, once it has ended.
+    used: Option<GuestUsage>,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -232,8 +234,10 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         (Some(container), Some(places)) => {
             // Nothing is started with bubblewrap.
             drop(waiting);
-            let overlay = overlay.map(telling::layers).transpose()?;
-            let root = telling::tell(GuestGround::Container { overlay }, &launch.root, identities)?;
+            let image = &container.image;
+            let overlay = overlay.map(|overlay| telling::layers(overlay, image)).transpose()?;
+            let ground = GuestGround::Container { overlay };
+            let root = telling::tell(ground, Some(image), &launch.root, identities)?;
             let (vessel, control) = Vessel::launch(places, launch, container, name)?;
             message::ask_for_senders(control.as_fd())
                 .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
@@ -243,7 +247,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         (None, _) => {
             let waiting = Waiting::for_launch(waiting, launch, overlay, identities)?;
             // While bubblewrap makes the namespaces.
-            let root = telling::tell(GuestGround::Namespaces, &launch.root, identities)?;
+            let root = telling::tell(GuestGround::Namespaces, None, &launch.root, identities)?;
             let (child, words, control) = waiting.into_parts();
             (Holder::Bwrap { child, words: Some(words) }, root, control)
         }
@@ -261,6 +265,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         controller: None,
         guest: None,
         beginning: launch.guest.beginning,
+        used: None,
         leaf: None,
         landlock: nothing,
     };
@@ -341,6 +346,24 @@ impl Running {
         }
     }
 
+    /// What the command used up, where nobody is waited for here who would tell.
+    #[must_use]
+    pub fn used(&self) -> Option<GuestUsage> {
+        match &self.holder {
+            Holder::Bwrap { .. } => None,
+            Holder::Container(_) => self.used,
+        }
+    }
+
+    /// What the container's image lacks and the command can do without, in words.
+    #[must_use]
+    pub fn lacks(&self) -> &[String] {
+        match &self.holder {
+            Holder::Bwrap { .. } => &[],
+            Holder::Container(vessel) => &vessel.lacks,
+        }
+    }
+
     /// The listeners that were opened inside, by name; each can be taken once.
     pub fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.listeners.iter().position(|(known, _)| known == name)?;
@@ -383,7 +406,10 @@ impl Running {
     /// When it is not a message.
     pub fn report(&mut self) -> Result<News, LaunchError> {
         match self.receive().map(|heard| heard.report) {
-            Ok(GuestReport::Exited { end }) => Ok(News::Ended(end)),
+            Ok(GuestReport::Exited { end, used }) => {
+                self.used = Some(used);
+                Ok(News::Ended(end))
+            }
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
             Ok(other) => Err(unexpected(&other)),
             Err(MessageError::Closed) => Ok(News::Gone),

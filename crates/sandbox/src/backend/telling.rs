@@ -3,15 +3,16 @@
 use super::{LaunchError, making};
 use crate::workspace::Overlay;
 use belljar_contract::{
-    AbsPath, BindSource, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource, OsText,
-    RootPart,
+    AbsPath, BindSource, ContainerImage, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot,
+    GuestSource, OsText, RootPart,
 };
 use belljar_sys::fds;
 use belljar_sys::mounts::{self, Identity};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 /// The root in the guest's words.
 #[derive(Debug)]
@@ -27,20 +28,24 @@ pub(super) struct Told {
 /// Opens the sources, compares them with what was planned, and puts the contents together.
 pub(super) fn tell(
     ground: GuestGround,
+    image: Option<&ContainerImage>,
     parts: &[RootPart],
     identities: &BTreeMap<AbsPath, Identity>,
 ) -> Result<Told, LaunchError> {
-    let mut teller = Teller { identities, contents: Vec::new(), sources: Vec::new() };
+    let mut teller = Teller { image, identities, contents: Vec::new(), sources: Vec::new() };
     let parts = parts.iter().map(|part| teller.part(part)).collect::<Result<_, _>>()?;
-    let Teller { identities: _, contents, sources } = teller;
+    let Teller { image: _, identities: _, contents, sources } = teller;
     let contents = hold_bytes("the files inside", &contents)?;
     Ok(Told { root: GuestRoot::Built { ground, parts, user: super::bwrap::USER }, contents, sources })
 }
 
-/// Makes the layers of an overlay, for the guest to mount.
-pub(super) fn layers(overlay: &Overlay) -> Result<GuestOverlay, LaunchError> {
+/// Makes the layers of an overlay, for the guest to mount where it finds them in the container.
+pub(super) fn layers(overlay: &Overlay, image: &ContainerImage) -> Result<GuestOverlay, LaunchError> {
     let spec = overlay.begin()?;
-    let text = |path: &CStr| OsText::new(path.to_bytes()).unwrap_or_default();
+    let text = |path: &CStr| {
+        let placed = AbsPath::new(OsStr::from_bytes(path.to_bytes())).map(|path| image.place(&path));
+        placed.map(|path| text(&path)).unwrap_or_default()
+    };
     let layer = |(path, Identity { device, inode }): (&CStr, Identity)| GuestLayer {
         path: text(path),
         device,
@@ -51,6 +56,8 @@ pub(super) fn layers(overlay: &Overlay) -> Result<GuestOverlay, LaunchError> {
 }
 
 struct Teller<'a> {
+    /// What the container is made from, where there is one: it decides where the sources are in it.
+    image: Option<&'a ContainerImage>,
     identities: &'a BTreeMap<AbsPath, Identity>,
     contents: Vec<u8>,
     sources: Vec<OwnedFd>,
@@ -59,6 +66,7 @@ struct Teller<'a> {
 impl Teller<'_> {
     fn part(&mut self, part: &RootPart) -> Result<GuestPart, LaunchError> {
         Ok(match part {
+            RootPart::Image { at } => GuestPart::Found { at: text(at) },
             RootPart::Directory { at, mode } => GuestPart::Directory { at: text(at), mode: *mode },
             RootPart::Link { at, to } => GuestPart::Link { at: text(at), to: to.clone() },
             RootPart::File { at, content } => {
@@ -71,12 +79,16 @@ impl Teller<'_> {
             RootPart::Devices { at } => GuestPart::Devices { at: text(at) },
             RootPart::Mask { at } => GuestPart::Mask { at: text(at) },
             RootPart::Bind { from, at, access } => GuestPart::Bind {
-                from: text(from.path()),
+                from: text(&self.place(from.path())),
                 is: self.source(from)?,
                 at: text(at),
                 access: *access,
             },
         })
+    }
+
+    fn place(&self, path: &AbsPath) -> AbsPath {
+        self.image.map_or_else(|| path.clone(), |image| image.place(path))
     }
 
     fn source(&mut self, source: &BindSource) -> Result<GuestSource, LaunchError> {

@@ -21,6 +21,7 @@ pub(super) fn plan(backend: BackendKind) -> Plan {
         harness: "claude-code".to_owned(),
         purpose: Purpose::Session,
         backend,
+        image: None,
         model: None,
         effort: None,
         home: HomeMode::Clean,

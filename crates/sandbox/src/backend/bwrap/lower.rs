@@ -64,7 +64,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         });
         return Err(unmet);
     };
-    unmet.extend(no_agent(lowering));
+    unmet.extend(no_agent(lowering).into_iter().chain(no_image(lowering)));
     if !unmet.is_empty() {
         return Err(unmet);
     }
@@ -92,6 +92,16 @@ pub(in crate::backend) fn no_agent(lowering: &Lowering<'_>) -> Option<Unmet> {
         need: Need::Model,
         why: format!("the agent {} is not installed, or not on PATH", lowering.plan.harness),
         fix: "install it, or put it on PATH".to_owned(),
+    })
+}
+
+/// An image is named where there are none.
+pub(in crate::backend) fn no_image(lowering: &Lowering<'_>) -> Option<Unmet> {
+    let Plan { image, backend, .. } = lowering.plan;
+    image.as_ref().map(|image| Unmet {
+        need: Need::Files,
+        why: format!("the image `{image}` is for containers; {} has none", backend.name()),
+        fix: "use `backend = \"container\"`, or leave `image` out".to_owned(),
     })
 }
 
@@ -145,10 +155,16 @@ const NAMESPACES: [&str; 26] = [
 pub(in crate::backend) fn root(lowering: &Lowering<'_>) -> Vec<RootPart> {
     let Lowering { plan, machine, .. } = *lowering;
     let mut parts = Parts(Vec::new());
-    for entry in &machine.system {
-        match entry {
-            SystemEntry::Directory(path) => parts.system(path),
-            SystemEntry::Link { at, to } => parts.0.push(RootPart::Link { at: at.clone(), to: to.clone() }),
+    if plan.image.is_some() {
+        parts.own("/", |at| RootPart::Image { at });
+    } else {
+        for entry in &machine.system {
+            match entry {
+                SystemEntry::Directory(path) => parts.system(path),
+                SystemEntry::Link { at, to } => {
+                    parts.0.push(RootPart::Link { at: at.clone(), to: to.clone() });
+                }
+            }
         }
     }
     // Before what the plan mounts: a project may lie below one of them.
@@ -184,16 +200,16 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
     let Mount { target, source, access, why: _ } = mount;
     let at = target.clone();
     match source {
-        // The system's directories come first, before anything of the plan.
-        MountSource::System => {}
+        // The system comes first, before anything of the plan.
+        MountSource::System | MountSource::Image => {}
         MountSource::SyntheticEtc => {
             let resolver = !Doors::of(&plan.egress).doors.is_empty();
             for (path, text) in etc::files(&plan.home_directory, resolver) {
                 parts.own(path, |at| RootPart::File { at, content: FileContent::Text(text) });
             }
-            for path in &machine.etc {
-                parts.system(path);
-            }
+            // An image has its own.
+            let machines = if plan.image.is_some() { &[][..] } else { machine.etc.as_slice() };
+            machines.iter().for_each(|path| parts.system(path));
         }
         MountSource::Proc => {
             parts.0.push(RootPart::Processes { at });

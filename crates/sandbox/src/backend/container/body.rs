@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::orphans;
-use belljar_contract::{AbsPath, Access, Container, ContainerMount, Limits};
+use belljar_contract::{AbsPath, Access, Container, ContainerImage, ContainerMount, Limits};
 use serde_json::{Value, json};
 
 /// Where the guest finds the socket; the path of a socket must be short.
@@ -15,8 +15,11 @@ pub(super) const OWNER: &str = "belljar.owner";
 pub(super) const RUN: &str = "belljar.run";
 
 /// Everything that the body is made of.
+#[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub container: &'a Container,
+    /// The image as the engine knows it.
+    pub image: &'a str,
     pub limits: &'a Limits,
     /// The guest and its arguments.
     pub command: &'a [String],
@@ -27,12 +30,13 @@ pub(super) struct Asked<'a> {
 
 /// The body of the request that makes the container.
 pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
-    let Asked { container, limits, command, control, run } = asked;
+    let Asked { container, image, limits, command, control, run } = asked;
     let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
     let memory = memory.map(belljar_contract::ByteSize::bytes);
-    let mut mounts: Vec<Value> = container.mounts.iter().map(mount).collect();
+    let mut mounts: Vec<Value> = container.mounts.iter().map(|one| mount(one, &container.image)).collect();
     mounts.push(json!({ "Type": "bind", "Source": control, "Target": CONTROL, "ReadOnly": true }));
-    // An engine of the user's own maps user 0 to the user; one of the superuser's is told who it is.
+    // An engine of the user's own maps user 0 to the user; one of the superuser's is told who it is. The group is always
+    // named: without it the lists of users and groups in the image would add others.
     let (user, group) = if engine.is_rootful() {
         (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
     } else {
@@ -42,7 +46,7 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
     // and the guest gives it up with all others.
     let added: &[&str] = if user == 0 { &["SETFCAP"] } else { &[] };
     json!({
-        "Image": container.image,
+        "Image": image,
         "Entrypoint": command,
         "Cmd": [],
         "Env": [],
@@ -50,6 +54,8 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
         "Hostname": "belljar",
         "WorkingDir": "/",
         "NetworkDisabled": true,
+        // What an image has tried in it would run beside the guest, outside of the walls that the guest builds.
+        "Healthcheck": { "Test": ["NONE"] },
         "Labels": { OWNER: orphans::owner(), SUPERVISOR: orphans::this_process(), RUN: run },
         "HostConfig": {
             "AutoRemove": true,
@@ -72,7 +78,7 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
     })
 }
 
-fn mount(mount: &ContainerMount) -> Value {
+fn mount(mount: &ContainerMount, image: &ContainerImage) -> Value {
     let ContainerMount { path, access } = mount;
-    json!({ "Type": "bind", "Source": path, "Target": path, "ReadOnly": *access == Access::ReadOnly })
+    json!({ "Type": "bind", "Source": path, "Target": image.place(path), "ReadOnly": *access == Access::ReadOnly })
 }

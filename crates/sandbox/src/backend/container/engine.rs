@@ -2,7 +2,7 @@
 
 use super::http::{self, Answer, Sent};
 use super::service;
-use belljar_contract::AbsPath;
+use belljar_contract::{AbsPath, ImageName};
 use hyper::Method;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -98,6 +98,36 @@ pub enum EngineError {
         /// In its own words.
         words: String,
     },
+    /// The image that was named is not there.
+    #[error("the engine at `{socket}` has no image `{image}`")]
+    NoImage {
+        /// The engine's socket.
+        socket: String,
+        /// The image.
+        image: ImageName,
+        /// The engine's own program.
+        program: &'static str,
+    },
+    /// The image is for another kind of processor.
+    #[error("the image `{image}` is made for {architecture}; this machine is {machine}")]
+    Foreign {
+        /// The image.
+        image: ImageName,
+        /// What it is made for.
+        architecture: String,
+        /// What this machine is.
+        machine: &'static str,
+    },
+    /// The image lacks what the errand cannot do without.
+    #[error("the image `{image}` has no {what}: {loses}")]
+    Lacking {
+        /// The image.
+        image: String,
+        /// What it lacks.
+        what: String,
+        /// What does not work.
+        loses: String,
+    },
     /// The container ended before it said anything.
     #[error("the container ended before the guest spoke: {words}")]
     Silent {
@@ -133,6 +163,18 @@ impl EngineError {
                 text("set XDG_RUNTIME_DIR to a short path that is yours alone")
             }
             EngineError::Service { .. } => text("`podman info` shows what podman makes of this machine"),
+            EngineError::NoImage { image, program, .. } if image.as_str().starts_with("localhost/") => {
+                Some(format!("make it with `{program} build -t {image} …` or `{program} load`"))
+            }
+            EngineError::NoImage { image, program, .. } => {
+                Some(format!("belljar fetches nothing by itself: `{program} pull {image}`"))
+            }
+            EngineError::Foreign { machine, .. } => {
+                Some(format!("pull or build it for this machine: `--platform linux/{machine}`"))
+            }
+            EngineError::Lacking { .. } => {
+                text("use an image that has it; `belljar doctor` says all that one lacks")
+            }
             EngineError::Refused { words, .. } if words.contains("no space left on device") => text(
                 "make space where the engine keeps its containers; `belljar gc` removes what is left over",
             ),

@@ -2,7 +2,7 @@
 
 use super::engine::{Engine, EngineError, done};
 use super::http::{Sent, escaped};
-use belljar_contract::Digest;
+use belljar_contract::{Digest, ImageName};
 use hyper::Method;
 use serde::Serialize;
 
@@ -11,6 +11,14 @@ const REPOSITORY: &str = "localhost/belljar/base";
 /// What engines mount on in every container.
 const DIRECTORIES: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 const BLOCK: usize = 512;
+/// This kind of processor, as images name it.
+const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") {
+    "amd64"
+} else if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    std::env::consts::ARCH
+};
 
 /// An image of belljar's that an engine has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -74,6 +82,32 @@ impl Engine {
             );
         }
         Ok(BuiltImage::Made)
+    }
+
+    /// The number of an image that the user named. It is never fetched.
+    ///
+    /// # Errors
+    /// When the engine does not have it, or it is not for this machine.
+    pub fn named_image(&self, image: &ImageName) -> Result<String, EngineError> {
+        let act = "show an image";
+        let answer = self.ask(Method::GET, &format!("/images/{image}/json"), Sent::Nothing, act)?;
+        if answer.status == 404 {
+            let socket = self.socket().display().to_string();
+            let podman = self.version()?.to_lowercase().contains("podman");
+            let program = if podman { "podman" } else { "docker" };
+            return Err(EngineError::NoImage { socket, image: image.clone(), program });
+        }
+        let shown = done(answer, act)?.json();
+        let architecture = shown["Architecture"].as_str().unwrap_or_default();
+        if architecture != ARCHITECTURE {
+            let architecture =
+                if architecture.is_empty() { "nothing that it names" } else { architecture }.to_owned();
+            return Err(EngineError::Foreign { image: image.clone(), architecture, machine: ARCHITECTURE });
+        }
+        match shown["Id"].as_str() {
+            Some(id) => Ok(id.to_owned()),
+            None => Err(EngineError::Refused { act, words: "it has no number".to_owned() }),
+        }
     }
 
     /// belljar's images.

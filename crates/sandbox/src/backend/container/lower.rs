@@ -1,10 +1,10 @@
 //! A plan becomes a container and a root for the guest to build in it. Pure.
 
-use super::image;
+use super::{contents, image};
 use crate::backend::{Lowering, bwrap, overlay_directory};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, BindSource, Container, ContainerMount, Doors, Launch, LaunchArgument,
-    Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
+    AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Doors, Errand,
+    Launch, LaunchArgument, Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
 };
 
 pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
@@ -12,7 +12,15 @@ pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<U
     let (controls, mut unmet) = bwrap::controls(lowering, |need| control(need, lowering));
     unmet.extend(bwrap::no_agent(lowering));
     let root = bwrap::root(lowering);
-    let container = Container { image: image::base_name(), mounts: mounts(&root, layers(lowering)) };
+    let image = match &plan.image {
+        Some(name) => ContainerImage::Named(name.clone()),
+        None => ContainerImage::Empty(image::base_name()),
+    };
+    let wanted = match (&image, lowering.errand) {
+        (ContainerImage::Named(_), Errand::Agent(_)) => contents::wanted(&machine.interpreter),
+        (ContainerImage::Named(_), Errand::Command(_)) | (ContainerImage::Empty(_), _) => Vec::new(),
+    };
+    let container = Container { image, mounts: mounts(&root, layers(lowering)), wanted };
     unmet.extend(unnameable(&container.mounts));
     if !unmet.is_empty() {
         return Err(unmet);
@@ -22,7 +30,7 @@ pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<U
         backend: BackendKind::Container,
         program: OsText::new("container").unwrap_or_default(),
         arguments: words(&container, &plan.limits),
-        command: command(&machine.guest),
+        command: command(&container.image.place(&machine.guest)),
         container: Some(container),
         root,
         guest: bwrap::with_doors(bwrap::guest(lowering, terminal), doors),
@@ -43,6 +51,7 @@ fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount>
                 Some(ContainerMount { path: path.clone(), access: *access })
             }
             RootPart::Bind { from: BindSource::Mounted(_), .. }
+            | RootPart::Image { .. }
             | RootPart::Directory { .. }
             | RootPart::Link { .. }
             | RootPart::File { .. }
@@ -94,12 +103,13 @@ fn unnameable(mounts: &[ContainerMount]) -> Option<Unmet> {
 
 /// For people, the way the command lines of engines have it.
 fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
-    let Container { image, mounts } = container;
+    let Container { image, mounts, wanted: _ } = container;
     let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
     let mut words: Vec<String> =
-        ["--image", image, "--network", "none", "--read-only", "--cap-drop", "all", "--ipc", "private"]
+        ["--network", "none", "--read-only", "--cap-drop", "all", "--ipc", "private"]
             .map(str::to_owned)
             .to_vec();
+    words.splice(0..0, ["--image".to_owned(), image.to_string()]);
     words.extend(["--security-opt".to_owned(), "no-new-privileges".to_owned()]);
     let mut limit = |name: &str, value: Option<String>| {
         words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
@@ -112,7 +122,7 @@ fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
             Access::ReadOnly => "ro",
             Access::ReadWrite => "rw",
         };
-        words.extend(["--volume".to_owned(), format!("{path}:{path}:{how}")]);
+        words.extend(["--volume".to_owned(), format!("{path}:{}:{how}", image.place(path))]);
     }
     words.iter().filter_map(|word| OsText::new(word.as_bytes()).ok().map(LaunchArgument::Text)).collect()
 }

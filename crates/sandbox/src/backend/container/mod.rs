@@ -1,9 +1,10 @@
-//! An engine makes a container without a network, from an image that is nothing but empty directories, and shows in it
-//! what the plan needs of the host. The guest builds the same root in it as with bubblewrap, in namespaces of its own
+//! An engine makes a container without a network, from an image that is nothing but empty directories or that the user
+//! named, and shows in it what the plan needs of the host. The guest builds the same root in it as with bubblewrap, in namespaces of its own
 //! within the container's: files, owners and modes are the same whatever the engine, and what the engine showed is
 //! compared with what was meant.
 
 mod body;
+mod contents;
 mod engine;
 mod http;
 mod image;
@@ -12,6 +13,7 @@ mod orphans;
 mod service;
 mod vessel;
 
+pub use contents::wanted as wanted_of_images;
 pub use engine::{Engine, EngineError, EnginePlaces, VARIABLE as ENGINE_VARIABLE};
 pub use image::{BuiltImage, Image, Rebuild};
 pub(super) use lower::lower;

@@ -4,7 +4,7 @@ use super::body::{self, Asked};
 use super::engine::{Engine, EngineError, EnginePlaces};
 use super::http::{Sent, escaped};
 use super::image::Rebuild;
-use belljar_contract::{AbsPath, Container, Launch, LaunchArgument};
+use belljar_contract::{AbsPath, Container, ContainerImage, Launch, LaunchArgument};
 use hyper::Method;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::{DirBuilder, File, Permissions};
@@ -28,6 +28,8 @@ pub const FOLDER_PREFIX: &str = "container-";
 pub(in crate::backend) struct Vessel {
     engine: Engine,
     id: String,
+    /// What the image lacks and the errand can do without, in words.
+    pub lacks: Vec<String>,
 }
 
 impl Vessel {
@@ -63,32 +65,46 @@ impl Vessel {
             })
             .filter(|word| word != "--")
             .collect();
-        let asked = Asked { container, limits: &launch.limits, command: &command, control: &path, run };
-        let vessel = match Self::make(engine, &asked) {
+        let asked =
+            Asked { container, image: "", limits: &launch.limits, command: &command, control: &path, run };
+        let mut vessel = match Self::make(engine, asked) {
             // It may have ended for want of questions just now.
-            Err(EngineError::Talk { .. }) => Self::make(Engine::find(places)?, &asked),
+            Err(EngineError::Talk { .. }) => Self::make(Engine::find(places)?, asked),
             made => made,
         }?;
+        vessel.lacks = vessel.engine.lacking(&vessel.id, container)?;
         let start = format!("/containers/{}/start", vessel.id);
         vessel.engine.good(Method::POST, &start, Sent::Nothing, "start the container")?;
         let line = vessel.answer(&listener)?;
         Ok((vessel, line))
     }
 
-    fn make(engine: Engine, asked: &Asked<'_>) -> Result<Self, EngineError> {
+    fn make(engine: Engine, asked: Asked<'_>) -> Result<Self, EngineError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let act = "make a container";
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("belljar-{}-{}-{number}", asked.run, std::process::id());
         let target = format!("/containers/create?name={}", escaped(&name));
-        let body = body::body(&engine, asked);
-        let mut answer = engine.ask(Method::POST, &target, Sent::Json(body.clone()), act)?;
-        if answer.status == 404 {
-            engine.build_image(Rebuild::WhereMissing)?;
-            answer = engine.ask(Method::POST, &target, Sent::Json(body), act)?;
-        }
+        let create = |image: &str| {
+            let body = body::body(&engine, &Asked { image, ..asked });
+            engine.ask(Method::POST, &target, Sent::Json(body), act)
+        };
+        let answer = match &asked.container.image {
+            // By its number: whatever gets the name meanwhile, this is the one that was looked at.
+            ContainerImage::Named(name) => create(&engine.named_image(name)?)?,
+            ContainerImage::Empty(name) => match create(name)? {
+                missing if missing.status == 404 => {
+                    engine.build_image(Rebuild::WhereMissing)?;
+                    create(name)?
+                }
+                answer => answer,
+            },
+        };
         match answer.json()["Id"].as_str() {
-            Some(id) if answer.is_good() => Ok(Self { engine, id: id.to_owned() }),
+            Some(id) if answer.is_good() => {
+                let id = id.to_owned();
+                Ok(Self { engine, id, lacks: Vec::new() })
+            }
             Some(_) | None => Err(EngineError::Refused { act, words: answer.words() }),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
             }
         }
     }
-    refused.extend(bwrap::no_agent(lowering));
+    refused.extend(bwrap::no_agent(lowering).into_iter().chain(bwrap::no_image(lowering)));
     let mut made = vec![Made::Fresh(ours(plan)), Made::Directory(plan.home_directory.clone())];
     for mount in &plan.mounts {
         match stand_in(mount, lowering) {
@@ -70,6 +70,7 @@ fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> 
     let own = target.is_within(&ours(plan));
     Ok(match source {
         MountSource::System
+        | MountSource::Image
         | MountSource::SyntheticEtc
         | MountSource::Proc
         | MountSource::Devices

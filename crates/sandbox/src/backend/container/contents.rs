@@ -1,0 +1,105 @@
+//! What an image holds of that which agents need. It is looked at, nothing in it is run.
+
+use super::body::{OWNER, RUN, SUPERVISOR};
+use super::engine::{Engine, EngineError};
+use super::http::{Sent, escaped};
+use super::orphans;
+use belljar_contract::{AbsPath, Container, ImageName, ImageWant, WantWeight};
+use hyper::Method;
+use serde_json::json;
+
+/// What it is, where it may be, and what does not work without it.
+const USEFUL: [(&str, &[&str], &str); 4] = [
+    ("shell", &["/bin/sh", "/usr/bin/sh"], "the agent runs no commands, and `shell` opens none"),
+    (
+        "bash",
+        &["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"],
+        "commands of the agent that are meant for it fail",
+    ),
+    ("git", &["/usr/bin/git", "/usr/local/bin/git", "/bin/git"], "repositories cannot be used"),
+    (
+        "TLS roots",
+        &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"],
+        "programs other than the agent trust no host",
+    ),
+];
+
+/// What an agent needs of a system; its program is started with one of these.
+pub fn wanted(interpreter: &[AbsPath]) -> Vec<ImageWant> {
+    let path = |path: &&str| AbsPath::new(*path).ok();
+    let useful = USEFUL.iter().map(|(what, any, loses)| ImageWant {
+        what: (*what).to_owned(),
+        any: any.iter().filter_map(path).collect(),
+        loses: (*loses).to_owned(),
+        weight: WantWeight::Useful,
+    });
+    let necessary = interpreter.first().map(|first| ImageWant {
+        what: format!("`{first}`"),
+        any: interpreter.to_vec(),
+        loses: "the agent's program is started with it".to_owned(),
+        weight: WantWeight::Necessary,
+    });
+    necessary.into_iter().chain(useful).collect()
+}
+
+impl Engine {
+    /// What a container lacks of that which is wanted of it, in words.
+    ///
+    /// # Errors
+    /// When it lacks what is necessary, or the engine does not say.
+    pub(super) fn lacking(&self, id: &str, container: &Container) -> Result<Vec<String>, EngineError> {
+        let Container { image, wanted, mounts: _ } = container;
+        let missing = self.missing(id, wanted)?;
+        if let Some(want) = missing.iter().find(|want| want.weight == WantWeight::Necessary) {
+            let ImageWant { what, loses, .. } = want;
+            return Err(EngineError::Lacking {
+                image: image.to_string(),
+                what: what.clone(),
+                loses: loses.clone(),
+            });
+        }
+        let words = |want: &&ImageWant| format!("the image `{image}` has no {}: {}", want.what, want.loses);
+        Ok(missing.iter().map(words).collect())
+    }
+
+    /// What an image lacks. A container is made from it and removed again; it is never started.
+    ///
+    /// # Errors
+    /// When the engine does not have the image, or does not say.
+    pub fn image_lacks<'a>(
+        &self,
+        image: &ImageName,
+        wanted: &'a [ImageWant],
+    ) -> Result<Vec<&'a ImageWant>, EngineError> {
+        let act = "make a container";
+        let body = json!({
+            "Image": self.named_image(image)?,
+            "Entrypoint": ["/nothing"],
+            "Cmd": [],
+            "Labels": { OWNER: orphans::owner(), SUPERVISOR: orphans::this_process(), RUN: "look" },
+        });
+        let made = self.good(Method::POST, "/containers/create", Sent::Json(body), act)?.json();
+        let id = made["Id"].as_str().unwrap_or_default();
+        let missing = self.missing(id, wanted);
+        self.ask_while_busy(&Method::DELETE, &format!("/containers/{id}?force=true&v=true"), "remove it")?;
+        missing
+    }
+
+    fn missing<'a>(&self, id: &str, wanted: &'a [ImageWant]) -> Result<Vec<&'a ImageWant>, EngineError> {
+        let mut missing = Vec::new();
+        for want in wanted {
+            let mut there = false;
+            for path in &want.any {
+                let target = format!("/containers/{id}/archive?path={}", escaped(&path.to_string()));
+                there = self.ask(Method::HEAD, &target, Sent::Nothing, "look into the image")?.is_good();
+                if there {
+                    break;
+                }
+            }
+            if !there {
+                missing.push(want);
+            }
+        }
+        Ok(missing)
+    }
+}

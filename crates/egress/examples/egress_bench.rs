@@ -13,6 +13,8 @@ use belljar_egress::log::{EgressLog, LogOpening};
 use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, serve};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
+use rustls::CipherSuite;
+use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::fs;
@@ -25,6 +27,8 @@ use std::time::{Duration, Instant, SystemTime};
 const HOST: &str = "localhost";
 /// Read from a socket at once, so that the client and the host are faster than what is measured.
 const READ_AHEAD: usize = 64 << 10;
+/// Written by the host at once.
+const WRITTEN: usize = 256 << 10;
 /// Bytes are fetched over so many connections at once, so that a proxy never waits for the client or the host.
 const STREAMS: usize = 4;
 /// The token of belljar's proxy; the others ask for none.
@@ -52,12 +56,13 @@ fn origin(certificate: &str) {
     let own = params.self_signed(&key).unwrap();
     fs::write(certificate, own.pem()).unwrap();
     let private = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    let config = rustls::ServerConfig::builder_with_provider(provider())
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![own.der().clone()], private)
         .unwrap();
+    config.ignore_client_order = true;
     let config = Arc::new(config);
     let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
@@ -70,7 +75,8 @@ fn origin(certificate: &str) {
                     stream.set_nodelay(true).unwrap();
                     // A client that leaves has what it wanted.
                     if secure {
-                        let session = rustls::ServerConnection::new(config).unwrap();
+                        let mut session = rustls::ServerConnection::new(config).unwrap();
+                        session.set_buffer_limit(Some(WRITTEN));
                         answer(rustls::StreamOwned::new(session, stream)).ok();
                     } else {
                         answer(stream).ok();
@@ -86,7 +92,7 @@ fn origin(certificate: &str) {
 /// `/bytes/N` is answered with so many, everything else with two.
 fn answer(stream: impl Read + Write) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let chunk = vec![b'x'; 1 << 20];
+    let chunk = vec![b'x'; WRITTEN];
     loop {
         let head = head(&mut stream)?;
         let mut left: usize =
@@ -326,6 +332,9 @@ fn certificates(file: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(file).unwrap().map(Result::unwrap).collect()
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+/// Of the client and of the host. Both put the same cipher first, and the host insists: every proxy has the same to do.
+fn provider() -> Arc<CryptoProvider> {
+    let mut cipher_suites = ring::DEFAULT_CIPHER_SUITES.to_vec();
+    cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }

@@ -1,11 +1,12 @@
 //! One tunnel: the handshake with the client, then its requests.
 
 use super::body::{AnswerBody, Watched, scrub_headers};
+use super::bulk::Bulk;
 use super::counted::{Count, Counted};
 use super::credential::BoundCredential;
 use super::head::{Refusal, RequestHead, decide, rewrite, strip_hop_by_hop};
 use super::upstream::{Upstream, UpstreamError};
-use super::{READ_AHEAD, Shared};
+use super::{PIECE, READ_AHEAD, Shared};
 use crate::coding::unsearchable;
 use crate::proxy::{InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
 use belljar_contract::{Destination, Host, HostName, Port};
@@ -93,13 +94,15 @@ async fn accept(shared: &Shared, name: &HostName, client: Inside) -> Result<TlsS
     tokio::time::timeout(shared.waits.dial, handshake).await.map_err(|_elapsed| late())?
 }
 
-async fn requests(served: Arc<Served>, stream: TlsStream<Inside>) -> Result<(), String> {
+async fn requests(served: Arc<Served>, mut stream: TlsStream<Inside>) -> Result<(), String> {
+    // A piece leaves in one write.
+    stream.get_mut().1.set_buffer_limit(Some(PIECE));
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request| {
         let served = Arc::clone(&served);
         async move { Ok::<_, Infallible>(answer(&served, request).await) }
     });
-    let stream = TokioIo::new(stream);
+    let stream = TokioIo::new(Bulk::new(stream));
     let ended = if http2 {
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -110,6 +113,7 @@ async fn requests(served: Arc<Served>, stream: TlsStream<Inside>) -> Result<(), 
     } else {
         http1::Builder::new()
             .timer(TokioTimer::new())
+            .max_buf_size(PIECE)
             .max_header_size(HEAD_MAX)
             .serve_connection(stream, service)
             .await

@@ -1,6 +1,7 @@
 //! The connections to the one address that was checked, kept for as long as the client's connection lives.
 
-use super::{READ_AHEAD, Waits};
+use super::bulk::Bulk;
+use super::{PIECE, READ_AHEAD, Waits};
 use crate::tls::{Chosen, Offer, TlsClient};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -16,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// The largest head of an answer.
-const HEAD_MAX: usize = 256 << 10;
+const HEAD_MAX: usize = PIECE;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -158,21 +159,19 @@ impl Upstream {
             .await
             .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
             .map_err(|cause| UpstreamError::Tls { host: host(), cause })?;
+        let stream = TokioIo::new(Bulk::new(stream));
         let refused = |cause| UpstreamError::Http { host: host(), cause };
         match chosen {
             Chosen::Http1 => {
-                let (sender, connection) = http1::Builder::new()
-                    .max_buf_size(HEAD_MAX)
-                    .handshake(TokioIo::new(stream))
-                    .await
-                    .map_err(refused)?;
+                let (sender, connection) =
+                    http1::Builder::new().max_buf_size(HEAD_MAX).handshake(stream).await.map_err(refused)?;
                 self.lock().drivers.spawn(async { connection.await.unwrap_or(()) });
                 Ok(Idle::Http1(sender))
             }
             Chosen::Http2 => {
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                     .max_header_list_size(HEAD_MAX as u32)
-                    .handshake(TokioIo::new(stream))
+                    .handshake(stream)
                     .await
                     .map_err(refused)?;
                 self.lock().drivers.spawn(async { connection.await.unwrap_or(()) });

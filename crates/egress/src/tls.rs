@@ -21,9 +21,9 @@ pub fn machine_roots() -> Vec<rustls::pki_types::CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }
 
-/// The cryptography of all TLS here. The ciphers, and they alone, are those of ring: on a processor that has wide AES and no
-/// AVX-512, such as Zen 3, they take half the time. The one with the shorter key comes first, as in browsers: it takes a
-/// quarter less again, and is out of anyone's reach too.
+/// The cryptography of all TLS here. The ciphers, and they alone, are those of ring: the others have a fast path for AVX-512
+/// only, and without it a relay that does nothing else takes 1.6 seconds for a GiB where it takes 1.3 with these. The one
+/// with the shorter key comes first, as in browsers: it has fewer rounds, and is out of anyone's reach too.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut cipher_suites = ring::DEFAULT_CIPHER_SUITES.to_vec();
     cipher_suites.sort_by_key(|suite| match suite.suite() {

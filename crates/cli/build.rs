@@ -31,6 +31,20 @@ fn main() {
     std::fs::write(&embedded, bytes).expect("the output directory can be written");
     println!("cargo:rustc-env=BELLJAR_GUEST_FILE={}", embedded.display());
     println!("cargo:rustc-env=BELLJAR_GUEST_DIGEST={digest}");
+    link_unwinder();
+}
+
+/// The unwinder becomes a part of the program. As a library of its own it is found, mapped and relocated at every start.
+fn link_unwinder() {
+    let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
+    if is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu") {
+        // rustc asks for the shared one by this name; what the linker finds first asks for the other.
+        let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("unwinder");
+        std::fs::create_dir_all(&folder).expect("the output directory can be written");
+        std::fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")
+            .expect("the output directory can be written");
+        println!("cargo:rustc-link-search=native={}", folder.display());
+    }
 }
 
 /// Gives the path of the program.

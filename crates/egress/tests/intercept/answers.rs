@@ -1,8 +1,9 @@
 //! What comes back.
 
-use crate::client::{Client, get, text};
+use crate::client::{Client, Sender, get, text};
 use crate::stage::{Stage, VALUE, allow_only};
 use crate::world::{Speaks, World};
+use belljar_egress::proxy::Intercept;
 use http_body_util::{BodyExt, Full};
 
 const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
@@ -21,6 +22,39 @@ async fn the_value_does_not_come_back() {
             let response = client.send(get("/header").body(Full::default()).unwrap()).await;
             assert_eq!(response.headers()["x-echo"], "Bearer [redacted:TOKEN]");
             assert_eq!(response.headers()["location"], "/?t=Bearer [redacted:TOKEN]");
+        }
+    }
+}
+
+#[tokio::test]
+async fn tunnels_at_once_are_served_alike_and_end_whoever_serves_them() {
+    for outside in BOTH {
+        let world = World::start(&["api.test"], outside).await;
+        let stage = Stage::with_credential(&world);
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(Client::connect(&stage, Speaks::Http1).await);
+        }
+        for client in &mut clients {
+            assert_eq!(client.get("/literal").await.1, "you sent Bearer [redacted:TOKEN], thank you");
+        }
+        assert_eq!(stage.rows().len(), 4);
+        // Each one waits for an answer that does not come.
+        let late: Vec<_> = clients
+            .iter_mut()
+            .map(|client| {
+                let request = get("/late").header("host", "api.test").body(Full::default()).unwrap();
+                let Sender::Http1(sender) = &mut client.sender else { panic!("it is HTTP/1") };
+                tokio::spawn(sender.send_request(request))
+            })
+            .collect();
+        while world.seen().len() < 8 {
+            tokio::task::yield_now().await;
+        }
+        clients.iter().for_each(|client| client.end.abort());
+        stage.interceptor.settled().await;
+        for answer in late {
+            assert!(answer.await.unwrap().is_err());
         }
     }
 }

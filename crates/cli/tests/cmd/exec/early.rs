@@ -36,7 +36,11 @@ fn until(what: &str, true_at_last: impl Fn() -> bool) {
 
 /// belljar at a terminal, up to its question.
 fn asked(stage: &Stage) -> Ended {
-    let line = format!("script -qec '{} exec -- echo begun' /dev/null", env!("CARGO_BIN_EXE_belljar"));
+    // Whoever runs the tests may ignore a key, and then so does everything that they start.
+    let line = format!(
+        "env --default-signal=INT script -qec '{} exec -- echo begun' /dev/null",
+        env!("CARGO_BIN_EXE_belljar")
+    );
     let mut command = Command::new("sh");
     command.args(["-c", &line]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
     command.env("SHELL", "/bin/sh").stdin(Stdio::piped()).stdout(Stdio::piped());

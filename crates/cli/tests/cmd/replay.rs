@@ -179,6 +179,41 @@ fn a_changed_script_is_shown_and_a_restored_one_passes() {
 }
 
 #[test]
+fn what_a_script_does_otherwise_now_is_judged_again() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    let script = |host: &str, file: &str, wait: u32| {
+        let text = format!(
+            "curl -s https://{host}\necho x > outputs/{file}\nsleep {wait}\necho hello from the script\n"
+        );
+        stage.write("project/skills/hello/scripts/hello.sh", text);
+    };
+    let checks = "  - egress_denied: one.test\n  - file_exists: outputs/made.txt\n";
+    stage.write("project/scenarios/hello.yaml", format!("timeout_ms: 20000\n{SCENARIO}{checks}"));
+    script("one.test", "made.txt", 0);
+    recorded(&stage);
+    faithful(&replay(&stage, &[]), 2);
+    let failed = |row: &Value| -> Vec<String> {
+        let checks = row["checks"].as_array().unwrap().iter();
+        checks.filter(|check| check["outcome"] == "fail").map(|check| check["check"].to_string()).collect()
+    };
+    // The agent hears the same as ever; what was done is another thing.
+    for (host, file, check) in
+        [("two.test", "made.txt", "egress_denied"), ("one.test", "other.txt", "file_exists")]
+    {
+        script(host, file, 0);
+        let (status, row) = replay(&stage, &[]);
+        assert_eq!((status, &row["replay"]["exact"]), (Some(1), &json!(2)), "{row:#}");
+        let failed = failed(&row);
+        assert!(failed.len() == 1 && failed[0].contains(check), "{failed:?}");
+    }
+    script("one.test", "made.txt", 600);
+    let (status, row) = replay(&stage, &[]);
+    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(7), &json!(1)), "{row:#}");
+    assert!(row["signals"].to_string().contains("the run did not end in time"), "{row:#}");
+}
+
+#[test]
 fn what_changes_by_itself_is_cosmetic_and_can_be_made_alike() {
     require!(Agent, Bwrap);
     let turns = [main_turn(&json!([bash("date +%T.%N")])), main_turn(&json!([{"text": "all done"}]))];

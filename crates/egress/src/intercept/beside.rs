@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
@@ -14,7 +13,7 @@ use tokio::task::JoinSet;
 /// Serves some of the work on a thread of its own.
 pub(super) struct Beside {
     /// What is served on the thread that asks.
-    here: AtomicUsize,
+    here: watch::Sender<usize>,
     /// What is served on the other.
     there: watch::Sender<usize>,
     second: OnceLock<io::Result<Second>>,
@@ -41,7 +40,7 @@ impl Second {
 
 impl Beside {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { here: AtomicUsize::new(0), there: watch::Sender::new(0), second: OnceLock::new() })
+        Arc::new(Self { here: watch::Sender::new(0), there: watch::Sender::new(0), second: OnceLock::new() })
     }
 
     /// Carries the work out, on whichever thread has less; `None` when it broke off by itself. Dropped, the work ends too.
@@ -49,14 +48,14 @@ impl Beside {
         self: Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let crowded = self.here.load(Ordering::Relaxed) > *self.there.borrow();
+        let crowded = *self.here.borrow() > *self.there.borrow();
         let second = crowded.then(|| self.second.get_or_init(Second::start).as_ref().ok()).flatten();
         let Some(second) = second.map(|second| second.handle.clone()) else {
-            let _counted = Here::count(self);
+            let _counted = Counted::new(self, |beside| &beside.here);
             return Some(work.await);
         };
         let mut tasks = JoinSet::new();
-        let counted = There::count(self);
+        let counted = Counted::new(self, |beside| &beside.there);
         tasks.spawn_on(
             async move {
                 // Dropped behind the work, so that nothing of it is left when nobody is counted.
@@ -75,40 +74,29 @@ impl Beside {
     }
 }
 
-struct Here(Arc<Beside>);
+/// Something that is served, on one of the two threads.
+struct Counted {
+    beside: Arc<Beside>,
+    on: fn(&Beside) -> &watch::Sender<usize>,
+}
 
-impl Here {
-    fn count(beside: Arc<Beside>) -> Self {
-        beside.here.fetch_add(1, Ordering::Relaxed);
-        Self(beside)
+impl Counted {
+    fn new(beside: Arc<Beside>, on: fn(&Beside) -> &watch::Sender<usize>) -> Self {
+        on(&beside).send_modify(|count| *count += 1);
+        Self { beside, on }
     }
 }
 
-impl Drop for Here {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.here.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-struct There(Arc<Beside>);
-
-impl There {
-    fn count(beside: Arc<Beside>) -> Self {
-        beside.there.send_modify(|count| *count += 1);
-        Self(beside)
-    }
-}
-
-impl Drop for There {
-    fn drop(&mut self) {
-        self.0.there.send_modify(|count| *count -= 1);
+        (self.on)(&self.beside).send_modify(|count| *count -= 1);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::ThreadId;
     use tokio::sync::Notify;
 

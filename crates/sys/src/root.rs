@@ -128,12 +128,7 @@ impl Root {
         let fault = refused("make the directory", path);
         let (parent, name) = self.parent(path)?;
         match rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(mode)) {
-            Ok(()) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let made = rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()).map_err(&fault)?;
-                // The mask may have taken something away.
-                rustix::fs::fchmod(&made, Mode::from_raw_mode(mode)).map_err(&fault)
-            }
+            Ok(()) => directory_in(parent.as_fd(), name, mode).map(drop).map_err(fault),
             Err(Errno::EXIST) => self.reach(path).map(drop),
             Err(cause) => Err(fault(cause)),
         }
@@ -166,13 +161,26 @@ impl Root {
         Ok(())
     }
 
-    /// An empty file system in memory.
+    /// An empty directory that can be written, in memory.
     ///
     /// # Errors
     /// Fails if the kernel refuses it.
     pub fn memory(&self, path: &Path, mode: u32) -> Result<(), RootError> {
-        let made = memory(mode).map_err(refused("make memory for", path))?;
-        self.cover(&made, path, Kind::Directory)?;
+        let fault = refused("make memory for", path);
+        let (parent, name) = self.parent(path)?;
+        let own = path.parent().is_some_and(|parent| self.is_own(parent));
+        let made = if own && make(parent.as_fd(), name, Kind::Directory).map_err(&fault)? {
+            // The root is memory already, of which this part stays writable: a file system of its own would have to be
+            // set up and taken down at every start.
+            let part = directory_in(parent.as_fd(), name, mode).map_err(&fault)?;
+            let shown = open_tree(part.as_fd(), Path::new("")).map_err(&fault)?;
+            attach(&shown, parent.as_fd(), name).map_err(&fault)?;
+            shown
+        } else {
+            let made = memory(mode).map_err(&fault)?;
+            self.cover(&made, path, Kind::Directory)?;
+            made
+        };
         self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
         Ok(())
     }
@@ -370,6 +378,14 @@ fn lock_switches(processes: &OwnedFd, path: &Path) -> Result<(), RootError> {
 enum Kind {
     Directory,
     File,
+}
+
+/// Opens a directory that was just made, with exactly this mode: the mask may have taken something away.
+fn directory_in(within: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(within, name, flags, Mode::empty())?;
+    rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
+    Ok(made)
 }
 
 /// Makes it, empty; says whether it did, and leaves what is there as it is.

@@ -32,6 +32,7 @@ fn main() {
     println!("cargo:rustc-env=BELLJAR_GUEST_FILE={}", embedded.display());
     println!("cargo:rustc-env=BELLJAR_GUEST_DIGEST={digest}");
     link_unwinder();
+    pack_relocations();
 }
 
 /// The unwinder becomes a part of the program. As a library of its own it is found, mapped and relocated at every start.
@@ -44,6 +45,19 @@ fn link_unwinder() {
         std::fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")
             .expect("the output directory can be written");
         println!("cargo:rustc-link-search=native={}", folder.display());
+    }
+}
+
+/// Addresses that the loader writes at every start are listed in one bit each instead of 24 bytes, where the C library
+/// can read that: the list is as long as everything else that a start reads.
+fn pack_relocations() {
+    const SINCE: (u32, u32) = (2, 36);
+    let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+    let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
+    let version = text.trim().strip_prefix("glibc ").and_then(|version| version.split_once('.'));
+    let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    if version.is_some_and(|version: (u32, u32)| version >= SINCE) {
+        println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
 }
 

@@ -89,10 +89,18 @@ fn machine() -> Machine {
         agent: Some(abs("/lib/claude")),
         interpreter: vec![abs("/lib64/loader")],
         system: vec![
-            SystemEntry::Directory(abs("/usr")),
+            SystemEntry::Shown(abs("/usr")),
             SystemEntry::Link { at: abs("/bin"), to: OsText::new("usr/bin").unwrap() },
         ],
-        etc: vec![abs("/etc/ld.so.cache"), abs("/etc/ssl/certs")],
+        etc: vec![
+            SystemEntry::Shown(abs("/etc/ld.so.cache")),
+            SystemEntry::Link {
+                at: abs("/etc/localtime"),
+                to: OsText::new("/usr/share/zoneinfo/UTC").unwrap(),
+            },
+            SystemEntry::Copied { at: abs("/etc/protocols"), text: "tcp 6 TCP\n".to_owned() },
+            SystemEntry::Shown(abs("/etc/ssl/certs")),
+        ],
         limits: Vec::new(),
         guarded: vec![
             (abs("/srv/pro ject/.git"), Access::ReadWrite),

@@ -6,14 +6,21 @@ use std::path::Path;
 /// A part of the system's root that is shown inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SystemEntry {
-    /// A directory.
-    Directory(AbsPath),
+    /// A file or directory, as it is.
+    Shown(AbsPath),
     /// A symbolic link, as merged-/usr systems have them.
     Link {
         /// Where it is.
         at: AbsPath,
         /// What it says.
         to: OsText,
+    },
+    /// A small file: to copy it is less than to mount it.
+    Copied {
+        /// Where it is.
+        at: AbsPath,
+        /// What it holds.
+        text: String,
     },
 }
 
@@ -32,7 +39,7 @@ pub struct Machine {
     /// The system's directories.
     pub system: Vec<SystemEntry>,
     /// Files and directories of `/etc` that hold no secret and that programs need.
-    pub etc: Vec<AbsPath>,
+    pub etc: Vec<SystemEntry>,
     /// Which limits can be set: the control groups there are.
     pub limits: Vec<belljar_contract::Need>,
     /// Paths in the project that are mounted over themselves, in order: what the host would execute later
@@ -72,6 +79,9 @@ const ETC: [&str; 11] = [
     "/etc/ssl/certs",
 ];
 
+/// The largest file that is copied.
+const COPIED_LIMIT: u64 = 16 << 10;
+
 /// Looks at the system: a handful of calls, because every start pays for them.
 #[must_use]
 pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath>) -> Machine {
@@ -86,9 +96,9 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
                 to: OsText::new(to.into_os_string().into_encoded_bytes()).ok()?,
             });
         }
-        found.is_dir().then_some(SystemEntry::Directory(at))
+        found.is_dir().then_some(SystemEntry::Shown(at))
     });
-    let etc = ETC.iter().filter(|path| Path::new(path).exists()).filter_map(|path| abs(path));
+    let etc = ETC.iter().filter(|path| Path::new(path).exists()).filter_map(|path| abs(path)).map(of_etc);
     Machine {
         bwrap,
         guest,
@@ -98,5 +108,53 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         etc: etc.collect(),
         limits: Vec::new(),
         guarded: Vec::new(),
+    }
+}
+
+/// How something of `/etc` is shown: links into `/usr`, which is there, as they are; what is small as a copy.
+fn of_etc(at: AbsPath) -> SystemEntry {
+    if let Ok(to) = std::fs::read_link(&at) {
+        let in_usr = to.starts_with("/usr") || to.starts_with("../usr");
+        let ends_there = || Path::new("/etc").join(&to).symlink_metadata().is_ok_and(|found| found.is_file());
+        return match OsText::new(to.as_os_str().as_encoded_bytes()) {
+            Ok(text) if in_usr && ends_there() => SystemEntry::Link { at, to: text },
+            Ok(_) | Err(_) => SystemEntry::Shown(at),
+        };
+    }
+    let small = at.as_path().metadata().is_ok_and(|found| found.is_file() && found.len() <= COPIED_LIMIT);
+    match small.then(|| std::fs::read_to_string(&at)) {
+        Some(Ok(text)) => SystemEntry::Copied { at, text },
+        Some(Err(_)) | None => SystemEntry::Shown(at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_is_small_is_copied_and_links_stay_where_they_lead_somewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| AbsPath::new(folder.path().join(name)).unwrap();
+        let bin = fs::read_dir("/usr/bin").unwrap().map(|entry| entry.unwrap());
+        let in_usr =
+            bin.map(|entry| entry.path()).find(|path| path.symlink_metadata().unwrap().is_file()).unwrap();
+        fs::write(at("small"), "6\n").unwrap();
+        fs::write(at("large"), "x".repeat(20_000)).unwrap();
+        fs::write(at("bytes"), [0xff, 0xfe]).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        symlink(&in_usr, at("to-usr")).unwrap();
+        symlink("/usr/there-is-no-such-file", at("to-nothing")).unwrap();
+        symlink(at("small"), at("to-elsewhere")).unwrap();
+        assert_eq!(of_etc(at("small")), SystemEntry::Copied { at: at("small"), text: "6\n".to_owned() });
+        for shown in ["large", "bytes", "folder", "to-nothing", "to-elsewhere"] {
+            assert_eq!(of_etc(at(shown)), SystemEntry::Shown(at(shown)));
+        }
+        let to = OsText::new(in_usr.into_os_string().into_encoded_bytes()).unwrap();
+        assert_eq!(of_etc(at("to-usr")), SystemEntry::Link { at: at("to-usr"), to });
     }
 }

@@ -43,9 +43,14 @@ impl Parts {
         self.0.push(RootPart::Bind { from: BindSource::Host(source.clone()), at: target.clone(), access });
     }
 
-    fn system(&mut self, path: &AbsPath) {
-        let from = BindSource::System(path.clone());
-        self.0.push(RootPart::Bind { from, at: path.clone(), access: Access::ReadOnly });
+    fn system(&mut self, entry: &SystemEntry) {
+        self.0.push(match entry.clone() {
+            SystemEntry::Shown(at) => {
+                RootPart::Bind { from: BindSource::System(at.clone()), at, access: Access::ReadOnly }
+            }
+            SystemEntry::Link { at, to } => RootPart::Link { at, to },
+            SystemEntry::Copied { at, text } => RootPart::File { at, content: FileContent::Text(text) },
+        });
     }
 
     fn file(&mut self, target: &AbsPath, content: FileContent) {
@@ -158,14 +163,7 @@ pub(in crate::backend) fn root(lowering: &Lowering<'_>) -> Vec<RootPart> {
     if plan.image.is_some() {
         parts.own("/", |at| RootPart::Image { at });
     } else {
-        for entry in &machine.system {
-            match entry {
-                SystemEntry::Directory(path) => parts.system(path),
-                SystemEntry::Link { at, to } => {
-                    parts.0.push(RootPart::Link { at: at.clone(), to: to.clone() });
-                }
-            }
-        }
+        machine.system.iter().for_each(|entry| parts.system(entry));
     }
     // Before what the plan mounts: a project may lie below one of them.
     parts.own("/run", |at| RootPart::Memory { at, mode: 0o755 });
@@ -209,7 +207,7 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
             }
             // An image has its own.
             let machines = if plan.image.is_some() { &[][..] } else { machine.etc.as_slice() };
-            machines.iter().for_each(|path| parts.system(path));
+            machines.iter().for_each(|entry| parts.system(entry));
         }
         MountSource::Proc => {
             parts.0.push(RootPart::Processes { at });

@@ -32,7 +32,9 @@ fn main() {
     println!("cargo:rustc-env=BELLJAR_GUEST_FILE={}", embedded.display());
     println!("cargo:rustc-env=BELLJAR_GUEST_DIGEST={digest}");
     link_unwinder();
-    pack_relocations();
+    if let Some(packed) = packed_relocations() {
+        println!("cargo:rustc-link-arg-bins={packed}");
+    }
 }
 
 /// The unwinder becomes a part of the program. As a library of its own it is found, mapped and relocated at every start.
@@ -48,17 +50,15 @@ fn link_unwinder() {
     }
 }
 
-/// Addresses that the loader writes at every start are listed in one bit each instead of 24 bytes, where the C library
-/// can read that: the list is as long as everything else that a start reads.
-fn pack_relocations() {
+/// Addresses that are written at every start are listed in one bit each instead of 24 bytes, where the C library can read
+/// that: the list is as long as everything else that a start reads.
+fn packed_relocations() -> Option<&'static str> {
     const SINCE: (u32, u32) = (2, 36);
-    let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
-    let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
-    let version = text.trim().strip_prefix("glibc ").and_then(|version| version.split_once('.'));
-    let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    if version.is_some_and(|version: (u32, u32)| version >= SINCE) {
-        println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
-    }
+    let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8(answer.stdout).ok()?;
+    let (major, minor) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
+    let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (version >= SINCE).then_some("-Wl,-z,pack-relative-relocs")
 }
 
 /// Gives the path of the program.
@@ -76,7 +76,8 @@ fn build(manifest: &Path) -> PathBuf {
     cargo.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(&target);
     // With the target named, the flags below concern the program and not the macros that build it, which could
     // not be loaded if they were static.
-    cargo.args(["--target", &triple]).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    let packed = packed_relocations().map(|packed| format!(" -C link-arg={packed}")).unwrap_or_default();
+    cargo.args(["--target", &triple]).env("RUSTFLAGS", format!("-C target-feature=+crt-static{packed}"));
     for outer in [
         "CARGO_ENCODED_RUSTFLAGS",
         "CARGO_BUILD_RUSTFLAGS",

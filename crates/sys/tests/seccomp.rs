@@ -18,12 +18,16 @@ const ENOSYS: u32 = ERRNO | 38;
 
 /// What the kernel would answer.
 fn judge(filter: &Filter, architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+    run(&filter.to_bytes(), architecture, number, arguments)
+}
+
+fn run(program: &[u8], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
     let mut data = Vec::new();
     data.extend(number.to_ne_bytes());
     data.extend(architecture.to_ne_bytes());
     data.extend(0u64.to_ne_bytes());
     arguments.iter().for_each(|argument| data.extend(argument.to_ne_bytes()));
-    execute(&filter.to_bytes(), &data)
+    execute(program, &data)
 }
 
 /// The instructions of classic BPF that filters are made of.
@@ -50,6 +54,7 @@ fn execute(program: &[u8], data: &[u8]) -> u32 {
             0x15 => branch(accumulator == value),
             0x25 => branch(accumulator > value),
             0x35 => branch(accumulator >= value),
+            0x45 => branch(accumulator & value != 0),
             0x06 => return value,
             other => panic!("instruction {other:#x}"),
         };
@@ -99,6 +104,51 @@ fn every_entry_is_refused_and_open_without_it() {
         assert_eq!(judge(&filter, X86_64, number, arguments), expected(entry.answer), "{entry:?}");
         let without = Filter::from_entries(entries().filter(|other| other.call != entry.call)).unwrap();
         assert_eq!(judge(&without, X86_64, number, arguments), ALLOW, "{entry:?}");
+    }
+}
+
+#[test]
+fn whatever_the_arguments_the_table_decides() {
+    let program = Filter::standard().unwrap().to_bytes();
+    let words = [0, 1, 2, 3, 16, 0x5412, 0x1000_0000, 0x2000_0000, 0x7e02_0000, u64::MAX, 1 << 32];
+    let triples =
+        || words.into_iter().flat_map(move |a| words.into_iter().flat_map(move |b| words.map(|c| (a, b, c))));
+    for number in (0..700).chain([0x3fff_ffff, u32::MAX]) {
+        let about: Vec<_> = entries().filter(|entry| entry.number == i64::from(number)).collect();
+        for (first, second, third) in triples() {
+            let arguments = [first, second, third, second, first, third];
+            let holds = |check: &Check| fits(check.is, arguments[usize::from(check.argument)] as u32);
+            let refusal = about.iter().find(|entry| match entry.when {
+                When::Always => true,
+                When::Arguments(checks) => checks.iter().all(holds),
+            });
+            let answer = refusal.map_or(ALLOW, |entry| expected(entry.answer));
+            assert_eq!(run(&program, X86_64, number, arguments), answer, "call {number} with {arguments:x?}");
+        }
+        assert_eq!(run(&program, I386, number, [0; 6]), KILL_PROCESS, "call {number}");
+    }
+}
+
+#[test]
+fn a_call_has_one_answer() {
+    let entry = entries().find(|entry| entry.answer == Answer::NotImplemented).unwrap();
+    let table = [*entry, Entry { answer: Answer::NotPermitted, ..*entry }];
+    let fault = Filter::from_entries(table.iter()).unwrap_err();
+    assert_eq!(fault.to_string(), format!("the system-call filter has two answers for `{}`", entry.call));
+}
+
+#[test]
+fn a_table_may_be_long_but_not_about_one_call() {
+    const CHECKS: &[Check] = &[Check { argument: 0, is: Is::Equal(1) }; 300];
+    let first = *entries().next().unwrap();
+    let table = [Entry { number: 1, when: When::Arguments(CHECKS), ..first }];
+    let fault = Filter::from_entries(table.iter()).unwrap_err();
+    assert_eq!(fault.to_string(), "the system-call filter has too much about call 1");
+    let even = (0..4000).step_by(2).map(|number| Entry { number, when: When::Always, ..first });
+    let table: Vec<Entry> = even.collect();
+    let program = Filter::from_entries(table.iter()).unwrap().to_bytes();
+    for number in 0..4000 {
+        assert_eq!(run(&program, X86_64, number, [0; 6]) == ALLOW, number % 2 == 1, "{number}");
     }
 }
 

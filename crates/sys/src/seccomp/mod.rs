@@ -96,6 +96,3 @@ fn install(program: &[sock_filter]) -> Result<(), Errno> {
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header) };
     crate::raw::check(answer).map(drop)
 }
-
-#[cfg(test)]
-mod tests;

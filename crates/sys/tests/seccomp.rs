@@ -76,7 +76,7 @@ fn matching(checks: &[Check]) -> [u64; 6] {
         let holds = |value: u32| about.iter().all(|check| fits(check.is, value));
         let known = about.iter().flat_map(|check| match check.is {
             Is::Equal(value) | Is::Masked { value, .. } => [value, value],
-            Is::Not(value) => [value.wrapping_add(1), value ^ 0x40],
+            Is::Not(value) | Is::MaskedNot { value, .. } => [value.wrapping_add(1), value ^ 0x40],
         });
         let found = known.chain([0x7f, 0x55_aa55]).find(|value| holds(*value)).unwrap();
         arguments[usize::from(index)] |= u64::from(found);
@@ -89,6 +89,7 @@ fn fits(is: Is, value: u32) -> bool {
         Is::Equal(wanted) => value == wanted,
         Is::Not(other) => value != other,
         Is::Masked { mask, value: wanted } => value & mask == wanted,
+        Is::MaskedNot { mask, value: other } => value & mask != other,
     }
 }
 

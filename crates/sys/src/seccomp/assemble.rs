@@ -137,7 +137,8 @@ fn if_all(checks: &[Check], answer: Answer) -> Program {
             Is::Masked { mask, value } if mask == value && mask.is_power_of_two() => {
                 branch(IF_ANY_BIT, mask, 0, end)
             }
-            Is::Masked { value, .. } => branch(IF_EQUAL, value, 0, end),
+            Is::Masked { mask: _, value } => branch(IF_EQUAL, value, 0, end),
+            Is::MaskedNot { mask: _, value } => branch(IF_EQUAL, value, end, 0),
         });
         if let Some(mask) = mask_of(check) {
             backwards.push(instruction(AND, mask));
@@ -155,8 +156,10 @@ fn if_all(checks: &[Check], answer: Answer) -> Program {
 /// What is taken from the argument before it is compared.
 fn mask_of(check: &Check) -> Option<u32> {
     match check.is {
-        Is::Masked { mask, value } if mask != value || !mask.is_power_of_two() => Some(mask),
-        Is::Masked { .. } | Is::Equal(_) | Is::Not(_) => None,
+        // A single bit is looked at as it is.
+        Is::Masked { mask, value } if mask == value && mask.is_power_of_two() => None,
+        Is::Masked { mask, .. } | Is::MaskedNot { mask, .. } => Some(mask),
+        Is::Equal(_) | Is::Not(_) => None,
     }
 }
 

@@ -49,6 +49,13 @@ pub enum Is {
         /// What they are.
         value: u32,
     },
+    /// The bits of the mask are anything but these.
+    MaskedNot {
+        /// The bits to look at.
+        mask: u32,
+        /// What they are not.
+        value: u32,
+    },
 }
 
 /// What the caller of a refused call is told.
@@ -97,12 +104,12 @@ const fn not(argument: u8, value: u32) -> Check {
     Check { argument, is: Is::Not(value) }
 }
 
-const fn bits(argument: u8, mask: u32, value: u32) -> Check {
-    Check { argument, is: Is::Masked { mask, value } }
+const fn no_type(kind: i32) -> Check {
+    Check { argument: 1, is: Is::MaskedNot { mask: 0b1111, value: kind as u32 } }
 }
 
 const fn bit(argument: u8, flag: i32) -> Check {
-    bits(argument, flag as u32, flag as u32)
+    Check { argument, is: Is::Masked { mask: flag as u32, value: flag as u32 } }
 }
 
 const TABLES: &[&[Entry]] =
@@ -113,15 +120,16 @@ const INET: u32 = libc::AF_INET as u32;
 const INET6: u32 = libc::AF_INET6 as u32;
 const NETLINK: u32 = libc::AF_NETLINK as u32;
 
-/// `socket(family, type, protocol)`. The type is in the low four bits; stream is 1, datagram is 2, and "neither" is
-/// spelled as four masks, because a filter can compare masked bits for equality only.
+/// `socket(family, type, protocol)`. The type is in the low four bits; the others are flags.
 macro_rules! internet {
     ($family:expr) => {
         [
-            refuse_if("socket", libc::SYS_socket, &[equal(0, $family), bits(1, 0b0100, 0b0100)], RAW),
-            refuse_if("socket", libc::SYS_socket, &[equal(0, $family), bits(1, 0b1000, 0b1000)], RAW),
-            refuse_if("socket", libc::SYS_socket, &[equal(0, $family), bits(1, 0b0011, 0b0011)], RAW),
-            refuse_if("socket", libc::SYS_socket, &[equal(0, $family), bits(1, 0b0011, 0b0000)], RAW),
+            refuse_if(
+                "socket",
+                libc::SYS_socket,
+                &[equal(0, $family), no_type(libc::SOCK_STREAM), no_type(libc::SOCK_DGRAM)],
+                RAW,
+            ),
             refuse_if(
                 "socket",
                 libc::SYS_socket,
@@ -141,8 +149,8 @@ macro_rules! internet {
 const RAW: &str = "only stream and datagram: raw packets forge addresses";
 const PROTOCOL: &str =
     "only TCP, UDP and MPTCP: SCTP, ICMP and the rest are kernel surface that no tool needs";
-const INET_RULES: [Entry; 5] = internet!(INET);
-const INET6_RULES: [Entry; 5] = internet!(INET6);
+const INET_RULES: [Entry; 2] = internet!(INET);
+const INET6_RULES: [Entry; 2] = internet!(INET6);
 
 const SOCKETS: &[Entry] = &[
     refuse_if(
@@ -153,14 +161,8 @@ const SOCKETS: &[Entry] = &[
     ),
     INET_RULES[0],
     INET_RULES[1],
-    INET_RULES[2],
-    INET_RULES[3],
-    INET_RULES[4],
     INET6_RULES[0],
     INET6_RULES[1],
-    INET6_RULES[2],
-    INET6_RULES[3],
-    INET6_RULES[4],
     refuse_if(
         "socket",
         libc::SYS_socket,

@@ -1,7 +1,7 @@
 //! Finding an engine, and asking it.
 
-use super::http::{self, Answer, Sent};
-use super::service;
+use super::http::{self, Answer, Heard, Sent};
+use super::{recipe, service};
 use belljar_contract::{AbsPath, ImageName};
 use hyper::Method;
 use std::ffi::OsString;
@@ -163,12 +163,15 @@ impl EngineError {
                 text("set XDG_RUNTIME_DIR to a short path that is yours alone")
             }
             EngineError::Service { .. } => text("`podman info` shows what podman makes of this machine"),
+            EngineError::NoImage { image, .. } if image.as_str().starts_with(recipe::REPOSITORY) => {
+                text("`belljar image build --from BASE` makes it, of the base that it was made from")
+            }
             EngineError::NoImage { image, program, .. } if image.as_str().starts_with("localhost/") => {
                 Some(format!("make it with `{program} build -t {image} …` or `{program} load`"))
             }
-            EngineError::NoImage { image, program, .. } => {
-                Some(format!("belljar fetches nothing by itself: `{program} pull {image}`"))
-            }
+            EngineError::NoImage { image, program, .. } => Some(format!(
+                "belljar fetches nothing by itself: `{program} pull {image}`; `belljar image build --from {image}` adds what agents need"
+            )),
             EngineError::Foreign { machine, .. } => {
                 Some(format!("pull or build it for this machine: `--platform linux/{machine}`"))
             }
@@ -284,6 +287,12 @@ impl Engine {
         })
     }
 
+    /// The program that it is asked with by hand.
+    pub(super) fn program(&self) -> Result<&'static str, EngineError> {
+        let podman = self.version()?.to_lowercase().contains("podman");
+        Ok(if podman { "podman" } else { "docker" })
+    }
+
     /// Keeps an engine that ends when nobody asks it from ending, until this is dropped.
     ///
     /// # Errors
@@ -305,6 +314,19 @@ impl Engine {
     ) -> Result<Answer, EngineError> {
         http::ask(&self.socket, method, &format!("{VERSION}{target}"), sent, PATIENCE)
             .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })
+    }
+
+    /// Asks for something that takes long; what the engine says meanwhile is heard line by line.
+    pub(super) fn follow(
+        &self,
+        target: &str,
+        sent: Sent,
+        act: &'static str,
+        each: &mut dyn FnMut(Heard<'_>),
+    ) -> Result<(), EngineError> {
+        let answer = http::follow(&self.socket, &format!("{VERSION}{target}"), sent, each)
+            .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })?;
+        done(answer, act).map(drop)
     }
 
     /// Asks for something that does no harm twice, until it is done or the engine has been busy for too long. Podman

@@ -162,14 +162,3 @@ impl Engine {
 fn skeleton() -> Vec<u8> {
     tar::archive(&DIRECTORIES.map(Entry::Directory))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_image_without_a_system_has_the_same_name_every_time() {
-        assert_eq!(base_name(), "localhost/belljar/base:577286d7864e");
-        assert_eq!(base_name(), base_name());
-    }
-}

@@ -1,0 +1,299 @@
+//! Images of a base: a registry on the loopback, and a podman with a store of its own.
+
+use super::DEADLINE;
+use super::images::{System, ask};
+use super::registry::Registry;
+use crate::stage::Stage;
+use belljar_testkit::process::{Finished, run_within};
+use belljar_testkit::require;
+use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// This kind of machine and another, as images name them.
+const MACHINES: [&str; 2] =
+    if cfg!(target_arch = "x86_64") { ["amd64", "arm64"] } else { ["arm64", "amd64"] };
+
+/// A stage with a podman of its own: no other test sees its images.
+pub struct Own {
+    pub stage: Stage,
+}
+
+impl Own {
+    pub fn new() -> Self {
+        let stage = Stage::new();
+        // Of all drivers this one mounts nothing, so that the folder can be removed.
+        let store = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n",
+            stage.path("images").display(),
+            stage.path("images.run").display()
+        );
+        stage.write("storage.conf", store);
+        stage.write("registries.conf", "");
+        Self { stage }
+    }
+
+    /// The same, and the registry is one that podman may ask without TLS.
+    fn of(registry: &Registry) -> Self {
+        let own = Self::new();
+        let registries = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
+        own.stage.write("registries.conf", registries);
+        own
+    }
+
+    pub fn environment(&self) -> [(&'static str, PathBuf); 4] {
+        [
+            // What makes a network for a build is not a program for everybody.
+            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".into()),
+            ("BELLJAR_ENGINE", "podman".into()),
+            ("CONTAINERS_STORAGE_CONF", self.stage.path("storage.conf")),
+            ("CONTAINERS_REGISTRIES_CONF", self.stage.path("registries.conf")),
+        ]
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.stage.command(words);
+        command.envs(self.environment());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Finished {
+        run_within(&mut self.command(words), DEADLINE).unwrap()
+    }
+
+    fn build(&self, base: &str, more: &[&str]) -> Finished {
+        self.run(&[&["image", "build", "--from", base], more].concat())
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let found = self.run(&[words, &["--json"]].concat());
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        serde_json::from_str::<Value>(&found.stdout).unwrap()["data"].take()
+    }
+
+    /// Asks its engine, as belljar would not.
+    pub fn ask(&self, options: &[&str], target: &str) -> Value {
+        let socket = self.stage.path("home/.local/state/belljar/run/engine/podman.sock");
+        assert!(socket.exists(), "another podman serves on this machine, which these tests leave alone");
+        serde_json::from_str(&ask(&socket, options, None, target)).unwrap()
+    }
+
+    /// The names of its images; one without has an empty list.
+    fn images(&self) -> Vec<Vec<String>> {
+        let list = self.ask(&[], "/images/json?all=true");
+        let name = |name: &Value| name.as_str().unwrap().to_owned();
+        let names = |image: &Value| image["RepoTags"].as_array().into_iter().flatten().map(name).collect();
+        list.as_array().unwrap().iter().map(names).collect()
+    }
+
+    /// Neither a container nor one that only a build knows.
+    #[track_caller]
+    fn assert_no_container(&self) {
+        let left = self.ask(&[], "/libpod/containers/json?all=true&external=true");
+        assert_eq!(left.as_array().map_or(0, Vec::len), 0, "{left:#}");
+    }
+}
+
+/// A base that lacks git and the roots of TLS, and has a manager that does this.
+fn base(manager: &str) -> System {
+    let system = System::with_programs();
+    system.take("/usr/bin/chmod".as_ref());
+    let path = "system/usr/bin/apt-get";
+    system.stage.write(path, format!("#!/bin/sh\necho \"$@\" >> /asked\n{manager}"));
+    fs::set_permissions(system.stage.path(path), Permissions::from_mode(0o755)).unwrap();
+    system
+}
+
+/// Everything that is looked for, with nothing in it: none of it can run.
+pub fn hollow() -> System {
+    let system = System { stage: Stage::new() };
+    for name in ["bin/sh", "bin/bash", "usr/bin/git", "etc/ssl/certs/ca-certificates.crt"] {
+        system.stage.write(&format!("system/{name}"), "");
+    }
+    system
+}
+
+/// Installs what is asked for.
+const INSTALLS: &str = "[ $1 = install ] || exit 0\n\
+    printf '#!/bin/sh\\necho git of the base\\n' > /usr/bin/git; chmod 755 /usr/bin/git\n\
+    mkdir -p /etc/ssl/certs; echo roots > /etc/ssl/certs/ca-certificates.crt\n";
+
+#[test]
+fn a_base_is_fetched_and_completed_once() {
+    require!(Podman, Curl);
+    let registry = Registry::start();
+    // A service of this machine is out of reach for what is installed.
+    let port = registry.address.rsplit(':').next().unwrap();
+    let reach =
+        format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null && echo reached >> /asked\n");
+    let system = base(&format!("{reach}{INSTALLS}"));
+    let base = registry.publish("team/base", &system.archive(), MACHINES[0]);
+    let own = Own::of(&registry);
+    let found = own.build(&base, &[]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let name = found.stdout.lines().next().unwrap().strip_prefix("made ").unwrap().to_owned();
+    let digits = name.strip_prefix("localhost/belljar/from:").unwrap();
+    assert!(digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    assert_eq!(found.stdout, format!("made {name}\nimage = \"{name}\"\n"));
+    let asked = registry.asked();
+    assert!(asked > 0);
+
+    let again = own.build(&base, &[]);
+    assert_eq!(again.stdout, format!("{name} is there\nimage = \"{name}\"\n"), "{}", again.stderr);
+    let told = own.json(&["image", "build", "--from", &base]);
+    assert_eq!(told["outcome"], "there");
+    assert_eq!(told["manifest"], format!("image = \"{name}\""));
+    assert_eq!(
+        (told["image"]["name"].as_str(), told["image"]["base"].as_str()),
+        (Some(&*name), Some(&*base))
+    );
+    let made = own.json(&["image", "build", "--from", &base, "--rebuild"]);
+    assert_eq!((&made["outcome"], &made["image"]["name"]), (&"made".into(), &told["image"]["name"]));
+    assert_ne!(made["image"]["id"], told["image"]["id"]);
+    assert_eq!(registry.asked(), asked, "what the engine has is not fetched again");
+
+    let mut images = own.images();
+    images.sort();
+    assert_eq!(images, [vec![base.clone()], vec![name.clone()]], "nothing else is left");
+    own.assert_no_container();
+    let list = own.run(&["image", "list"]).stdout;
+    assert!(list.contains(&name) && list.trim_end().ends_with(&format!("  made from {base}")), "{list}");
+
+    let script =
+        "git; cat /asked /etc/ssl/certs/ca-certificates.crt; id -u; touch /x 2>/dev/null || echo closed";
+    let words = ["exec", "--yes", "--backend", "container", "--image", &name, "--", "sh", "-c", script];
+    let inside = own.run(&words);
+    let expected = "git of the base\nupdate\ninstall -y --no-install-recommends git ca-certificates\nroots\n1000\nclosed\n";
+    assert_eq!((inside.status.code(), inside.stdout.as_str()), (Some(0), expected), "{}", inside.stderr);
+
+    // It stays for as long as its base has its name, and another base is another image.
+    assert_eq!(own.json(&["image", "prune"])["removed"].as_array().map(Vec::len), Some(0));
+    let other = registry.publish("team/other", &hollow().archive(), MACHINES[0]);
+    let other = own.json(&["image", "build", "--from", &other]);
+    assert_ne!(other["image"]["name"], name.as_str());
+    own.ask(&["-X", "DELETE"], &format!("/images/{base}"));
+    let list = own.run(&["image", "list"]).stdout;
+    assert!(list.contains(&format!("  made from {base}, not current\n")), "{list}");
+    let removed = own.json(&["image", "prune"])["removed"].take();
+    assert_eq!(removed.as_array().map(Vec::len), Some(1), "{removed:#}");
+    assert_eq!(removed[0]["name"], name.as_str());
+    let left = own.json(&["image", "list"])["images"].take();
+    assert_eq!(left[0]["name"], other["image"]["name"], "{left:#}");
+    let gone = own.run(&words);
+    assert_eq!(gone.status.code(), Some(125), "{gone:?}");
+    assert!(gone.stderr.contains("`belljar image build --from BASE` makes it"), "{}", gone.stderr);
+}
+
+#[test]
+fn a_base_that_lacks_nothing_is_taken_as_it_is() {
+    require!(Podman, Curl);
+    let registry = Registry::start();
+    let base = registry.publish("team/hollow", &hollow().archive(), MACHINES[0]);
+    let own = Own::of(&registry);
+    // Nothing in it could run.
+    let found = own.build(&base, &[]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    own.assert_no_container();
+}
+
+#[test]
+fn a_base_that_cannot_be_completed_is_quoted_and_leaves_nothing() {
+    require!(Podman, Curl, Guest);
+    let registry = Registry::start();
+    let own = Own::of(&registry);
+    let failing = base("echo 'E: Unable to locate package git' >&2; exit 100\n");
+    let idle = base("");
+    let without = System::with_programs();
+    for (name, system, expected) in [
+        (
+            "failing",
+            failing,
+            [
+                "has no git, no TLS roots, and installing it failed",
+                "E: Unable to locate package git",
+                "exit status 100",
+            ],
+        ),
+        (
+            "idle",
+            idle,
+            ["has no git, no TLS roots, and still has none", "", "install it in an image of your own"],
+        ),
+        (
+            "without",
+            without,
+            ["it has none of apt-get, apk, dnf and microdnf to install git ca-certificates with", "", ""],
+        ),
+        (
+            "one-program",
+            System::with_one_program(),
+            [
+                "one-program:1` has no shell: nothing can be installed in it",
+                "",
+                "hint: choose a base with a shell",
+            ],
+        ),
+    ] {
+        let base = registry.publish(name, &system.archive(), MACHINES[0]);
+        let found = own.build(&base, &[]);
+        assert_eq!(found.status.code(), Some(4), "{found:?}");
+        for part in expected {
+            assert!(found.stderr.contains(part), "{name}: {part}: {}", found.stderr);
+        }
+        assert!(!found.stderr.contains("set -eu"), "the recipe is not recited: {}", found.stderr);
+        own.assert_no_container();
+        own.ask(&["-X", "DELETE"], &format!("/images/{base}"));
+        assert_eq!(own.images(), Vec::<Vec<String>>::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_base_that_cannot_be_had_is_named_with_the_way_out() {
+    require!(Podman, Curl);
+    let registry = Registry::start();
+    let own = Own::of(&registry);
+    let system = hollow();
+    let archive = system.archive();
+    let foreign = registry.publish("foreign", &archive, MACHINES[1]);
+    let listed = registry.publish_listed("listed", &archive, MACHINES[1]);
+    let none = format!("{}/none:1", registry.address);
+    for (base, expected) in [
+        (none.as_str(), ["cannot fetch", "manifest unknown", "hint: look at the name and the tag"]),
+        // Nobody listens on the first port.
+        ("127.0.0.1:1/base:1", ["cannot fetch", "connection refused", "hint: no registry can be reached"]),
+        (&foreign, [&format!("is made for {}; this machine is", MACHINES[1]), "", "--platform linux/"]),
+        (&listed, ["cannot fetch", "", "hint: it is not made for this machine"]),
+        (
+            "localhost/not-there:1",
+            ["has no image `localhost/not-there:1`", "", "hint: make it with `podman build"],
+        ),
+    ] {
+        let found = own.build(base, &[]);
+        assert_eq!(found.status.code(), Some(4), "{base}: {found:?}");
+        for part in expected {
+            assert!(found.stderr.contains(part), "{base}: {part}: {}", found.stderr);
+        }
+        assert_eq!(own.images(), Vec::<Vec<String>>::new(), "{base}");
+    }
+    let bad = own.build("Not A Name", &[]);
+    assert_eq!(bad.status.code(), Some(2), "{bad:?}");
+}
+
+#[test]
+fn whoever_waits_is_told_what_for() {
+    require!(Podman, Curl);
+    let registry = Registry::start();
+    let base = registry.publish("slow", &hollow().archive(), MACHINES[0]);
+    let own = Own::of(&registry);
+    registry.keep_back(true);
+    let mut command = own.command(&["image", "build", "--from", &base]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), format!("belljar: fetching {base} …"));
+    registry.keep_back(false);
+    assert!(said.map_while(Result::ok).any(|line| line.contains("belljar.toml")));
+    assert!(child.wait().unwrap().success());
+}

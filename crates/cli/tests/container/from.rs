@@ -23,8 +23,7 @@ pub struct Own {
 }
 
 impl Own {
-    pub fn new() -> Self {
-        let stage = Stage::new();
+    pub fn on(stage: Stage) -> Self {
         // Of all drivers this one mounts nothing, so that the folder can be removed.
         let store = format!(
             "[storage]\ndriver = \"vfs\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n",
@@ -38,30 +37,39 @@ impl Own {
 
     /// The same, and the registry is one that podman may ask without TLS.
     fn of(registry: &Registry) -> Self {
-        let own = Self::new();
+        let own = Self::on(Stage::new());
         let registries = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
         own.stage.write("registries.conf", registries);
         own
     }
 
-    pub fn environment(&self) -> [(&'static str, PathBuf); 4] {
+    /// What tells belljar and podman about it.
+    pub fn environment(stage: &Stage) -> [(&'static str, PathBuf); 4] {
         [
             // What makes a network for a build is not a program for everybody.
             ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".into()),
             ("BELLJAR_ENGINE", "podman".into()),
-            ("CONTAINERS_STORAGE_CONF", self.stage.path("storage.conf")),
-            ("CONTAINERS_REGISTRIES_CONF", self.stage.path("registries.conf")),
+            ("CONTAINERS_STORAGE_CONF", stage.path("storage.conf")),
+            ("CONTAINERS_REGISTRIES_CONF", stage.path("registries.conf")),
         ]
     }
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.stage.command(words);
-        command.envs(self.environment());
+        command.envs(Self::environment(&self.stage));
         command
     }
 
     fn run(&self, words: &[&str]) -> Finished {
         run_within(&mut self.command(words), DEADLINE).unwrap()
+    }
+
+    /// Gives it an image as if it had been fetched.
+    pub fn import(&self, name: &str, system: &System) {
+        assert_eq!(self.run(&["image", "list"]).status.code(), Some(0));
+        let archive = format!("@{}", system.archive().display());
+        let options = ["-X", "POST", "-H", "Content-Type: application/x-tar", "--data-binary", &archive];
+        self.ask(&options, &format!("/images/create?fromSrc=-&repo={name}"));
     }
 
     fn build(&self, base: &str, more: &[&str]) -> Finished {
@@ -75,7 +83,7 @@ impl Own {
     }
 
     /// Asks its engine, as belljar would not.
-    pub fn ask(&self, options: &[&str], target: &str) -> Value {
+    fn ask(&self, options: &[&str], target: &str) -> Value {
         let socket = self.stage.path("home/.local/state/belljar/run/engine/podman.sock");
         assert!(socket.exists(), "another podman serves on this machine, which these tests leave alone");
         serde_json::from_str(&ask(&socket, options, None, target)).unwrap()

@@ -39,8 +39,8 @@ enum Deed {
     /// Make the image; one that is there stays
     ///
     /// With --from, the image is made of a base: bash, git and the roots of TLS are installed in it, by the package manager
-    /// of the base, where they are missing. The engine fetches a base that it does not have; nothing else in belljar
-    /// fetches. The name of the result is a digest of what it is made from, so the same base gives the same name.
+    /// of the base, where they are missing. The engine fetches a base that it does not have, which no run ever does. The
+    /// name of the result is a digest of what it is made from, so the same base gives the same name.
     #[command(
         after_help = "Examples:\n  $ belljar image build\n  $ belljar image build --rebuild --json\n  \
                       $ belljar image build --from debian:12-slim\n"

@@ -1,8 +1,8 @@
 //! Images of a base: a registry on the loopback, and a podman with a store of its own.
 
-use super::DEADLINE;
 use super::images::{System, ask};
 use super::registry::Registry;
+use super::{DEADLINE, of_a_user, without_root};
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// This kind of machine and another, as images name them.
@@ -35,19 +35,21 @@ impl Own {
         Self { stage }
     }
 
-    /// The same, and the registry is one that podman may ask without TLS.
     fn of(registry: &Registry) -> Self {
         let own = Self::on(Stage::new());
-        let registries = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
-        own.stage.write("registries.conf", registries);
+        own.allow(registry);
         own
     }
 
+    /// Podman may ask it without TLS.
+    fn allow(&self, registry: &Registry) {
+        let registries = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
+        self.stage.write("registries.conf", registries);
+    }
+
     /// What tells belljar and podman about it.
-    pub fn environment(stage: &Stage) -> [(&'static str, PathBuf); 4] {
+    pub fn environment(stage: &Stage) -> [(&'static str, PathBuf); 3] {
         [
-            // What makes a network for a build is not a program for everybody.
-            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".into()),
             ("BELLJAR_ENGINE", "podman".into()),
             ("CONTAINERS_STORAGE_CONF", stage.path("storage.conf")),
             ("CONTAINERS_REGISTRIES_CONF", stage.path("registries.conf")),
@@ -193,6 +195,39 @@ fn a_base_is_fetched_and_completed_once() {
     let gone = own.run(&words);
     assert_eq!(gone.status.code(), Some(125), "{gone:?}");
     assert!(gone.stderr.contains("`belljar image build --from BASE` makes it"), "{}", gone.stderr);
+}
+
+#[test]
+fn podman_without_root_makes_images_of_a_base_as_well() {
+    require!(Podman, Curl, Root);
+    let registry = Registry::start();
+    let (lacking, hollow) = (base(INSTALLS), hollow());
+    let (lacking, hollow) = (lacking.archive(), hollow.archive());
+    let own = Own { stage: of_a_user() };
+    own.allow(&registry);
+    let build = |name: &str, archive: &Path| {
+        let base = registry.publish(name, archive, MACHINES[0]);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own.stage.path("belljar"));
+        command.args(["image", "build", "--from", &base]).current_dir(own.stage.path("project"));
+        command.env_clear().envs(own.stage.environment()).env("BELLJAR_ENGINE", "podman");
+        command.env("CONTAINERS_REGISTRIES_CONF", own.stage.path("registries.conf"));
+        run_within(&mut command, DEADLINE).unwrap()
+    };
+    let found = build("hollow", &hollow);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let found = build("lacking", &lacking);
+    // Without root a network is made with this device.
+    if Path::new("/dev/net/tun").exists() {
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        let name = found.stdout.lines().next().unwrap().strip_prefix("made ").unwrap();
+        let inside = without_root(&own.stage, &["--image", name], &["git"]);
+        assert_eq!((inside.status.code(), &*inside.stdout), (Some(0), "git of the base\n"), "{inside:?}");
+    } else {
+        assert_eq!(found.status.code(), Some(4), "{found:?}");
+        assert!(found.stderr.contains("hint: the engine can make no network for a build"), "{found:?}");
+    }
+    own.assert_no_container();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The oldest version of the interface that has everything; Podman 4 and Docker 20.10 speak it.
-const VERSION: &str = "/v1.40";
+pub(super) const VERSION: &str = "/v1.40";
 /// Longer than any engine takes on a machine that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an engine may be busy with something that it refuses to be asked about meanwhile, and how often it is asked.
@@ -316,7 +316,8 @@ impl Engine {
             .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })
     }
 
-    /// Asks for something that takes long; what the engine says meanwhile is heard line by line.
+    /// Asks for something that takes long; what the engine says meanwhile is heard line by line. The target says which
+    /// version of which interface is meant.
     pub(super) fn follow(
         &self,
         target: &str,
@@ -324,8 +325,11 @@ impl Engine {
         act: &'static str,
         each: &mut dyn FnMut(Heard<'_>),
     ) -> Result<(), EngineError> {
-        let answer = http::follow(&self.socket, &format!("{VERSION}{target}"), sent, each)
-            .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })?;
+        let answer = http::follow(&self.socket, target, sent, each).map_err(|cause| EngineError::Talk {
+            socket: self.socket.display().to_string(),
+            act,
+            cause,
+        })?;
         done(answer, act).map(drop)
     }
 

@@ -207,6 +207,7 @@ const MADE: &str = r#"{"aux":{"ID":"sha256:new"}}"#;
 /// What an engine plays that is asked for an image of a base which it does not have.
 #[derive(Clone)]
 struct FromPlay {
+    engine: &'static str,
     fetch: String,
     /// Whether it has the base after that.
     comes: bool,
@@ -220,7 +221,13 @@ impl FromPlay {
     fn good() -> Self {
         let fetch = pieces(&[r#"{"status":"Pulling fs layer","id":"1"}"#], WHOLE);
         let build = pieces(&[r#"{"stream":"STEP 1/2: FROM x\n"}"#, MADE], WHOLE);
-        Self { fetch, comes: true, build, has: |of_base, path| !of_base || !path.contains("git") }
+        Self {
+            engine: "Docker",
+            fetch,
+            comes: true,
+            build,
+            has: |of_base, path| !of_base || !path.contains("git"),
+        }
     }
 
     /// Plays it, and asks for the image; gives what came of it, what was heard, and the news.
@@ -230,13 +237,19 @@ impl FromPlay {
             Some(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len()))
         };
         let played = Played::word_for_word(move |line, body| {
-            let Self { fetch, comes, build, has } = &self;
+            let Self { engine, fetch, comes, build, has } = &self;
             if line.contains("/images/create?") {
                 fetched.store(u32::from(*comes), Ordering::SeqCst);
                 return Some(fetch.clone());
             }
             if line.contains("/build?") {
                 return Some(build.clone());
+            }
+            if line.contains("/version") {
+                return answer(
+                    200,
+                    format!(r#"{{"Components":[{{"Name":"{engine} Engine","Version":"4"}}]}}"#),
+                );
             }
             if line.contains("/containers/create") {
                 let id = if body.contains("sha256:base") { "of-base" } else { "of-new" };
@@ -288,8 +301,12 @@ fn a_base_is_fetched_completed_looked_at_and_named_in_this_order() {
         2
     );
     assert_eq!(news.first().map(String::as_str), Some("Pulling fs layer"));
-    let (built, heard, _) = FromPlay { has: |_, _| true, ..FromPlay::good() }.run();
+    // Podman's own interface says the number in another way.
+    let id = "0a".repeat(32);
+    let build = pieces(&[&format!(r#"{{"stream":"{id}\n"}}"#)], WHOLE);
+    let (built, heard, _) = FromPlay { engine: "Podman", build, has: |_, _| true, ..FromPlay::good() }.run();
     built.unwrap();
+    assert!(heard.iter().any(|line| line.contains(&format!("/images/sha256:{id}/tag?"))), "{heard:?}");
     let build = heard.iter().find(|line| line.contains("/build?")).unwrap();
     assert!(build.contains("target=whole") && !build.contains("PACKAGES"), "{build}");
 }

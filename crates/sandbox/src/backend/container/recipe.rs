@@ -4,7 +4,7 @@
 //! same image, and the result gets its name last: what has it was looked at and lacks nothing.
 
 use super::contents;
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, VERSION};
 use super::http::{Heard, Sent, escaped};
 use super::image::{ARCHITECTURE, BuiltImage, Rebuild};
 use super::tar::{self, Entry};
@@ -104,6 +104,9 @@ impl FromError {
             FromError::NoShell { .. } => {
                 Some("choose a base with a shell, and with apt-get, apk, dnf or microdnf".to_owned())
             }
+            FromError::Build { words, .. } if ["netavark", "slirp4netns", "pasta"].iter().any(|one| words.contains(one)) => {
+                Some("the engine can make no network for a build here; install it by hand with `podman build --network=host`, and give the result to --from".to_owned())
+            }
             FromError::Build { .. } | FromError::StillLacks { .. } => Some(
                 "install it in an image of your own, and give that one to --from: where nothing lacks nothing is installed"
                     .to_owned(),
@@ -176,7 +179,7 @@ impl Engine {
             found => return Ok(found?),
         }
         let (mut failed, mut last) = (None, String::new());
-        let target = format!("/images/create?fromImage={}", escaped(&base.tagged()));
+        let target = format!("{VERSION}/images/create?fromImage={}", escaped(&base.tagged()));
         self.follow(&target, Sent::Nothing, "fetch the base", &mut |heard| {
             if let Heard::Line(line) = heard {
                 failed = failed.take().or(complaint(line));
@@ -207,11 +210,11 @@ impl Engine {
         let (mut failed, mut made) = (None, None);
         let mut said: Vec<String> = Vec::new();
         let context = Sent::Tar(tar::archive(&[Entry::File("Containerfile", RECIPE.as_bytes())]));
-        let target = build_target(base, base_id, &packages);
+        let target = format!("{}?{}", self.builder()?, build_query(base, base_id, &packages));
         self.follow(&target, context, "make an image", &mut |heard| {
             if let Heard::Line(line) = heard {
                 failed = failed.take().or(complaint(line));
-                made = line["aux"]["ID"].as_str().map(str::to_owned).or(made.take());
+                made = number(line).or(made.take());
                 let lines = line["stream"].as_str().unwrap_or_default().lines().map(plain);
                 said.extend(lines.filter(|line| !line.is_empty() && !line.contains("STEP ")));
                 said.drain(..said.len().saturating_sub(LAST_LINES));
@@ -240,6 +243,11 @@ impl Engine {
         }
     }
 
+    /// What builds images. Podman's own interface makes a network for a build without root, the common one cannot.
+    fn builder(&self) -> Result<&'static str, EngineError> {
+        Ok(if self.program()? == "podman" { "/v4.0.0/libpod/build" } else { "/v1.40/build" })
+    }
+
     /// Removes what nobody asked for. An image that a container still uses stays.
     pub(super) fn forget(&self, image: &str) {
         let target = format!("/images/{}", escaped(image));
@@ -248,7 +256,7 @@ impl Engine {
 }
 
 /// The request for a build. What an earlier one left is not used, and nothing is left by this one.
-fn build_target(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
+fn build_query(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
     let (stage, arguments) = match packages {
         [] => ("whole", json!({ "BASE": base_id })),
         _ => ("completed", json!({ "BASE": base_id, "PACKAGES": packages.join(" ") })),
@@ -259,11 +267,19 @@ fn build_target(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
     let namespaces = json!([{ "Name": "network", "Host": false, "Path": "" }]);
     let json = |value: Value| escaped(&value.to_string());
     format!(
-        "/build?dockerfile=Containerfile&target={stage}&buildargs={}&labels={}&nsoptions={}&nocache=1&layers=0&rm=1&forcerm=1",
+        "dockerfile=Containerfile&target={stage}&buildargs={}&labels={}&nsoptions={}&nocache=1&layers=0&rm=1&forcerm=1",
         json(arguments),
         json(labels),
         json(namespaces)
     )
+}
+
+/// The number of what was made, where a line says it: as such, or in a line of its own.
+fn number(line: &Value) -> Option<String> {
+    let alone = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let written =
+        || line["stream"].as_str().map(str::trim).filter(alone).map(|text| format!("sha256:{text}"));
+    line["aux"]["ID"].as_str().map(str::to_owned).or_else(written)
 }
 
 /// What a line says went wrong: the answer was a good one when it began.

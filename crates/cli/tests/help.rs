@@ -94,6 +94,9 @@ fn every_example_runs() {
         while let Some((verb, examples)) = next() {
             let stage = fixture(&verb);
             examples.iter().for_each(|example| runs(&stage, example));
+            if verb == "image" {
+                Own { stage }.end();
+            }
         }
     };
     let workers = 2 * thread::available_parallelism().map_or(2, usize::from);

@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// This kind of machine and another, as images name them.
 const MACHINES: [&str; 2] =
@@ -99,6 +100,23 @@ impl Own {
         let name = |name: &Value| name.as_str().unwrap().to_owned();
         let names = |image: &Value| image["RepoTags"].as_array().into_iter().flatten().map(name).collect();
         list.as_array().unwrap().iter().map(names).collect()
+    }
+
+    /// Ends its podman, which would otherwise write into the folder once more when it ends by itself.
+    pub fn end(self) {
+        let home = format!("HOME={}", self.stage.path("home").display());
+        let of_it = |process: &PathBuf| {
+            let variables = fs::read(process.join("environ")).unwrap_or_default();
+            variables.split(|byte| *byte == 0).any(|variable| variable == home.as_bytes())
+        };
+        let all = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        let left: Vec<PathBuf> = all.filter(of_it).collect();
+        let numbers = left.iter().filter_map(|process| process.file_name());
+        Command::new("kill").args(numbers).status().unwrap();
+        let until = Instant::now() + DEADLINE;
+        while left.iter().any(of_it) {
+            assert!(Instant::now() < until, "they do not end: {left:?}");
+        }
     }
 
     /// Neither a container nor one that only a build knows.
@@ -197,6 +215,7 @@ fn a_base_is_fetched_and_completed_once() {
     let gone = own.run(&words);
     assert_eq!(gone.status.code(), Some(125), "{gone:?}");
     assert!(gone.stderr.contains("`belljar image build --from BASE` makes it"), "{}", gone.stderr);
+    own.end();
 }
 
 #[test]
@@ -232,6 +251,7 @@ fn podman_without_root_makes_images_of_a_base_as_well() {
     let inside = run(&["exec", "--yes", "--backend", "container", "--image", name, "--", "git"]);
     assert_eq!((inside.status.code(), &*inside.stdout), (Some(0), "git of the base\n"), "{inside:?}");
     own.assert_no_container();
+    own.end();
 }
 
 #[test]
@@ -244,6 +264,7 @@ fn a_base_that_lacks_nothing_is_taken_as_it_is() {
     let found = own.build(&base, &[]);
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     own.assert_no_container();
+    own.end();
 }
 
 #[test]
@@ -295,6 +316,7 @@ fn a_base_that_cannot_be_completed_is_quoted_and_leaves_nothing() {
         own.ask(&["-X", "DELETE"], &format!("/images/{base}"));
         assert_eq!(own.images(), Vec::<Vec<String>>::new(), "{name}");
     }
+    own.end();
 }
 
 #[test]
@@ -327,6 +349,7 @@ fn a_base_that_cannot_be_had_is_named_with_the_way_out() {
     }
     let bad = own.build("Not A Name", &[]);
     assert_eq!(bad.status.code(), Some(2), "{bad:?}");
+    own.end();
 }
 
 #[test]
@@ -343,4 +366,5 @@ fn whoever_waits_is_told_what_for() {
     registry.keep_back(false);
     assert!(said.map_while(Result::ok).any(|line| line.contains("belljar.toml")));
     assert!(child.wait().unwrap().success());
+    own.end();
 }

@@ -1,12 +1,11 @@
 //! Engines that are not what they should be, played by a thread.
 
 use super::engine::{Engine, EngineError, EnginePlaces};
-use super::image::{ARCHITECTURE, BuiltImage, Rebuild, base_name};
-use super::recipe::{self, FromError};
+use super::image::{Rebuild, base_name};
 use super::vessel::Vessel;
 use crate::backend::tests::{machine, plan};
 use crate::backend::{Lowering, lower};
-use belljar_contract::{AbsPath, BackendKind, Errand, ImageName, Launch, OsText};
+use belljar_contract::{AbsPath, BackendKind, Errand, Launch, OsText};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 /// An engine that a thread plays.
-struct Played {
+pub(super) struct Played {
     folder: TempDir,
     thread: JoinHandle<Vec<String>>,
 }
@@ -25,12 +24,12 @@ impl Played {
     fn begin(play: impl Fn(&str, &str) -> Option<(u16, String)> + Send + 'static) -> Self {
         Self::word_for_word(move |line, body| {
             let (status, text) = play(line, body)?;
-            Some(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len()))
+            Some(answer(status, &text))
         })
     }
 
     /// The same with the head of the answer.
-    fn word_for_word(play: impl Fn(&str, &str) -> Option<String> + Send + 'static) -> Self {
+    pub(super) fn word_for_word(play: impl Fn(&str, &str) -> Option<String> + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
         let thread = std::thread::spawn(move || {
@@ -51,15 +50,20 @@ impl Played {
         Self { folder, thread }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.folder.path().join("engine.sock")
     }
 
     /// The request lines that it heard.
-    fn end(self) -> Vec<String> {
+    pub(super) fn end(self) -> Vec<String> {
         UnixStream::connect(self.socket()).unwrap().write_all(b"END / HTTP/1.1\r\n\r\n").unwrap();
         self.thread.join().unwrap()
     }
+}
+
+/// An answer with its head.
+pub(super) fn answer(status: u16, text: &str) -> String {
+    format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len())
 }
 
 /// Plays an engine, and lets belljar try to have a container of it.
@@ -189,202 +193,4 @@ fn an_image_that_is_made_again_takes_the_place_of_the_old_one() {
     let heard = played.end();
     assert!(heard[1].contains("/images/create?") && heard[2].starts_with("DELETE"), "{heard:?}");
     assert!(heard[2].contains("/images/i1 "), "{heard:?}");
-}
-
-/// An answer that comes in pieces, whole or cut off.
-fn pieces(lines: &[&str], end: &str) -> String {
-    let mut out = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
-    for line in lines {
-        out.push_str(&format!("{:x}\r\n{line}\n\r\n", line.len() + 1));
-    }
-    out + end
-}
-
-const WHOLE: &str = "0\r\n\r\n";
-const CUT: &str = "";
-const MADE: &str = r#"{"aux":{"ID":"sha256:new"}}"#;
-
-/// What an engine plays that is asked for an image of a base which it does not have.
-#[derive(Clone)]
-struct FromPlay {
-    engine: &'static str,
-    fetch: String,
-    /// Whether it has the base after that.
-    comes: bool,
-    build: String,
-    /// What containers of the base, and of what is made, have.
-    has: fn(of_base: bool, path: &str) -> bool,
-}
-
-impl FromPlay {
-    /// The base has no git, and what is made of it has.
-    fn good() -> Self {
-        let fetch = pieces(&[r#"{"status":"Pulling fs layer","id":"1"}"#], WHOLE);
-        let build = pieces(&[r#"{"stream":"STEP 1/2: FROM x\n"}"#, MADE], WHOLE);
-        Self {
-            engine: "Docker",
-            fetch,
-            comes: true,
-            build,
-            has: |of_base, path| !of_base || !path.contains("git"),
-        }
-    }
-
-    /// Plays it, and asks for the image; gives what came of it, what was heard, and the news.
-    fn run(self) -> (Result<(BuiltImage, String), FromError>, Vec<String>, Vec<String>) {
-        let fetched = AtomicU32::new(0);
-        let answer = |status: u16, text: String| {
-            Some(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len()))
-        };
-        let played = Played::word_for_word(move |line, body| {
-            let Self { engine, fetch, comes, build, has } = &self;
-            if line.contains("/images/create?") {
-                fetched.store(u32::from(*comes), Ordering::SeqCst);
-                return Some(fetch.clone());
-            }
-            if line.contains("/build?") {
-                return Some(build.clone());
-            }
-            if line.contains("/version") {
-                return answer(
-                    200,
-                    format!(r#"{{"Components":[{{"Name":"{engine} Engine","Version":"4"}}]}}"#),
-                );
-            }
-            if line.contains("/containers/create") {
-                let id = if body.contains("sha256:base") { "of-base" } else { "of-new" };
-                return answer(201, format!(r#"{{"Id":"{id}"}}"#));
-            }
-            if line.starts_with("HEAD") {
-                let there = has(line.contains("of-base"), line);
-                return Some(format!("HTTP/1.1 {} X\r\n\r\n", if there { 200 } else { 404 }));
-            }
-            if line.contains("/images/host.example/base:1/json") && fetched.load(Ordering::SeqCst) == 1 {
-                return answer(200, format!(r#"{{"Id":"sha256:base","Architecture":"{ARCHITECTURE}"}}"#));
-            }
-            answer(
-                if line.contains("/images/") && line.starts_with("GET") { 404 } else { 200 },
-                "{}".to_owned(),
-            )
-        });
-        let engine = Engine::at(&played.socket()).unwrap();
-        let base = ImageName::parse("host.example/base:1").unwrap();
-        let mut news = Vec::new();
-        let built =
-            engine.build_from(&base, Rebuild::WhereMissing, &mut |one| news.push(one.words.to_owned()));
-        (built, played.end(), news)
-    }
-}
-
-#[test]
-fn a_base_is_fetched_completed_looked_at_and_named_in_this_order() {
-    let (built, heard, news) = FromPlay::good().run();
-    assert_eq!(built.unwrap(), (BuiltImage::Made, recipe::name("sha256:base")));
-    let at = |part: &str| {
-        heard.iter().position(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {heard:?}"))
-    };
-    let order = [
-        at("/images/create?fromImage=host.example/base:1 "),
-        at("of-base"),
-        at("/build?"),
-        at("of-new"),
-        at("/tag?"),
-    ];
-    assert!(order.is_sorted(), "{heard:#?}");
-    let build = &heard[at("/build?")];
-    for part in ["target=completed", "%22BASE%22:%22sha256:base%22", "%22PACKAGES%22:%22git%22", "forcerm=1"]
-    {
-        assert!(build.contains(part), "{part}: {build}");
-    }
-    assert_eq!(
-        heard.iter().filter(|line| line.starts_with("DELETE") && line.contains("/containers/")).count(),
-        2
-    );
-    assert_eq!(news.first().map(String::as_str), Some("Pulling fs layer"));
-    // Podman's own interface says the number in another way.
-    let id = "0a".repeat(32);
-    let build = pieces(&[&format!(r#"{{"stream":"{id}\n"}}"#)], WHOLE);
-    let (built, heard, _) = FromPlay { engine: "Podman", build, has: |_, _| true, ..FromPlay::good() }.run();
-    built.unwrap();
-    assert!(heard.iter().any(|line| line.contains(&format!("/images/sha256:{id}/tag?"))), "{heard:?}");
-    let build = heard.iter().find(|line| line.contains("/build?")).unwrap();
-    assert!(build.contains("target=whole") && !build.contains("PACKAGES"), "{build}");
-}
-
-#[test]
-fn what_ends_in_the_middle_or_badly_is_no_image() {
-    let fetching = |fetch: String, comes| FromPlay { fetch, comes, ..FromPlay::good() };
-    let building = |build: String| FromPlay { build, ..FromPlay::good() };
-    let talk = |error: &FromError, expected: &str| matches!(error, FromError::Engine(EngineError::Talk { act, .. }) if *act == expected);
-    let line = r#"{"status":"Pulling fs layer"}"#;
-    let failed =
-        r#"{"errorDetail":{"message":"x"},"error":"dial tcp: lookup host.example: no such host\u001b[2J"}"#;
-    let cases: Vec<(&str, FromPlay, Box<dyn Fn(&FromError) -> bool>)> = vec![
-        (
-            "a fetch that is cut off",
-            fetching(pieces(&[line], CUT), true),
-            Box::new(move |error| talk(error, "fetch the base")),
-        ),
-        (
-            "a fetch that is cut off within a line",
-            fetching(pieces(&[line], "5\r\n{\"a\":\r\n0\r\n\r\n"), true),
-            Box::new(move |error| talk(error, "fetch the base")),
-        ),
-        (
-            "a fetch that brings nothing",
-            fetching(pieces(&[line], WHOLE), false),
-            Box::new(|error| matches!(error, FromError::Engine(EngineError::NoImage { .. }))),
-        ),
-        (
-            "a fetch that fails in a good answer",
-            fetching(pieces(&[line, failed], WHOLE), false),
-            Box::new(|error| {
-                matches!(error, FromError::Fetch { words, .. } if !words.contains('\u{1b}'))
-                    && error.hint().unwrap().contains("no registry can be reached")
-            }),
-        ),
-        (
-            "a build that is cut off",
-            building(pieces(&[MADE], CUT)),
-            Box::new(move |error| talk(error, "make an image")),
-        ),
-        (
-            "a build that says nothing of a result",
-            building(pieces(&[r#"{"stream":"STEP 1/2: FROM x\n"}"#], WHOLE)),
-            Box::new(|error| matches!(error, FromError::Engine(EngineError::Refused { .. }))),
-        ),
-        (
-            "a build that fails in a good answer",
-            building(pieces(
-                &[
-                    r#"{"stream":"no route\u001b[31m\n"}"#,
-                    r#"{"error":"building at STEP \"RUN x\": exit status 7"}"#,
-                ],
-                WHOLE,
-            )),
-            Box::new(|error| {
-                error.to_string()
-                    == "`host.example/base:1` has no git, and installing it failed: no route [31m; exit status 7"
-            }),
-        ),
-        (
-            "a build that does not help",
-            FromPlay { has: |_, path| !path.contains("git"), ..FromPlay::good() },
-            Box::new(|error| matches!(error, FromError::StillLacks { lacks, .. } if lacks == "git")),
-        ),
-        (
-            "a base without a shell",
-            FromPlay { has: |_, _| false, ..FromPlay::good() },
-            Box::new(|error| matches!(error, FromError::NoShell { .. })),
-        ),
-    ];
-    for (what, play, expected) in cases {
-        let (built, heard, _) = play.run();
-        let error = built.unwrap_err();
-        assert!(expected(&error), "{what}: {error:?}");
-        assert!(!heard.iter().any(|line| line.contains("/tag?")), "{what}: {heard:?}");
-        let removed =
-            heard.iter().any(|line| line.starts_with("DELETE") && line.contains("/images/sha256:new"));
-        assert_eq!(removed, what == "a build that does not help", "{what}: {heard:?}");
-    }
 }

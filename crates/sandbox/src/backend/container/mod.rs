@@ -26,3 +26,5 @@ pub(super) use vessel::Vessel;
 
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod recipe_tests;

@@ -117,18 +117,21 @@ impl FromError {
 
 /// What kept a base from coming, as far as its words tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FetchFault {
+pub(super) enum FetchFault {
     Unreachable,
     Foreign,
     Absent,
     Other,
 }
 
-fn fault(words: &str) -> FetchFault {
+pub(super) fn fault(words: &str) -> FetchFault {
     const TOLD: [(FetchFault, &[&str]); 3] = [
         (FetchFault::Unreachable, &["dial tcp", "no such host", "i/o timeout", "connection refused"]),
         (FetchFault::Foreign, &["no image found in", "no matching manifest"]),
-        (FetchFault::Absent, &["unknown", "not found", "denied", "unauthorized", "authentication", "404"]),
+        (
+            FetchFault::Absent,
+            &["manifest unknown", "name unknown", "not found", "denied", "unauthorized", "404"],
+        ),
     ];
     let words = words.to_lowercase();
     let told = TOLD.iter().find(|(_, marks)| marks.iter().any(|mark| words.contains(mark)));

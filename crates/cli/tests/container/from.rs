@@ -8,7 +8,7 @@ use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -356,7 +356,8 @@ fn a_base_that_cannot_be_had_is_named_with_the_way_out() {
 fn whoever_waits_is_told_what_for() {
     require!(Podman, Curl);
     let registry = Registry::start();
-    let base = registry.publish("slow", &hollow().archive(), MACHINES[0]);
+    let system = hollow();
+    let base = registry.publish("slow", &system.archive(), MACHINES[0]);
     let own = Own::of(&registry);
     registry.keep_back(true);
     let mut command = own.command(&["image", "build", "--from", &base]);
@@ -366,5 +367,26 @@ fn whoever_waits_is_told_what_for() {
     registry.keep_back(false);
     assert!(said.map_while(Result::ok).any(|line| line.contains("belljar.toml")));
     assert!(child.wait().unwrap().success());
+
+    // On a terminal it is one line that is painted over, and gone when it is done.
+    own.ask(&["-X", "DELETE"], &format!("/images/{base}"));
+    registry.keep_back(true);
+    let mut terminal = Command::new("script");
+    let words = format!("{} image build --rebuild --from {base}", env!("CARGO_BIN_EXE_belljar"));
+    terminal.args(["-qec", &words, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    terminal.env_clear().envs(own.stage.environment()).envs(Own::environment(&own.stage));
+    let mut child = terminal.spawn().unwrap();
+    let mut shown = BufReader::new(child.stdout.take().unwrap());
+    let mut painted = Vec::new();
+    let waiting = format!("\u{1b}[Kfetching {base} for ");
+    while !String::from_utf8_lossy(&painted).contains(&waiting) {
+        let count = shown.read_until(b'[', &mut painted).unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&painted));
+    }
+    registry.keep_back(false);
+    let mut rest = String::new();
+    shown.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+    assert!(rest.contains("\r\u{1b}[Kmade localhost/belljar/from:"), "{rest:?}");
     own.end();
 }

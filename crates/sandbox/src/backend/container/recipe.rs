@@ -20,6 +20,8 @@ pub(super) const BASE: &str = "belljar.base";
 pub(super) const BASE_ID: &str = "belljar.base-id";
 /// How many of its last lines a failed build is quoted with.
 const LAST_LINES: usize = 4;
+/// What makes the network of a build, as podman names it when it cannot.
+const NETWORKS: [&str; 3] = ["netavark", "slirp4netns", "pasta"];
 /// How much of what an engine says is repeated.
 const WORDS: usize = 2000;
 
@@ -87,29 +89,35 @@ impl FromError {
     /// The way out.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
+        let text = |text: &str| Some(text.to_owned());
         match self {
             FromError::Engine(error) => error.hint(),
             FromError::Fetch { base, words, program } => Some(match fault(words) {
                 FetchFault::Unreachable => format!(
-                    "no registry can be reached: look at the network, or bring the image in a file with `{program} load`"
+                    "no registry can be reached: look at the network, or bring the image in a file with \
+                     `{program} load`"
                 ),
                 FetchFault::Foreign => {
-                    format!("it is not made for this machine, linux/{ARCHITECTURE}: choose another image or tag")
+                    format!(
+                        "it is not made for this machine, linux/{ARCHITECTURE}: choose another image or tag"
+                    )
                 }
                 FetchFault::Absent => format!(
-                    "look at the name and the tag; where it takes a login, `{program} login` and `{program} pull {base}` come first"
+                    "look at the name and the tag; where it takes a login, `{program} login` and \
+                     `{program} pull {base}` come first"
                 ),
                 FetchFault::Other => format!("`{program} pull {base}` brings it by hand; then ask again"),
             }),
             FromError::NoShell { .. } => {
-                Some("choose a base with a shell, and with apt-get, apk, dnf or microdnf".to_owned())
+                text("choose a base with a shell, and with apt-get, apk, dnf or microdnf")
             }
-            FromError::Build { words, .. } if ["netavark", "slirp4netns", "pasta"].iter().any(|one| words.contains(one)) => {
-                Some("the engine can make no network for a build here; install it by hand with `podman build --network=host`, and give the result to --from".to_owned())
-            }
-            FromError::Build { .. } | FromError::StillLacks { .. } => Some(
-                "install it in an image of your own, and give that one to --from: where nothing lacks nothing is installed"
-                    .to_owned(),
+            FromError::Build { words, .. } if NETWORKS.iter().any(|one| words.contains(one)) => text(
+                "the engine can make no network for a build here; install it by hand with \
+                 `podman build --network=host`, and give the result to --from",
+            ),
+            FromError::Build { .. } | FromError::StillLacks { .. } => text(
+                "install it in an image of your own, and give that one to --from: where nothing lacks nothing \
+                 is installed",
             ),
         }
     }
@@ -183,13 +191,18 @@ impl Engine {
         }
         let (mut failed, mut last) = (None, String::new());
         let target = format!("{VERSION}/images/create?fromImage={}", escaped(&base.tagged()));
-        self.follow(&target, Sent::Nothing, "fetch the base", &mut |heard| {
+        let fetched = self.follow(&target, Sent::Nothing, "fetch the base", &mut |heard| {
             if let Heard::Line(line) = heard {
                 failed = failed.take().or(complaint(line));
                 last = line["status"].as_str().map_or(String::new(), plain);
             }
             news(ImageNews { act: ImageAct::Fetch, words: &last });
-        })?;
+        });
+        match fetched {
+            // Some engines know before they begin.
+            Err(EngineError::Refused { words, .. }) => failed = Some(plain(&words)),
+            other => other?,
+        }
         if let Some(words) = failed {
             return Err(FromError::Fetch { base: base.clone(), words, program: self.program()? });
         }
@@ -210,22 +223,25 @@ impl Engine {
         let wanted = contents::wanted(&[]);
         let missing = self.lacked_by(base_id, &wanted)?;
         let packages = contents::packages(&missing).ok_or(FromError::NoShell { base: base.clone() })?;
-        let (mut failed, mut made) = (None, None);
+        let (mut failed, mut made, mut written) = (None, None, None);
         let mut said: Vec<String> = Vec::new();
         let context = Sent::Tar(tar::archive(&[Entry::File("Containerfile", RECIPE.as_bytes())]));
         let target = format!("{}?{}", self.builder()?, build_query(base, base_id, &packages));
         self.follow(&target, context, "make an image", &mut |heard| {
             if let Heard::Line(line) = heard {
                 failed = failed.take().or(complaint(line));
-                made = number(line).or(made.take());
-                let lines = line["stream"].as_str().unwrap_or_default().lines().map(plain);
+                made = line["aux"]["ID"].as_str().map(str::to_owned).or(made.take());
+                let text = line["stream"].as_str().unwrap_or_default();
+                // Only as the last word: what is installed can write such a line as well.
+                written = number(text);
+                let lines = text.lines().map(plain);
                 said.extend(lines.filter(|line| !line.is_empty() && !line.contains("STEP ")));
                 said.drain(..said.len().saturating_sub(LAST_LINES));
             }
             news(ImageNews { act: ImageAct::Build, words: said.last().map_or("", String::as_str) });
         })?;
         let refused = |words: String| EngineError::Refused { act: "make an image", words };
-        match (failed, made) {
+        match (failed, made.or(written)) {
             (Some(error), _) if packages.is_empty() => Err(refused(error).into()),
             (Some(error), _) => {
                 said.push(without_the_recipe(&error).to_owned());
@@ -277,12 +293,11 @@ fn build_query(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
     )
 }
 
-/// The number of what was made, where a line says it: as such, or in a line of its own.
-fn number(line: &Value) -> Option<String> {
-    let alone = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let written =
-        || line["stream"].as_str().map(str::trim).filter(alone).map(|text| format!("sha256:{text}"));
-    line["aux"]["ID"].as_str().map(str::to_owned).or_else(written)
+/// The number of an image, where it is all that a line says.
+fn number(text: &str) -> Option<String> {
+    let text = text.trim();
+    let alone = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    alone.then(|| format!("sha256:{text}"))
 }
 
 /// What a line says went wrong: the answer was a good one when it began.

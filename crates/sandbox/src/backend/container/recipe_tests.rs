@@ -144,7 +144,16 @@ fn what_ends_in_the_middle_or_badly_is_no_image() {
     let unreachable = r#"{"errorDetail":{"message":"x"},"error":"dial tcp: no such host\u001b[2J"}"#;
     let said = r#"{"stream":"no route\u001b[31m\n"}"#;
     let failed = r#"{"error":"building at STEP \"RUN x\": exit status 7"}"#;
-    let cases: [(&str, FromPlay, Expected); 9] = [
+    let early = answer(404, r#"{"message":"manifest for host.example/base:1 not found"}"#);
+    let id = format!(r#"{{"stream":"{}\\n"}}"#, "0a".repeat(32));
+    let cases: [(&str, FromPlay, Expected); 11] = [
+        ("a fetch that is refused at once", fetching(early, false), |error| {
+            matches!(error, FromError::Fetch { .. })
+                && error.hint().is_some_and(|hint| hint.contains("look at the name and the tag"))
+        }),
+        ("a build in which something else says a number", building(&[&id, step], WHOLE), |error| {
+            matches!(error, FromError::Engine(EngineError::Refused { .. }))
+        }),
         ("a fetch that is cut off", fetching(pieces(&[line], CUT), true), |error| {
             talk(error, "fetch the base")
         }),

@@ -170,7 +170,8 @@ impl EngineError {
                 Some(format!("make it with `{program} build -t {image} …` or `{program} load`"))
             }
             EngineError::NoImage { image, program, .. } => Some(format!(
-                "belljar fetches nothing by itself: `{program} pull {image}`; `belljar image build --from {image}` adds what agents need"
+                "belljar fetches nothing by itself: `{program} pull {image}`; `belljar image build --from {image}` \
+                 adds what agents need"
             )),
             EngineError::Foreign { machine, .. } => {
                 Some(format!("pull or build it for this machine: `--platform linux/{machine}`"))

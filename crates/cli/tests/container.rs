@@ -1,7 +1,9 @@
 //! The backend `container` with a real podman.
 
 mod docker;
+pub mod from;
 mod images;
+mod registry;
 mod verbs;
 
 use crate::stage::Stage;

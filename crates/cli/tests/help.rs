@@ -1,6 +1,7 @@
 //! The help of every verb: it has examples, they run, and the reference page is written from it.
 
 use crate::cmd::{project, verbs};
+use crate::container::from::{Own, hollow};
 use crate::stage::{Stage, blessing};
 use std::fs;
 use std::path::Path;
@@ -57,6 +58,12 @@ fn fixture(verb: &str) -> Stage {
     if ["replay", "tape"].contains(&verb) {
         crate::cmd::record::recorded(&stage);
     }
+    if verb == "image" {
+        let own = Own::on(stage);
+        // The one that the examples name; no registry is asked for it.
+        own.import("docker.io/library/debian:12-slim", &hollow());
+        return own.stage;
+    }
     stage
 }
 
@@ -87,6 +94,9 @@ fn every_example_runs() {
         while let Some((verb, examples)) = next() {
             let stage = fixture(&verb);
             examples.iter().for_each(|example| runs(&stage, example));
+            if verb == "image" {
+                Own { stage }.end();
+            }
         }
     };
     let workers = 2 * thread::available_parallelism().map_or(2, usize::from);
@@ -97,6 +107,9 @@ fn runs(stage: &Stage, example: &str) {
     let folder = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", example]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    if example.contains("belljar image") {
+        command.envs(Own::environment(stage));
+    }
     // `doctor` is content only where there is an agent.
     let agent = belljar_testkit::agent::real().map(|path| path.with_file_name("").display().to_string());
     command.env("PATH", format!("{}:{}:/usr/bin:/bin", folder.display(), agent.unwrap_or_default()));

@@ -99,6 +99,13 @@ impl ImageName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The name with the tag that engines take where it has none. Some fetch every tag of a name without one.
+    #[must_use]
+    pub fn tagged(&self) -> String {
+        let last = self.0.rsplit('/').next().unwrap_or_default();
+        if last.contains([':', '@']) { self.0.clone() } else { format!("{}:latest", self.0) }
+    }
 }
 
 fn is_digest(text: &str) -> bool {
@@ -224,6 +231,19 @@ mod tests {
         ];
         for (text, expected) in bad {
             assert_eq!(ImageName::parse(text), Err(expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_tag_has_the_usual_one() {
+        let digest = format!("a@sha256:{}", "0a".repeat(32));
+        for (text, expected) in [
+            ("debian", "debian:latest"),
+            ("debian:12", "debian:12"),
+            ("127.0.0.1:5000/a", "127.0.0.1:5000/a:latest"),
+            (digest.as_str(), digest.as_str()),
+        ] {
+            assert_eq!(ImageName::parse(text).unwrap().tagged(), expected);
         }
     }
 }

@@ -42,7 +42,9 @@ pub use belljar_plan::{
 };
 pub use belljar_record as record;
 pub use belljar_report as report;
-pub use belljar_sandbox::{BackendError, BuiltImage, Engine, EngineError, Image, Rebuild, Waiting};
+pub use belljar_sandbox::{
+    BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
+};
 pub use belljar_session::decider::parse_answer_flag as answer_rule;
 pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
 pub use doctor::{examine, launch_hints, versions};

@@ -1,14 +1,23 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
+use belljar_contract::{Envelope, ExitCode, ImageName, ImageNameError};
 use belljar_runner::report::human_size;
-use belljar_runner::{BuiltImage, Engine, EngineError, Image, Rebuild, Surroundings, engine_places};
+use belljar_runner::{
+    BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Surroundings,
+    engine_places,
+};
 use serde_json::json;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
-/// Look after the image that containers are made from
+/// Whoever waits longer than this is told what for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Look after the images that containers are made from
 ///
-/// It is made here, of empty directories, and needs no registry: the system comes from this machine, read-only. A run
-/// makes it where it is missing. The engine is the one that a run would use; BELLJAR_ENGINE names another.
+/// The usual one is made here, of empty directories, and needs no registry: the system comes from this machine, read-only.
+/// A run makes it where it is missing. `build --from` makes another, of a base that a registry has, for `image = "…"` in a
+/// manifest. The engine is the one that a run would use; BELLJAR_ENGINE names another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar image build\n  $ belljar image list --json\n")]
 pub struct Args {
@@ -28,18 +37,31 @@ impl Args {
 #[derive(Debug, clap::Subcommand)]
 enum Deed {
     /// Make the image; one that is there stays
-    #[command(after_help = "Examples:\n  $ belljar image build\n  $ belljar image build --rebuild --json\n")]
+    ///
+    /// With --from, the image is made of a base: bash, git and the roots of TLS are installed in it, by the package manager
+    /// of the base, where they are missing. The engine fetches a base that it does not have, which no run ever does. The
+    /// name of the result is a digest of what it is made from, so the same base gives the same name.
+    #[command(
+        after_help = "Examples:\n  $ belljar image build\n  $ belljar image build --rebuild --json\n  \
+                      $ belljar image build --from debian:12-slim\n"
+    )]
     Build(BuildArgs),
-    /// List belljar's images, and which one is used
+    /// List belljar's images, which one is used, and what the others were made from
     #[command(after_help = "Examples:\n  $ belljar image list\n")]
     List(ListArgs),
     /// Remove belljar's images that are not used any more
+    ///
+    /// One that was made of a base stays for as long as the engine has that base under the name it was made from, and this
+    /// belljar would make it the same way.
     #[command(after_help = "Examples:\n  $ belljar image prune --json\n")]
     Prune(ListArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct BuildArgs {
+    /// Make one of this base, with what agents need
+    #[arg(long, value_name = "IMAGE", value_parser = image_name)]
+    from: Option<ImageName>,
     /// Make it even if it is there
     #[arg(long)]
     rebuild: bool,
@@ -58,12 +80,22 @@ struct ListArgs {
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let engine = Engine::find(&engine_places(surroundings)).map_err(|error| failure(&error))?;
     match &args.deed {
-        Deed::Build(args) => build(&engine, args.rebuild, output),
+        Deed::Build(args) => {
+            let rebuild = if args.rebuild { Rebuild::Always } else { Rebuild::WhereMissing };
+            match &args.from {
+                Some(base) => return build_from(&engine, base, rebuild, output),
+                None => build(&engine, rebuild, output),
+            }
+        }
         Deed::List(_) => list(&engine, output),
         Deed::Prune(_) => prune(&engine, output),
     }
     .map_err(|error| failure(&error))?;
     Ok(ExitCode::Passed)
+}
+
+fn image_name(text: &str) -> Result<ImageName, ImageNameError> {
+    ImageName::parse(text)
 }
 
 fn failure(error: &EngineError) -> CliError {
@@ -74,20 +106,94 @@ fn failure(error: &EngineError) -> CliError {
     error.hint().into_iter().fold(out, CliError::hint)
 }
 
-fn build(engine: &Engine, rebuild: bool, output: &Output) -> Result<(), EngineError> {
-    let done = engine.build_image(if rebuild { Rebuild::Always } else { Rebuild::WhereMissing })?;
-    let image = engine.images()?.into_iter().find(|image| image.current);
+fn build(engine: &Engine, rebuild: Rebuild, output: &Output) -> Result<(), EngineError> {
+    let done = engine.build_image(rebuild)?;
+    let image = engine.images()?.into_iter().find(|image| image.current && image.base.is_none());
     if output.json {
         let data = json!({"outcome": done, "image": image});
         output.envelope(&Envelope::new("image", ExitCode::Passed, data));
         return Ok(());
     }
     let name = image.map(|image| image.name).unwrap_or_default();
-    output.result(&match done {
+    output.result(&told(done, &name));
+    Ok(())
+}
+
+fn told(done: BuiltImage, name: &str) -> String {
+    match done {
         BuiltImage::Made => format!("made {name}\n"),
         BuiltImage::There => format!("{name} is there\n"),
-    });
-    Ok(())
+    }
+}
+
+fn build_from(
+    engine: &Engine,
+    base: &ImageName,
+    rebuild: Rebuild,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
+    let mut wait = Wait { output, base, since: Instant::now(), told: None };
+    let built = engine.build_from(base, rebuild, &mut |news| wait.take(news));
+    wait.end();
+    let (done, name) = built.map_err(|error| match &error {
+        FromError::Engine(error) => failure(error),
+        FromError::Fetch { .. }
+        | FromError::NoShell { .. }
+        | FromError::Build { .. }
+        | FromError::StillLacks { .. } => {
+            let out = CliError::from_chain(ExitCode::Unsupported, &error);
+            error.hint().into_iter().fold(out, CliError::hint)
+        }
+    })?;
+    let line = format!("image = \"{name}\"");
+    if output.json {
+        let images = engine.images().map_err(|error| failure(&error))?;
+        let image = images.into_iter().find(|image| image.name == name);
+        let data = json!({"outcome": done, "image": image, "manifest": line});
+        output.envelope(&Envelope::new("image", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
+    output.result(&format!("{}{line}\n", told(done, &name)));
+    output.say("The second line is for an agent with `backend = \"container\"` in belljar.toml.");
+    Ok(ExitCode::Passed)
+}
+
+/// What a person sees while an engine is busy: on a terminal a line that is painted over, elsewhere one for each act.
+struct Wait<'a> {
+    output: &'a Output,
+    base: &'a ImageName,
+    since: Instant,
+    told: Option<ImageAct>,
+}
+
+impl Wait<'_> {
+    fn take(&mut self, ImageNews { act, words }: ImageNews<'_>) {
+        if self.output.json || self.since.elapsed() < PATIENCE {
+            return;
+        }
+        let doing = match act {
+            ImageAct::Fetch => format!("fetching {}", self.base),
+            ImageAct::Build => format!("making an image from {}", self.base),
+        };
+        if self.live() {
+            let text = format!("{doing} for {} s: {words}", self.since.elapsed().as_secs());
+            let text: String = text.trim_end_matches([':', ' ']).chars().take(100).collect();
+            self.output.say_raw(&format!("\r\u{1b}[K{text}"));
+        } else if self.told != Some(act) {
+            self.output.say(&format!("belljar: {doing} …"));
+        }
+        self.told = Some(act);
+    }
+
+    fn live(&self) -> bool {
+        std::io::stderr().is_terminal()
+    }
+
+    fn end(&self) {
+        if self.told.is_some() && self.live() {
+            self.output.say_raw("\r\u{1b}[K");
+        }
+    }
 }
 
 fn list(engine: &Engine, output: &Output) -> Result<(), EngineError> {
@@ -96,10 +202,16 @@ fn list(engine: &Engine, output: &Output) -> Result<(), EngineError> {
         output.envelope(&Envelope::new("image", ExitCode::Passed, json!({"images": images})));
         return Ok(());
     }
-    for Image { name, id, bytes, current } in &images {
+    for Image { name, id, bytes, current, base } in &images {
         let id = id.trim_start_matches("sha256:");
-        let used = if *current { "used" } else { "not used" };
-        output.result(&format!("{name}  {}  {}  {used}\n", id.get(..12).unwrap_or(id), human_size(*bytes)));
+        let standing = match (base, current) {
+            (None, true) => "used".to_owned(),
+            (None, false) => "not used".to_owned(),
+            (Some(base), true) => format!("made from {base}"),
+            (Some(base), false) => format!("made from {base}, not current"),
+        };
+        let id = id.get(..12).unwrap_or(id);
+        output.result(&format!("{name}  {id}  {}  {standing}\n", human_size(*bytes)));
     }
     if images.is_empty() {
         output.say("There is none yet; a run makes it.");

@@ -49,7 +49,7 @@ const CONFIGURATION: [&str; 9] = [
 
 /// A root file system that becomes an image.
 pub struct System {
-    stage: Stage,
+    pub stage: Stage,
 }
 
 impl System {
@@ -64,8 +64,15 @@ impl System {
         system
     }
 
-    /// A shell and what it needs of this machine's C library.
+    /// A shell and what it needs of this machine's C library, and what the agent needs of it.
     pub fn with_a_shell() -> Self {
+        let system = Self::with_programs();
+        system.take_libraries(&agent::real().unwrap());
+        system
+    }
+
+    /// A shell and other programs.
+    pub fn with_programs() -> Self {
         let system = Self { stage: Stage::new() };
         system.stage.write("system/etc/from-the-image", "yes\n");
         system.stage.write("system/etc/passwd", "root:x:0:0::/:/bin/sh\nother:x:4242:4242::/:/bin/sh\n");
@@ -76,11 +83,10 @@ impl System {
         for program in PROGRAMS {
             system.take(Path::new(program));
         }
-        system.take_libraries(&agent::real().unwrap());
         system
     }
 
-    fn take(&self, program: &Path) {
+    pub fn take(&self, program: &Path) {
         self.copy(program);
         self.take_libraries(program);
     }
@@ -102,15 +108,21 @@ impl System {
         }
     }
 
+    /// All of it in a file.
+    pub fn archive(&self) -> PathBuf {
+        let archive = self.stage.path("system.tar");
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(self.stage.path("system")).arg("-cf").arg(&archive).arg(".");
+        assert!(tar.status().unwrap().success());
+        archive
+    }
+
     /// Gives it to an engine, with what its maker says about it.
     pub fn import(&self, socket: &Path, changes: &[&str]) -> Imported {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("localhost/belljar-test/image:{}-{number}", std::process::id());
-        let archive = self.stage.path("system.tar");
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(self.stage.path("system")).arg("-cf").arg(&archive).arg(".");
-        assert!(tar.status().unwrap().success());
+        let archive = self.archive();
         let mut query = vec![("fromSrc", "-"), ("repo", name.as_str())];
         query.extend(changes.iter().map(|change| ("changes", *change)));
         let query: Vec<String> =

@@ -8,26 +8,60 @@ use belljar_contract::{AbsPath, Container, ImageName, ImageWant, WantWeight};
 use hyper::Method;
 use serde_json::json;
 
-/// What it is, where it may be, and what does not work without it.
-const USEFUL: [(&str, &[&str], &str); 4] = [
-    ("shell", &["/bin/sh", "/usr/bin/sh"], "the agent runs no commands, and `shell` opens none"),
-    (
-        "bash",
-        &["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"],
-        "commands of the agent that are meant for it fail",
-    ),
-    ("git", &["/usr/bin/git", "/usr/local/bin/git", "/bin/git"], "repositories cannot be used"),
-    (
-        "TLS roots",
-        &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"],
-        "programs other than the agent trust no host",
-    ),
+/// Something that agents work better with.
+#[derive(Debug)]
+struct Useful {
+    what: &'static str,
+    /// Where it may be.
+    any: &'static [&'static str],
+    /// What distributions bring it in; a shell is what it takes to install anything.
+    package: Option<&'static str>,
+    /// What does not work without it.
+    loses: &'static str,
+}
+
+const USEFUL: [Useful; 4] = [
+    Useful {
+        what: "shell",
+        any: &["/bin/sh", "/usr/bin/sh"],
+        package: None,
+        loses: "the agent runs no commands, and `shell` opens none",
+    },
+    Useful {
+        what: "bash",
+        any: &["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"],
+        package: Some("bash"),
+        loses: "commands of the agent that are meant for it fail",
+    },
+    Useful {
+        what: "git",
+        any: &["/usr/bin/git", "/usr/local/bin/git", "/bin/git"],
+        package: Some("git"),
+        loses: "repositories cannot be used",
+    },
+    Useful {
+        what: "TLS roots",
+        any: &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"],
+        package: Some("ca-certificates"),
+        loses: "programs other than the agent trust no host",
+    },
 ];
+
+/// Everything above, as bytes that change when it does.
+pub(super) fn inputs() -> String {
+    format!("{USEFUL:?}")
+}
+
+/// The packages that bring what is missing, if all of it can be brought.
+pub(super) fn packages(missing: &[&ImageWant]) -> Option<Vec<&'static str>> {
+    let package = |want: &&ImageWant| USEFUL.iter().find(|useful| useful.what == want.what)?.package;
+    missing.iter().map(package).collect()
+}
 
 /// What an agent needs of a system; its program is started with one of these.
 pub fn wanted(interpreter: &[AbsPath]) -> Vec<ImageWant> {
     let path = |path: &&str| AbsPath::new(*path).ok();
-    let useful = USEFUL.iter().map(|(what, any, loses)| ImageWant {
+    let useful = USEFUL.iter().map(|Useful { what, any, loses, package: _ }| ImageWant {
         what: (*what).to_owned(),
         any: any.iter().filter_map(path).collect(),
         loses: (*loses).to_owned(),
@@ -71,9 +105,18 @@ impl Engine {
         image: &ImageName,
         wanted: &'a [ImageWant],
     ) -> Result<Vec<&'a ImageWant>, EngineError> {
+        self.lacked_by(&self.named_image(image)?, wanted)
+    }
+
+    /// What the image with this number lacks.
+    pub(super) fn lacked_by<'a>(
+        &self,
+        image: &str,
+        wanted: &'a [ImageWant],
+    ) -> Result<Vec<&'a ImageWant>, EngineError> {
         let act = "make a container";
         let body = json!({
-            "Image": self.named_image(image)?,
+            "Image": image,
             "Entrypoint": ["/nothing"],
             "Cmd": [],
             "Labels": { OWNER: orphans::owner(), SUPERVISOR: orphans::this_process(), RUN: "look" },

@@ -1,7 +1,7 @@
 //! Finding an engine, and asking it.
 
-use super::http::{self, Answer, Sent};
-use super::service;
+use super::http::{self, Answer, Heard, Sent};
+use super::{recipe, service};
 use belljar_contract::{AbsPath, ImageName};
 use hyper::Method;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The oldest version of the interface that has everything; Podman 4 and Docker 20.10 speak it.
-const VERSION: &str = "/v1.40";
+pub(super) const VERSION: &str = "/v1.40";
 /// Longer than any engine takes on a machine that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an engine may be busy with something that it refuses to be asked about meanwhile, and how often it is asked.
@@ -163,12 +163,16 @@ impl EngineError {
                 text("set XDG_RUNTIME_DIR to a short path that is yours alone")
             }
             EngineError::Service { .. } => text("`podman info` shows what podman makes of this machine"),
+            EngineError::NoImage { image, .. } if image.as_str().starts_with(recipe::REPOSITORY) => {
+                text("`belljar image build --from BASE` makes it, of the base that it was made from")
+            }
             EngineError::NoImage { image, program, .. } if image.as_str().starts_with("localhost/") => {
                 Some(format!("make it with `{program} build -t {image} …` or `{program} load`"))
             }
-            EngineError::NoImage { image, program, .. } => {
-                Some(format!("belljar fetches nothing by itself: `{program} pull {image}`"))
-            }
+            EngineError::NoImage { image, program, .. } => Some(format!(
+                "belljar fetches nothing by itself: `{program} pull {image}`; `belljar image build --from {image}` \
+                 adds what agents need"
+            )),
             EngineError::Foreign { machine, .. } => {
                 Some(format!("pull or build it for this machine: `--platform linux/{machine}`"))
             }
@@ -284,6 +288,12 @@ impl Engine {
         })
     }
 
+    /// The program that it is asked with by hand.
+    pub(super) fn program(&self) -> Result<&'static str, EngineError> {
+        let podman = self.version()?.to_lowercase().contains("podman");
+        Ok(if podman { "podman" } else { "docker" })
+    }
+
     /// Keeps an engine that ends when nobody asks it from ending, until this is dropped.
     ///
     /// # Errors
@@ -305,6 +315,23 @@ impl Engine {
     ) -> Result<Answer, EngineError> {
         http::ask(&self.socket, method, &format!("{VERSION}{target}"), sent, PATIENCE)
             .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })
+    }
+
+    /// Asks for something that takes long; what the engine says meanwhile is heard line by line. The target says which
+    /// version of which interface is meant.
+    pub(super) fn follow(
+        &self,
+        target: &str,
+        sent: Sent,
+        act: &'static str,
+        each: &mut dyn FnMut(Heard<'_>),
+    ) -> Result<(), EngineError> {
+        let answer = http::follow(&self.socket, target, sent, each).map_err(|cause| EngineError::Talk {
+            socket: self.socket.display().to_string(),
+            act,
+            cause,
+        })?;
+        done(answer, act).map(drop)
     }
 
     /// Asks for something that does no harm twice, until it is done or the engine has been busy for too long. Podman

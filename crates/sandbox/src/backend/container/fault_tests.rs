@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 /// An engine that a thread plays.
-struct Played {
+pub(super) struct Played {
     folder: TempDir,
     thread: JoinHandle<Vec<String>>,
 }
@@ -22,6 +22,14 @@ struct Played {
 impl Played {
     /// `play` says what it does with a request line and body: an answer, or it hangs up.
     fn begin(play: impl Fn(&str, &str) -> Option<(u16, String)> + Send + 'static) -> Self {
+        Self::word_for_word(move |line, body| {
+            let (status, text) = play(line, body)?;
+            Some(answer(status, &text))
+        })
+    }
+
+    /// The same with the head of the answer.
+    pub(super) fn word_for_word(play: impl Fn(&str, &str) -> Option<String> + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
         let thread = std::thread::spawn(move || {
@@ -32,9 +40,8 @@ impl Played {
                 if line.starts_with("END") {
                     return heard;
                 }
-                if let Some((status, text)) = play(&line, &body) {
-                    let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-                    stream.write_all(head.as_bytes()).ok();
+                if let Some(answer) = play(&line, &body) {
+                    stream.write_all(answer.as_bytes()).ok();
                 }
                 heard.push(line);
             }
@@ -43,15 +50,20 @@ impl Played {
         Self { folder, thread }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.folder.path().join("engine.sock")
     }
 
     /// The request lines that it heard.
-    fn end(self) -> Vec<String> {
+    pub(super) fn end(self) -> Vec<String> {
         UnixStream::connect(self.socket()).unwrap().write_all(b"END / HTTP/1.1\r\n\r\n").unwrap();
         self.thread.join().unwrap()
     }
+}
+
+/// An answer with its head.
+pub(super) fn answer(status: u16, text: &str) -> String {
+    format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len())
 }
 
 /// Plays an engine, and lets belljar try to have a container of it.

@@ -1,15 +1,24 @@
 //! One request to an engine: HTTP over its unix socket, a connection each.
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// More than any answer that is waited for here.
 const ANSWER_LIMIT: usize = 16 << 20;
+/// The same of a line, and of all lines together.
+const LINE_LIMIT: usize = 1 << 20;
+const STREAM_LIMIT: usize = 256 << 20;
+/// How often whoever waits is told that there is nothing, and how often that may be in a row.
+const BEAT: Duration = Duration::from_secs(1);
+const SILENT_BEATS: u32 = 600;
 
 /// What is sent along.
 #[derive(Debug)]
@@ -44,6 +53,14 @@ impl Answer {
     }
 }
 
+/// What is heard of an answer that comes line by line.
+#[derive(Debug)]
+pub(super) enum Heard<'a> {
+    Line(&'a serde_json::Value),
+    /// Nothing, for a while.
+    Silence,
+}
+
 /// Asks and waits for the whole answer.
 pub(super) fn ask(
     socket: &Path,
@@ -52,6 +69,39 @@ pub(super) fn ask(
     sent: Sent,
     within: Duration,
 ) -> io::Result<Answer> {
+    let exchange = async { whole(send(socket, method, target, sent).await?).await };
+    runtime()?.block_on(async { tokio::time::timeout(within, exchange).await })?
+}
+
+/// Asks for something that takes long, and hands on what is said about it, line by line. It may take as long as it likes,
+/// but neither be silent for long nor say more than anybody would read.
+pub(super) fn follow(
+    socket: &Path,
+    target: &str,
+    sent: Sent,
+    each: &mut dyn FnMut(Heard<'_>),
+) -> io::Result<Answer> {
+    runtime()?.block_on(async {
+        let answer = attended(send(socket, Method::POST, target, sent), each).await?;
+        let status = answer.status();
+        if !status.is_success() {
+            return attended(whole(answer), each).await;
+        }
+        let (mut body, mut lines) = (answer.into_body(), Lines::default());
+        while let Some(frame) = attended(async { body.frame().await.transpose() }, each).await? {
+            let bytes = frame.into_data().unwrap_or_default();
+            lines.take(&bytes)?.iter().for_each(|line| each(Heard::Line(line)));
+        }
+        lines.end()?.iter().for_each(|line| each(Heard::Line(line)));
+        Ok(Answer { status: status.as_u16(), body: Vec::new() })
+    })
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+async fn send(socket: &Path, method: Method, target: &str, sent: Sent) -> io::Result<Response<Incoming>> {
     let (kind, body) = match sent {
         Sent::Nothing => (None, Bytes::new()),
         Sent::Json(value) => (Some("application/json"), value.to_string().into()),
@@ -62,19 +112,63 @@ pub(super) fn ask(
         request = request.header("Content-Type", kind);
     }
     let request = request.body(Full::new(body)).map_err(io::Error::other)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let exchange = async {
-        let stream = tokio::net::UnixStream::connect(socket).await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        // It moves the bytes of the exchange; how it ends is told by the exchange.
-        tokio::spawn(async { connection.await.ok() });
-        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await;
-        Ok(Answer { status, body: body.map_err(io::Error::other)?.to_bytes().to_vec() })
-    };
-    runtime.block_on(async { tokio::time::timeout(within, exchange).await })?
+    let stream = tokio::net::UnixStream::connect(socket).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    // It moves the bytes of the exchange; how it ends is told by the exchange.
+    tokio::spawn(async { connection.await.ok() });
+    sender.send_request(request).await.map_err(io::Error::other)
+}
+
+async fn whole(answer: Response<Incoming>) -> io::Result<Answer> {
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await;
+    Ok(Answer { status, body: body.map_err(io::Error::other)?.to_bytes().to_vec() })
+}
+
+/// Waits for one thing, and says every beat that there is nothing yet.
+async fn attended<T, E: Into<Box<dyn Error + Send + Sync>>>(
+    awaited: impl Future<Output = Result<T, E>>,
+    each: &mut dyn FnMut(Heard<'_>),
+) -> io::Result<T> {
+    let mut awaited = pin!(awaited);
+    for _ in 0..SILENT_BEATS {
+        match tokio::time::timeout(BEAT, &mut awaited).await {
+            Ok(done) => return done.map_err(io::Error::other),
+            Err(_) => each(Heard::Silence),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Puts pieces together to lines of JSON.
+#[derive(Debug, Default)]
+struct Lines {
+    begun: Vec<u8>,
+    total: usize,
+}
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<Vec<serde_json::Value>> {
+        self.total = self.total.saturating_add(bytes.len());
+        self.begun.extend_from_slice(bytes);
+        let ended = self.begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let rest = self.begun.split_off(ended);
+        let lines = parse(&std::mem::replace(&mut self.begun, rest))?;
+        if self.begun.len() > LINE_LIMIT || self.total > STREAM_LIMIT {
+            return Err(io::Error::other("it says more than anybody would read"));
+        }
+        Ok(lines)
+    }
+
+    fn end(self) -> io::Result<Vec<serde_json::Value>> {
+        parse(&self.begun)
+    }
+}
+
+fn parse(text: &[u8]) -> io::Result<Vec<serde_json::Value>> {
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    lines.map(|line| serde_json::from_slice(line).map_err(io::Error::from)).collect()
 }
 
 /// A word as part of a query or a path.
@@ -105,5 +199,34 @@ mod tests {
     #[test]
     fn queries() {
         assert_eq!(escaped(r#"{"a":["b c"]}"#), "%7B%22a%22:%5B%22b%20c%22%5D%7D");
+    }
+
+    #[test]
+    fn lines_come_in_any_pieces() {
+        let text = b"{\"a\":1}\r\n\n{\"b\":\"x\\ny\"}\n{\"c\":2}";
+        let expected: Vec<_> = [r#"{"a":1}"#, r#"{"b":"x\ny"}"#, r#"{"c":2}"#]
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .into();
+        for size in 1..=text.len() {
+            let mut lines = Lines::default();
+            let mut found: Vec<_> = text.chunks(size).flat_map(|piece| lines.take(piece).unwrap()).collect();
+            found.extend(lines.end().unwrap());
+            assert_eq!(found, expected, "in pieces of {size}");
+        }
+        let mut cut = Lines::default();
+        assert_eq!(cut.take(b"{\"a\":").unwrap(), Vec::<serde_json::Value>::new());
+        cut.end().unwrap_err();
+        Lines::default().take(b"no json\n").unwrap_err();
+    }
+
+    #[test]
+    fn nobody_is_listened_to_for_ever() {
+        let mut long = Lines::default();
+        let piece = vec![b'x'; LINE_LIMIT];
+        assert_eq!(long.take(&piece).unwrap().len(), 0);
+        assert!(long.take(b"x").unwrap_err().to_string().contains("more than anybody would read"));
+        let mut many = Lines { begun: Vec::new(), total: STREAM_LIMIT - 3 };
+        many.take(b"{}\n").unwrap();
+        many.take(b"{}\n").unwrap_err();
     }
 }

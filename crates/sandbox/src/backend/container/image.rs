@@ -1,7 +1,10 @@
-//! The image without a system: empty directories to mount on. It is made here and needs no registry.
+//! belljar's images, and the one without a system: empty directories to mount on. That one is made here and needs no
+//! registry.
 
 use super::engine::{Engine, EngineError, done};
 use super::http::{Sent, escaped};
+use super::recipe;
+use super::tar::{self, Entry};
 use belljar_contract::{Digest, ImageName};
 use hyper::Method;
 use serde::Serialize;
@@ -10,9 +13,8 @@ use serde::Serialize;
 const REPOSITORY: &str = "localhost/belljar/base";
 /// What engines mount on in every container.
 const DIRECTORIES: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
-const BLOCK: usize = 512;
 /// This kind of processor, as images name it.
-const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") {
+pub(super) const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") {
     "amd64"
 } else if cfg!(target_arch = "aarch64") {
     "arm64"
@@ -29,8 +31,10 @@ pub struct Image {
     pub id: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Whether this belljar uses it.
+    /// Whether this belljar would make it the same way, from what the engine has.
     pub current: bool,
+    /// The base that it was made from, as the user named it; the one without a system has none.
+    pub base: Option<String>,
 }
 
 /// Whether an image that is there is made again.
@@ -73,13 +77,8 @@ impl Engine {
         let target = format!("/images/create?fromSrc=-&repo={}", escaped(&name));
         self.good(Method::POST, &target, Sent::Tar(skeleton()), "import an image")?;
         if let Some(old) = known.json()["Id"].as_str() {
-            // It has no name any more. One that a container still uses stays.
-            let _removed = self.ask(
-                Method::DELETE,
-                &format!("/images/{}", escaped(old)),
-                Sent::Nothing,
-                "remove an image",
-            );
+            // It has no name any more.
+            self.forget(old);
         }
         Ok(BuiltImage::Made)
     }
@@ -92,9 +91,7 @@ impl Engine {
         let act = "show an image";
         let answer = self.ask(Method::GET, &format!("/images/{image}/json"), Sent::Nothing, act)?;
         if answer.status == 404 {
-            let socket = self.socket().display().to_string();
-            let podman = self.version()?.to_lowercase().contains("podman");
-            let program = if podman { "podman" } else { "docker" };
+            let (socket, program) = (self.socket().display().to_string(), self.program()?);
             return Err(EngineError::NoImage { socket, image: image.clone(), program });
         }
         let shown = done(answer, act)?.json();
@@ -117,19 +114,38 @@ impl Engine {
     pub fn images(&self) -> Result<Vec<Image>, EngineError> {
         let act = "list images";
         let answer = done(self.ask_while_busy(&Method::GET, "/images/json", act)?, act)?.json();
-        let (current, mut out) = (base_name(), Vec::new());
+        let mut out = Vec::new();
         for image in answer.as_array().into_iter().flatten() {
+            let id = image["Id"].as_str().unwrap_or_default().to_owned();
+            let bytes = image["Size"].as_u64().unwrap_or(0);
+            let label = |name: &str| image["Labels"][name].as_str();
+            let made_from = label(recipe::BASE).zip(label(recipe::BASE_ID));
             let names = image["RepoTags"].as_array().cloned().unwrap_or_default();
-            for name in names.iter().filter_map(|name| name.as_str()) {
-                if name.starts_with(&format!("{REPOSITORY}:")) {
-                    let id = image["Id"].as_str().unwrap_or_default().to_owned();
-                    let bytes = image["Size"].as_u64().unwrap_or(0);
-                    out.push(Image { name: name.to_owned(), id, bytes, current: name == current });
-                }
+            let names: Vec<&str> = names.iter().filter_map(|name| name.as_str()).collect();
+            for name in names.iter().filter(|name| name.starts_with(&format!("{REPOSITORY}:"))) {
+                let (name, current) = ((*name).to_owned(), *name == base_name());
+                out.push(Image { name, id: id.clone(), bytes, current, base: None });
+            }
+            let Some((base, base_id)) = made_from else { continue };
+            for name in names.iter().filter(|name| name.starts_with(&format!("{}:", recipe::REPOSITORY))) {
+                let current = *name == recipe::name(base_id) && self.leads_to(base, base_id)?;
+                let (name, base) = ((*name).to_owned(), Some(base.to_owned()));
+                out.push(Image { name, id: id.clone(), bytes, current, base });
+            }
+            // Whoever made it was ended before it got its name. Docker writes a name for none.
+            if names.iter().all(|name| *name == "<none>:<none>") {
+                out.push(Image { name: id.clone(), id, bytes, current: false, base: Some(base.to_owned()) });
             }
         }
         out.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(out)
+    }
+
+    /// Whether a name is still that of the image with this number.
+    fn leads_to(&self, name: &str, id: &str) -> Result<bool, EngineError> {
+        let target = format!("/images/{}/json", escaped(name));
+        let shown = self.ask(Method::GET, &target, Sent::Nothing, "show an image")?;
+        Ok(shown.is_good() && shown.json()["Id"].as_str() == Some(id))
     }
 
     /// Removes an image; one that a container uses is refused.
@@ -144,49 +160,5 @@ impl Engine {
 
 /// A tar archive of the directories: the same bytes every time.
 fn skeleton() -> Vec<u8> {
-    let mut out: Vec<u8> = DIRECTORIES.iter().flat_map(|name| header(name)).collect();
-    out.resize(out.len() + 2 * BLOCK, 0);
-    out
-}
-
-/// The header of a directory, as POSIX has it.
-fn header(name: &str) -> [u8; BLOCK] {
-    let mut block = [0; BLOCK];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, format!("{name}/").as_bytes());
-    put(100, b"0000755\0");
-    put(108, b"0000000\0");
-    put(116, b"0000000\0");
-    put(124, b"00000000000\0");
-    put(136, b"00000000000\0");
-    put(148, b"        ");
-    put(156, b"5");
-    put(257, b"ustar\x0000");
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-    use std::process::{Command, Stdio};
-
-    #[test]
-    fn the_image_is_a_tar_archive_of_empty_directories() {
-        let mut tar = Command::new("tar")
-            .args(["-tvf", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        tar.stdin.take().unwrap().write_all(&skeleton()).unwrap();
-        let output = tar.wait_with_output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success());
-        assert_eq!(text.lines().count(), DIRECTORIES.len(), "{text}");
-        assert!(text.lines().all(|line| line.starts_with("drwxr-xr-x 0/0")), "{text}");
-        assert_eq!(base_name(), base_name());
-    }
+    tar::archive(&DIRECTORIES.map(Entry::Directory))
 }

@@ -10,7 +10,9 @@ mod http;
 mod image;
 mod lower;
 mod orphans;
+mod recipe;
 mod service;
+mod tar;
 mod vessel;
 
 pub use contents::wanted as wanted_of_images;
@@ -18,8 +20,11 @@ pub use engine::{Engine, EngineError, EnginePlaces, VARIABLE as ENGINE_VARIABLE}
 pub use image::{BuiltImage, Image, Rebuild};
 pub(super) use lower::lower;
 pub use orphans::OrphanContainer;
+pub use recipe::{FromError, ImageAct, ImageNews};
 pub use vessel::FOLDER_PREFIX as CONTAINER_FOLDER_PREFIX;
 pub(super) use vessel::Vessel;
 
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod recipe_tests;

@@ -8,11 +8,12 @@ use belljar_sys::process::Prepare;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Resource};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,9 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SOCKET_LONGEST: usize = 107;
 /// How often is looked whether it listens.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Where the programs are that podman makes the network of a build with; users' own paths often lack these.
+const ADMINISTRATION: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// What podman needs to know of the user; nothing else of the environment is a matter of its own.
-const HANDED_ON: [&str; 14] = [
-    "PATH",
+const HANDED_ON: [&str; 13] = [
     "HOME",
     "USER",
     "LOGNAME",
@@ -75,6 +77,7 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
     let handed = places.variables.iter().filter(|(name, _)| HANDED_ON.iter().any(|known| name == *known));
     command.envs(handed.map(|(name, value)| (name, value)));
+    command.env("PATH", path(places.variable("PATH")));
     if let Some(settings) = settings(places) {
         let path = folder.child("containers.conf");
         fs::write(&path, settings).map_err(|cause| make(&path, cause))?;
@@ -84,6 +87,14 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     let child = command.spawn().map_err(|cause| EngineError::Service { words: cause.to_string() })?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     wait(socket.as_path(), log.as_path(), pid)
+}
+
+/// The user's path, and what it lacks at its end.
+fn path(users: Option<&OsString>) -> OsString {
+    let users: Vec<PathBuf> = users.map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+    let more = ADMINISTRATION.iter().map(PathBuf::from).filter(|one| !users.contains(one));
+    let all: Vec<PathBuf> = users.iter().cloned().chain(more).collect();
+    std::env::join_paths(all).unwrap_or_default()
 }
 
 fn wait(socket: &Path, log: &Path, pid: Option<Pid>) -> Result<Engine, EngineError> {
@@ -149,4 +160,18 @@ fn may_raise_limits() -> bool {
         u64::from_str_radix(line.trim(), 16).ok()
     });
     effective.is_some_and(|set| set >> BIT & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path;
+    use std::ffi::OsString;
+
+    #[test]
+    fn what_administers_is_found_after_everything_else() {
+        let of = |text: &str| path(Some(&OsString::from(text))).into_string().unwrap();
+        assert_eq!(of("/opt/bin:/usr/bin"), "/opt/bin:/usr/bin:/usr/local/sbin:/usr/sbin:/sbin");
+        assert_eq!(of("/usr/sbin:/bin"), "/usr/sbin:/bin:/usr/local/sbin:/sbin");
+        assert_eq!(path(None), "/usr/local/sbin:/usr/sbin:/sbin");
+    }
 }

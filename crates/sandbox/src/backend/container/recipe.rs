@@ -1,0 +1,323 @@
+//! An image of a base that a registry has, completed by a recipe with what agents need.
+//!
+//! This is the one act that fetches. The base is taken by its number, so that everything after the first look is about the
+//! same image, and the result gets its name last: what has it was looked at and lacks nothing.
+
+use super::contents;
+use super::engine::{Engine, EngineError, VERSION};
+use super::http::{Heard, Sent, escaped};
+use super::image::{ARCHITECTURE, BuiltImage, Rebuild};
+use super::tar::{self, Entry};
+use belljar_contract::{Digest, ImageName, ImageWant};
+use hyper::Method;
+use serde_json::{Value, json};
+
+const RECIPE: &str = include_str!("Containerfile");
+/// The images' name; what follows the colon is a digest of what one was made from.
+pub(super) const REPOSITORY: &str = "localhost/belljar/from";
+/// The base as the user named it, and its number.
+pub(super) const BASE: &str = "belljar.base";
+pub(super) const BASE_ID: &str = "belljar.base-id";
+/// How many of its last lines a failed build is quoted with.
+const LAST_LINES: usize = 4;
+/// What makes the network of a build, as podman names it when it cannot.
+const NETWORKS: [&str; 3] = ["netavark", "slirp4netns", "pasta"];
+/// How much of what an engine says is repeated.
+const WORDS: usize = 2000;
+
+/// What an engine is busy with for the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageAct {
+    /// Fetching the base from its registry.
+    Fetch,
+    /// Making the image.
+    Build,
+}
+
+/// A sign of life.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageNews<'a> {
+    /// What goes on.
+    pub act: ImageAct,
+    /// The last that the engine said about it: a line without control characters, or nothing.
+    pub words: &'a str,
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum FromError {
+    /// The engine cannot do it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The base did not come.
+    #[error("the engine cannot fetch `{base}`: {words}")]
+    Fetch {
+        /// The base.
+        base: ImageName,
+        /// In the engine's words.
+        words: String,
+        /// The engine's own program.
+        program: &'static str,
+    },
+    /// Nothing can be added to the base.
+    #[error("`{base}` has no shell: nothing can be installed in it")]
+    NoShell {
+        /// The base.
+        base: ImageName,
+    },
+    /// The recipe failed.
+    #[error("`{base}` has no {lacks}, and installing it failed: {words}")]
+    Build {
+        /// The base.
+        base: ImageName,
+        /// What it lacks.
+        lacks: String,
+        /// The last that was said.
+        words: String,
+    },
+    /// The recipe was carried out and did not help.
+    #[error("`{base}` has no {lacks}, and still has none after it was installed")]
+    StillLacks {
+        /// The base.
+        base: ImageName,
+        /// What it lacks.
+        lacks: String,
+    },
+}
+
+impl FromError {
+    /// The way out.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let text = |text: &str| Some(text.to_owned());
+        match self {
+            FromError::Engine(error) => error.hint(),
+            FromError::Fetch { base, words, program } => Some(match fault(words) {
+                FetchFault::Unreachable => format!(
+                    "no registry can be reached: look at the network, or bring the image in a file with \
+                     `{program} load`"
+                ),
+                FetchFault::Foreign => {
+                    format!(
+                        "it is not made for this machine, linux/{ARCHITECTURE}: choose another image or tag"
+                    )
+                }
+                FetchFault::Absent => format!(
+                    "look at the name and the tag; where it takes a login, `{program} login` and \
+                     `{program} pull {base}` come first"
+                ),
+                FetchFault::Other => format!("`{program} pull {base}` brings it by hand; then ask again"),
+            }),
+            FromError::NoShell { .. } => {
+                text("choose a base with a shell, and with apt-get, apk, dnf or microdnf")
+            }
+            FromError::Build { words, .. } if NETWORKS.iter().any(|one| words.contains(one)) => text(
+                "the engine can make no network for a build here; install it by hand with \
+                 `podman build --network=host`, and give the result to --from",
+            ),
+            FromError::Build { .. } | FromError::StillLacks { .. } => text(
+                "install it in an image of your own, and give that one to --from: where nothing lacks nothing \
+                 is installed",
+            ),
+        }
+    }
+}
+
+/// What kept a base from coming, as far as its words tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FetchFault {
+    Unreachable,
+    Foreign,
+    Absent,
+    Other,
+}
+
+pub(super) fn fault(words: &str) -> FetchFault {
+    const TOLD: [(FetchFault, &[&str]); 3] = [
+        (FetchFault::Unreachable, &["dial tcp", "no such host", "i/o timeout", "connection refused"]),
+        (FetchFault::Foreign, &["no image found in", "no matching manifest"]),
+        (
+            FetchFault::Absent,
+            &["manifest unknown", "name unknown", "not found", "denied", "unauthorized", "404"],
+        ),
+    ];
+    let words = words.to_lowercase();
+    let told = TOLD.iter().find(|(_, marks)| marks.iter().any(|mark| words.contains(mark)));
+    told.map_or(FetchFault::Other, |(fault, _)| *fault)
+}
+
+/// The name of the image that this belljar makes of a base on this kind of machine.
+pub(super) fn name(base_id: &str) -> String {
+    let inputs = [base_id, ARCHITECTURE, RECIPE, &contents::inputs()].join("\n");
+    let digest = Digest::of(inputs.as_bytes()).hex();
+    format!("{REPOSITORY}:{}", digest.get(..12).unwrap_or_default())
+}
+
+impl Engine {
+    /// Makes sure that there is an image of this base that has what agents need; gives its name. The base is fetched where
+    /// the engine does not have it.
+    ///
+    /// # Errors
+    /// When the base cannot be had, is not for this machine, or cannot be completed. Nothing is left of it then.
+    pub fn build_from(
+        &self,
+        base: &ImageName,
+        rebuild: Rebuild,
+        news: &mut dyn FnMut(ImageNews<'_>),
+    ) -> Result<(BuiltImage, String), FromError> {
+        let base_id = self.base(base, news)?;
+        let name = name(&base_id);
+        let show = format!("/images/{}/json", escaped(&name));
+        let known = self.ask(Method::GET, &show, Sent::Nothing, "show an image")?;
+        if known.is_good() && rebuild == Rebuild::WhereMissing {
+            return Ok((BuiltImage::There, name));
+        }
+        let made = self.completed(base, &base_id, news)?;
+        let tag = name.trim_start_matches(REPOSITORY).trim_start_matches(':');
+        let target = format!("/images/{}/tag?repo={}&tag={tag}", escaped(&made), escaped(REPOSITORY));
+        self.good(Method::POST, &target, Sent::Nothing, "name an image")?;
+        if let Some(old) = known.json()["Id"].as_str().filter(|old| *old != made) {
+            self.forget(old);
+        }
+        Ok((BuiltImage::Made, name))
+    }
+
+    /// The number of the base, which is fetched where it is missing.
+    fn base(&self, base: &ImageName, news: &mut dyn FnMut(ImageNews<'_>)) -> Result<String, FromError> {
+        match self.named_image(base) {
+            // There is no registry on this machine: such a name is that of an image which was made here.
+            Err(EngineError::NoImage { .. }) if !base.as_str().starts_with("localhost/") => {}
+            found => return Ok(found?),
+        }
+        let (mut failed, mut last) = (None, String::new());
+        let target = format!("{VERSION}/images/create?fromImage={}", escaped(&base.tagged()));
+        let fetched = self.follow(&target, Sent::Nothing, "fetch the base", &mut |heard| {
+            if let Heard::Line(line) = heard {
+                failed = failed.take().or(complaint(line));
+                last = line["status"].as_str().map_or(String::new(), plain);
+            }
+            news(ImageNews { act: ImageAct::Fetch, words: &last });
+        });
+        match fetched {
+            // Some engines know before they begin.
+            Err(EngineError::Refused { words, .. }) => failed = Some(plain(&words)),
+            other => other?,
+        }
+        if let Some(words) = failed {
+            return Err(FromError::Fetch { base: base.clone(), words, program: self.program()? });
+        }
+        let found = self.named_image(base);
+        if let Err(EngineError::Foreign { .. }) = found {
+            self.forget(&base.tagged());
+        }
+        Ok(found?)
+    }
+
+    /// The number of a new image of the base that lacks nothing. It has no name.
+    fn completed(
+        &self,
+        base: &ImageName,
+        base_id: &str,
+        news: &mut dyn FnMut(ImageNews<'_>),
+    ) -> Result<String, FromError> {
+        let wanted = contents::wanted(&[]);
+        let missing = self.lacked_by(base_id, &wanted)?;
+        let packages = contents::packages(&missing).ok_or(FromError::NoShell { base: base.clone() })?;
+        let (mut failed, mut made, mut written) = (None, None, None);
+        let mut said: Vec<String> = Vec::new();
+        let context = Sent::Tar(tar::archive(&[Entry::File("Containerfile", RECIPE.as_bytes())]));
+        let target = format!("{}?{}", self.builder()?, build_query(base, base_id, &packages));
+        self.follow(&target, context, "make an image", &mut |heard| {
+            if let Heard::Line(line) = heard {
+                failed = failed.take().or(complaint(line));
+                made = line["aux"]["ID"].as_str().map(str::to_owned).or(made.take());
+                let text = line["stream"].as_str().unwrap_or_default();
+                // Only as the last word: what is installed can write such a line as well.
+                written = number(text);
+                let lines = text.lines().map(plain);
+                said.extend(lines.filter(|line| !line.is_empty() && !line.contains("STEP ")));
+                said.drain(..said.len().saturating_sub(LAST_LINES));
+            }
+            news(ImageNews { act: ImageAct::Build, words: said.last().map_or("", String::as_str) });
+        })?;
+        let refused = |words: String| EngineError::Refused { act: "make an image", words };
+        match (failed, made.or(written)) {
+            (Some(error), _) if packages.is_empty() => Err(refused(error).into()),
+            (Some(error), _) => {
+                said.push(without_the_recipe(&error).to_owned());
+                Err(FromError::Build { base: base.clone(), lacks: names(&missing), words: said.join("; ") })
+            }
+            (None, None) => Err(refused("it ended without a word about the result".to_owned()).into()),
+            (None, Some(made)) => match self.lacked_by(&made, &wanted) {
+                Ok(still) if still.is_empty() => Ok(made),
+                Ok(still) => {
+                    self.forget(&made);
+                    Err(FromError::StillLacks { base: base.clone(), lacks: names(&still) })
+                }
+                Err(error) => {
+                    self.forget(&made);
+                    Err(error.into())
+                }
+            },
+        }
+    }
+
+    /// What builds images. Podman's own interface makes a network for a build without root, the common one cannot.
+    fn builder(&self) -> Result<&'static str, EngineError> {
+        Ok(if self.program()? == "podman" { "/v4.0.0/libpod/build" } else { "/v1.40/build" })
+    }
+
+    /// Removes what nobody asked for. An image that a container still uses stays.
+    pub(super) fn forget(&self, image: &str) {
+        let target = format!("/images/{}", escaped(image));
+        let _removed = self.ask(Method::DELETE, &target, Sent::Nothing, "remove an image");
+    }
+}
+
+/// The request for a build. What an earlier one left is not used, and nothing is left by this one.
+fn build_query(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
+    let (stage, arguments) = match packages {
+        [] => ("whole", json!({ "BASE": base_id })),
+        _ => ("completed", json!({ "BASE": base_id, "PACKAGES": packages.join(" ") })),
+    };
+    let labels = json!({ BASE: base, BASE_ID: base_id });
+    // Podman would use the network of this machine, with all that listens on its loopback. Docker does not know the word,
+    // and has a network of its own for builds.
+    let namespaces = json!([{ "Name": "network", "Host": false, "Path": "" }]);
+    let json = |value: Value| escaped(&value.to_string());
+    format!(
+        "dockerfile=Containerfile&target={stage}&buildargs={}&labels={}&nsoptions={}&nocache=1&layers=0&rm=1&forcerm=1",
+        json(arguments),
+        json(labels),
+        json(namespaces)
+    )
+}
+
+/// The number of an image, where it is all that a line says.
+fn number(text: &str) -> Option<String> {
+    let text = text.trim();
+    let alone = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    alone.then(|| format!("sha256:{text}"))
+}
+
+/// What a line says went wrong: the answer was a good one when it began.
+fn complaint(line: &Value) -> Option<String> {
+    let words = line["error"].as_str().or(line["errorDetail"]["message"].as_str())?;
+    Some(plain(words))
+}
+
+/// An engine quotes the whole step that failed before it says how it ended.
+fn without_the_recipe(error: &str) -> &str {
+    let end = error.rsplit_once("\": ").or(error.rsplit_once("' "));
+    end.map_or(error, |(_, end)| end)
+}
+
+/// A line that does nothing to a terminal.
+fn plain(text: &str) -> String {
+    let one = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    one.take(WORDS).collect::<String>().trim().to_owned()
+}
+
+fn names(wants: &[&ImageWant]) -> String {
+    wants.iter().map(|want| want.what.as_str()).collect::<Vec<_>>().join(", no ")
+}

@@ -20,7 +20,7 @@ const ESSENTIAL: [&str; 21] = [
 ];
 
 /// Packages that are in place: Rust is what this is about.
-const PRESENT: [&str; 13] = [
+const PRESENT: [&str; 14] = [
     "pip3",
     "git",
     "cc",
@@ -34,6 +34,7 @@ const PRESENT: [&str; 13] = [
     "podman",
     "runc",
     "newuidmap",
+    "slirp4netns",
 ];
 
 const TOO_OLD: &str = "1.63.0";

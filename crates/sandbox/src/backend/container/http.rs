@@ -1,4 +1,5 @@
-//! One request to an engine: HTTP over its unix socket, a connection each.
+//! One request to an engine: HTTP over its unix socket, a connection each. Clients that are made for engines read an answer
+//! whole, however long it is, and wait for its head only; here both are bounded.
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};

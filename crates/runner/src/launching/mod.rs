@@ -391,9 +391,8 @@ fn carry_out(
     }
     if let Some(transcript) = &told.transcript {
         // What the model was asked, one request a line: the evidence of what the agent knew.
-        let bodies =
-            transcript.requests.iter().filter_map(|request| serde_json::to_string(request.json()?).ok());
-        journal.keep("model-requests.jsonl", &bodies.map(|body| body + "\n").collect::<String>());
+        let bodies = transcript.requests.iter().filter_map(|request| Some(request.json_text()?.as_str()));
+        journal.keep("model-requests.jsonl", &bodies.flat_map(|body| [body, "\n"]).collect::<Vec<_>>());
     }
     Ok(Outcome::Ended(ending))
 }

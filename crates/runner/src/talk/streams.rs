@@ -48,6 +48,8 @@ pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
                 *stream = None;
                 return (bytes, Taken::Ended);
             }
+            // A pipe that gave less than it was asked for is empty.
+            Ok(count) if count < PIECE => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
             Err(_) => {

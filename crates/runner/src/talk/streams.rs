@@ -8,8 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// As much as is read before other things get their turn.
 const AT_ONCE: usize = 1 << 20;
-/// As much as a pipe gives at a time.
-const PIECE: usize = 64 << 10;
+/// As much as a pipe has at a time, as a rule. What has more is read in pieces that grow.
+const PIECE: usize = 8 << 10;
 
 /// Which end of a pipe is belljar's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

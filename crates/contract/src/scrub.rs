@@ -5,10 +5,13 @@
 //! sandbox is that it is never sent there.
 
 mod forms;
+mod wrapped;
 
 use crate::Secret;
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
+use wrapped::{Begin, Wrapped};
 use zeroize::Zeroizing;
 
 /// Shorter values are in too many innocent texts.
@@ -57,6 +60,8 @@ pub struct Scrubber {
     within: Vec<Option<usize>>,
     /// What stands in its place, in the same order.
     marks: Vec<Arc<str>>,
+    /// What is looked for over the ends of lines, and what stands in its place.
+    wrapped: Vec<(Wrapped, Arc<str>)>,
     longest: usize,
     /// A bit for each three bytes that a pattern begins with. Texts have few such places, and only there is looked closer.
     beginnings: Zeroizing<Vec<u64>>,
@@ -67,8 +72,8 @@ pub struct Scrubber {
 }
 
 /// A pattern that was found.
-struct Found {
-    pattern: usize,
+struct Found<'s> {
+    mark: &'s str,
     start: usize,
     end: usize,
 }
@@ -112,6 +117,7 @@ impl Scrubber {
             patterns: Vec::new(),
             within: Vec::new(),
             marks: Vec::new(),
+            wrapped: Vec::new(),
             longest: 0,
             beginnings: bits(),
             inner: bits(),
@@ -123,6 +129,7 @@ impl Scrubber {
     #[must_use]
     pub fn new<'s>(secrets: impl IntoIterator<Item = (&'s str, &'s Secret)>) -> (Self, Vec<Unsearched>) {
         let mut found: Vec<(Zeroizing<Vec<u8>>, Arc<str>)> = Vec::new();
+        let mut wrapped: Vec<(Wrapped, Arc<str>)> = Vec::new();
         let mut unsearched = Vec::new();
         for (name, secret) in secrets {
             let why = match secret.expose().len() {
@@ -137,27 +144,33 @@ impl Scrubber {
             }
             let mark: Arc<str> = format!("[redacted:{name}]").into();
             found.extend(forms::forms(secret.expose()).into_iter().map(|form| (form, Arc::clone(&mark))));
+            wrapped.extend(forms::wrapped(secret.expose()).into_iter().map(|text| (text, Arc::clone(&mark))));
         }
         found.sort_by(|left, right| (&*left.0, &left.1).cmp(&(&*right.0, &right.1)));
         // The same value under two names goes by the first of them.
         found.dedup_by(|later, first| later.0 == first.0);
         let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let longest = patterns.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
+        let lengths = patterns.iter().map(|pattern| pattern.len());
+        let longest = lengths.chain(wrapped.iter().map(|(text, _)| text.longest())).max().unwrap_or(0);
+        // Each wrapped text is a pattern too, without the ends of lines.
         let shortest = patterns.iter().map(|pattern| pattern.len()).min().unwrap_or(0).max(BEGINNING);
         let mut beginnings = Zeroizing::new(vec![0; BEGINNINGS]);
         let mut inner = Zeroizing::new(vec![0; BEGINNINGS]);
+        let mut note = |three: &[u8; BEGINNING], begins: bool| {
+            let (place, bit) = beginning(*three);
+            inner[place] |= bit;
+            if begins {
+                beginnings[place] |= bit;
+            }
+        };
         for pattern in &patterns {
             for (at, three) in pattern.windows(BEGINNING).take(shortest - BEGINNING + 1).enumerate() {
-                let Some(three) = three.first_chunk() else { continue };
-                let (place, bit) = beginning(*three);
-                inner[place] |= bit;
-                if at == 0 {
-                    beginnings[place] |= bit;
-                }
+                three.first_chunk().into_iter().for_each(|three| note(three, at == 0));
             }
         }
+        wrapped.iter().for_each(|(text, _)| text.over_breaks(&mut note));
         let within = within(&patterns);
-        (Self { patterns, within, marks, longest, beginnings, inner, shortest }, unsearched)
+        (Self { patterns, within, marks, wrapped, longest, beginnings, inner, shortest }, unsearched)
     }
 
     /// The text without secrets.
@@ -177,7 +190,7 @@ impl Scrubber {
         let mut at = 0;
         loop {
             out.extend_from_slice(&bytes[at..found.start]);
-            out.extend_from_slice(self.marks[found.pattern].as_bytes());
+            out.extend_from_slice(found.mark.as_bytes());
             at = found.end;
             match self.next(bytes, at, bytes.len()) {
                 Some(next) => found = next,
@@ -195,11 +208,13 @@ impl Scrubber {
     }
 
     /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
-    fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Found> {
+    fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Found<'_>> {
         if self.patterns.is_empty() {
             return None;
         }
         let stride = self.shortest - BEGINNING + 1;
+        // What begins later has no room.
+        let until = until.min((bytes.len() + 1).saturating_sub(self.shortest));
         let mut from = from;
         while from < until {
             // Every pattern that begins from here up to there has these three bytes in its first `shortest`: where they
@@ -219,20 +234,24 @@ impl Scrubber {
     }
 
     /// The longest pattern that stands here.
-    fn longest_at(&self, bytes: &[u8], start: usize) -> Option<Found> {
+    fn longest_at(&self, bytes: &[u8], start: usize) -> Option<Found<'_>> {
         let text = &bytes[start..];
         if !self.may_begin(text) {
             return None;
         }
+        let found = |mark, length| Found { mark, start, end: start + length };
+        let wrapped = self.wrapped.iter().filter_map(|(wrapped, mark)| match wrapped.begin(text) {
+            Begin::Whole(length) => Some(found(mark, length)),
+            Begin::Unfinished | Begin::Other => None,
+        });
         // Whatever pattern the text begins with, the last one that is not larger than the text begins with it too.
         let mut last = self.patterns.partition_point(|pattern| pattern.as_slice() <= text).checked_sub(1);
-        while let Some(pattern) = last {
-            if text.starts_with(&self.patterns[pattern]) {
-                return Some(Found { pattern, start, end: start + self.patterns[pattern].len() });
-            }
+        while let Some(pattern) = last.filter(|pattern| !text.starts_with(&self.patterns[*pattern])) {
             last = self.within[pattern];
         }
-        None
+        let plain = last.map(|pattern| found(&self.marks[pattern], self.patterns[pattern].len()));
+        // The same value under two names goes by the first of them.
+        plain.into_iter().chain(wrapped).max_by_key(|found| (found.end, Reverse(found.mark)))
     }
 
     fn may_begin(&self, bytes: &[u8]) -> bool {
@@ -253,6 +272,7 @@ impl Scrubber {
         // The first pattern that is larger; every pattern that goes on from these bytes is, and stands next to it.
         let next = self.patterns.partition_point(|pattern| pattern.as_slice() <= bytes);
         self.patterns.get(next).is_some_and(|pattern| pattern.starts_with(bytes))
+            || self.wrapped.iter().any(|(wrapped, _)| wrapped.begin(bytes) == Begin::Unfinished)
     }
 }
 
@@ -295,7 +315,7 @@ impl ScrubStream {
         // A pattern that begins at `hold` may still be completed by what follows, and be the longer one.
         while let Some(found) = self.scrubber.next(&bytes, at, hold) {
             out.extend_from_slice(&bytes[at..found.start]);
-            out.extend_from_slice(self.scrubber.marks[found.pattern].as_bytes());
+            out.extend_from_slice(found.mark.as_bytes());
             at = found.end;
             if at > hold {
                 hold = self.scrubber.unfinished(&bytes, at);

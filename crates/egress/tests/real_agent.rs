@@ -240,8 +240,8 @@ fn a_stream_that_ended_in_a_block_is_asked_for_whole() {
     assert!(!stage.path("project/here").exists());
     assert_eq!(run.result["result"], "went on");
     let streams: Vec<_> =
-        run.transcript.requests.iter().map(|request| &request.json().unwrap()["stream"]).collect();
-    assert_eq!(streams, [&json!(true), &Value::Null]);
+        run.transcript.requests.iter().map(|request| request.json().unwrap()["stream"].take()).collect();
+    assert_eq!(streams, [json!(true), Value::Null]);
 }
 
 /// After a broken connection it comes again with the same conversation. Whether it then wants a stream, and whether it

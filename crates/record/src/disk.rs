@@ -101,7 +101,7 @@ fn flatten(top: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be written; then the old content stands.
 pub fn write_atomically(path: &AbsPath, content: &[u8]) -> io::Result<()> {
-    replace(path, content, File::sync_all)?;
+    replace(path, &[content], File::sync_all)?;
     // The name, too, must survive a power cut.
     match path.as_path().parent() {
         Some(parent) => File::open(parent)?.sync_all(),
@@ -113,17 +113,17 @@ pub fn write_atomically(path: &AbsPath, content: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written; then the old content stands.
-pub(crate) fn write_whole(path: &AbsPath, content: &[u8]) -> io::Result<()> {
-    replace(path, content, |_file| Ok(()))
+pub(crate) fn write_whole(path: &AbsPath, parts: &[&[u8]]) -> io::Result<()> {
+    replace(path, parts, |_file| Ok(()))
 }
 
-fn replace(path: &AbsPath, content: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
+fn replace(path: &AbsPath, parts: &[&[u8]], sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.as_path().as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(content)?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
         sync(&file)?;
         fs::rename(&new, path)
     };
@@ -141,7 +141,8 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 /// A regular file's bytes, one more than `limit` at most; `None` when there is none.
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = open_regular(path)? else { return Ok(None) };
-    let mut bytes = Vec::new();
+    let length = file.metadata()?.len().min(limit);
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }

@@ -7,7 +7,9 @@ use crate::redact::{Redact, redact_event, redact_text, redact_value};
 use belljar_contract::{
     AbsPath, Digest, Event, FilesSeen, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -54,12 +56,12 @@ pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
     redact_value(&mut head.plan, redact);
     head.versions.values_mut().for_each(|text| redact_text(text, redact));
     head.host.values_mut().for_each(|value| redact_value(value, redact));
-    document(&json!(head))
+    document(&head)
 }
 
 /// A file that people look at.
-fn document(value: &Value) -> String {
-    // A value can always be written.
+fn document(value: &impl Serialize) -> String {
+    // What has only texts for names can always be written.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
@@ -121,14 +123,19 @@ impl RunWriter {
         self.log.append(offset_ms, &value)
     }
 
-    /// Keeps a text among the artifacts, redacted like everything else.
+    /// Keeps a text among the artifacts, redacted like everything else. Its parts are redacted each by itself.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep(&self, name: &str, text: &str) -> Result<(), WriteError> {
+    pub fn keep(&self, name: &str, parts: &[&str]) -> Result<(), WriteError> {
         let path = self.artifacts()?.child(name);
-        let text = self.redact.scrub(text);
-        write_whole(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })
+        let parts: Vec<Cow<'_, [u8]>> = parts.iter().map(|part| self.scrubbed(part.as_bytes())).collect();
+        let parts: Vec<&[u8]> = parts.iter().map(AsRef::as_ref).collect();
+        write_whole(&path, &parts).map_err(|cause| WriteError::Write { path, cause })
+    }
+
+    fn scrubbed<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        self.redact.scrub_bytes(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
     /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing.
@@ -146,14 +153,14 @@ impl RunWriter {
             let scrubbed = self.redact.scrub_bytes(&body);
             file.kept = scrubbed.as_deref().map(Digest::of);
             // The listing has its digest and the log has the listing's: a power cut cannot pass one off for another.
-            made.and_then(|()| write_whole(&path, scrubbed.as_deref().unwrap_or(&body)))
+            made.and_then(|()| write_whole(&path, &[scrubbed.as_deref().unwrap_or(&body)]))
                 .map_err(|cause| WriteError::Write { path, cause })?;
         }
         let mut value = json!(files);
         redact_value(&mut value, &self.redact);
         let text = document(&value);
         let path = self.directory.child("files.json");
-        write_whole(&path, text.as_bytes()).map_err(|cause| WriteError::Write { path, cause })?;
+        write_whole(&path, &[text.as_bytes()]).map_err(|cause| WriteError::Write { path, cause })?;
         Ok(Digest::of(text.as_bytes()))
     }
 

@@ -13,7 +13,7 @@
 
 use crate::locks::{self, Lock};
 use crate::runtime::{make_private, make_staging};
-use belljar_contract::{AbsPath, MountSource, Plan};
+use belljar_contract::{AbsPath, BackendKind, Mount, MountSource, Plan, Purpose, WorkspaceMode};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -98,6 +98,23 @@ pub struct HeldInstance {
 }
 
 impl HeldInstance {
+    /// Whether a run has anything to keep there, or to find again. A trial has not, unless its plan names something of it:
+    /// its stage is gone when it ends, and the instance would only wait to be swept.
+    #[must_use]
+    pub fn is_wanted(plan: &Plan) -> bool {
+        let kept = |mount: &Mount| {
+            matches!(mount.source, MountSource::InstanceDirectory(_) | MountSource::InstanceFile(_))
+        };
+        match plan.purpose {
+            Purpose::Session => true,
+            Purpose::Test => {
+                plan.backend == BackendKind::Host
+                    || plan.workspace.mode != WorkspaceMode::Direct
+                    || plan.mounts.iter().any(kept)
+            }
+        }
+    }
+
     /// Makes the instance of a plan, if it is not there, and everything of it that the plan's mounts name.
     ///
     /// # Errors

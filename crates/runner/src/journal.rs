@@ -148,8 +148,8 @@ impl Journal {
     }
 
     /// Keeps a text in the run's folder.
-    pub fn keep(&mut self, name: &str, text: &str) {
-        let written = self.writer.keep(name, text);
+    pub fn keep(&mut self, name: &str, parts: &[&str]) {
+        let written = self.writer.keep(name, parts);
         self.trouble = self.trouble.take().or(written.err());
     }
 
@@ -172,7 +172,7 @@ impl Journal {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             // One that cannot be read as text is not a conversation.
             if let Ok(text) = std::fs::read_to_string(&path) {
-                self.keep(&format!("transcript-{name}"), &text);
+                self.keep(&format!("transcript-{name}"), &[&text]);
             }
         }
     }

@@ -270,7 +270,7 @@ pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
         "moment": moment,
         "duration_ms": result.map(|result| result.duration_ms),
         "metrics": result.map(|result| &result.metrics),
-        "plan": tried.plan.digest(),
+        "plan": tried.run.head.plan_digest,
         "folder": tried.folder,
         "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
         "troubles": tried.report.troubles,

@@ -39,6 +39,11 @@ fn the_examples_pass_together() {
         !stage.path("home/.local/state/belljar/staging").read_dir().unwrap().any(|_| true),
         "no stage stays"
     );
+    assert_eq!(
+        stage.json(&["instances", "--json"])["data"]["instances"],
+        json!([]),
+        "nor an instance of one"
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The forms in which a value turns up in texts: as it is, and as the encoders of others write it.
 
+use super::wrapped::Wrapped;
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use zeroize::Zeroizing;
@@ -9,13 +10,10 @@ use zeroize::Zeroizing;
 /// Beyond this length only the usual forms are looked for: the rare ones cost several times the value's length.
 const RARE_FORMS_UP_TO: usize = 2048;
 
-/// Beyond this length base64 is not looked for over the ends of lines: a form for each place in a line is many.
+/// Beyond this length base64 is not looked for over the ends of lines: many bytes around a break make the search slow.
 const WRAPPED_UP_TO: usize = 256;
 
-/// How long lines of base64 are: MIME's, and PEM's.
-const WIDTHS: [usize; 2] = [76, 64];
-
-/// Every form of a value that is looked for; cleared when they go.
+/// Every form of a value that is looked for, but for [`wrapped`] ones; cleared when they go.
 pub(super) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut found = BTreeSet::from([value.to_vec()]);
     base64_forms(value, &mut found);
@@ -47,25 +45,37 @@ fn hex_byte(byte: u8, case: Case) -> String {
     }
 }
 
-/// Base64 of the value standing anywhere in a longer text: three alignments, of which only the characters that the
-/// value alone decides are looked for, and its end where nothing follows.
+/// Base64 of the value standing anywhere in a longer text, once for each of three alignments: the characters that the value
+/// alone decides, and behind them those of its end where nothing follows.
+fn base64(engine: &GeneralPurpose, value: &[u8]) -> [(Zeroizing<String>, Zeroizing<String>); 3] {
+    [0, 1, 2].map(|ahead| {
+        let mut bytes = Zeroizing::new(vec![0; ahead]);
+        bytes.extend_from_slice(value);
+        let whole = Zeroizing::new(engine.encode(&*bytes));
+        // The first character that holds no bit of what stands ahead, and the last that holds none of what follows.
+        let from = (ahead * 8).div_ceil(6);
+        let until = bytes.len() * 8 / 6;
+        let padding = "=".repeat((3 - bytes.len() % 3) % 3);
+        (Zeroizing::new(whole[from..until].to_owned()), Zeroizing::new(whole[until..].to_owned() + &padding))
+    })
+}
+
+/// Base64 that may be broken over lines. What is meant for a URL is not.
+pub(super) fn wrapped(value: &[u8]) -> Vec<Wrapped> {
+    if value.len() > WRAPPED_UP_TO {
+        return Vec::new();
+    }
+    base64(&STANDARD_NO_PAD, value)
+        .map(|(decided, _end)| Wrapped(Zeroizing::new(decided.as_bytes().to_vec())))
+        .into()
+}
+
 fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
-    // What is meant for a URL is not broken over lines.
-    for (engine, widths) in [(&STANDARD_NO_PAD, &WIDTHS[..]), (&URL_SAFE_NO_PAD, &[])] {
-        for ahead in 0..3_usize {
-            let mut bytes = Zeroizing::new(vec![0; ahead]);
-            bytes.extend_from_slice(value);
-            let whole = Zeroizing::new(engine.encode(&*bytes));
-            // The first character that holds no bit of what stands ahead, and the last that holds none of what follows.
-            let from = (ahead * 8).div_ceil(6);
-            let until = bytes.len() * 8 / 6;
-            if value.len() <= WRAPPED_UP_TO {
-                wrapped_forms(&whole[from..until], widths, found);
-            }
-            let padding = "=".repeat((3 - bytes.len() % 3) % 3);
-            for text in
-                [whole[from..until].to_owned(), whole[from..].to_owned(), whole[from..].to_owned() + &padding]
-            {
+    for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+        for (decided, end) in base64(engine, value) {
+            let unpadded = end.trim_end_matches('=');
+            for end in ["", unpadded, end.as_str()] {
+                let text = Zeroizing::new(format!("{}{end}", *decided));
                 // A base64 text stands in JSON and in a query as well.
                 for (plus, slash, equals) in [
                     ("+", "/", "="),
@@ -77,23 +87,6 @@ fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
                     let text = text.replace('=', equals).replace('/', slash).replace('+', plus);
                     found.insert(text.into_bytes());
                 }
-            }
-        }
-    }
-}
-
-/// Base64 that is broken over lines, wherever the value stands in them: as MIME and as PEM do it, and quoted in JSON.
-fn wrapped_forms(text: &str, widths: &[usize], found: &mut BTreeSet<Vec<u8>>) {
-    for &width in widths {
-        for first in 1..=width.min(text.len().saturating_sub(1)) {
-            let (line, rest) = text.split_at(first);
-            for end in ["\n", "\r\n", "\\n", "\\r\\n"] {
-                let mut form = line.to_owned();
-                for line in rest.as_bytes().chunks(width) {
-                    form.push_str(end);
-                    form.push_str(&String::from_utf8_lossy(line));
-                }
-                found.insert(form.into_bytes());
             }
         }
     }
@@ -216,12 +209,21 @@ fn by_number(out: &mut String, character: char, case: Case) {
     }
 }
 
+/// The forms of a value with the wrapped ones listed.
+#[cfg(test)]
+pub(super) fn every_form(value: &[u8]) -> Vec<Vec<u8>> {
+    let wrapped = wrapped(value)
+        .into_iter()
+        .flat_map(|Wrapped(text)| super::wrapped::tests::listed(&String::from_utf8_lossy(&text)));
+    forms(value).iter().map(|form| form.to_vec()).chain(wrapped).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn texts(value: &[u8]) -> Vec<String> {
-        forms(value).iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect()
+        every_form(value).iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect()
     }
 
     #[test]

@@ -25,6 +25,9 @@ use super::transport::{Severance, Stream, Transport};
 /// Rest after a failed accept. The usual cause is a lack of descriptors, which an immediate retry would meet again.
 const ACCEPT_REST: Duration = Duration::from_millis(20);
 
+/// As much of a body is made room for before it comes: more than an agent's request usually has.
+const ANNOUNCED_AND_RESERVED: usize = 1 << 20;
+
 /// What a front end takes from its clients, in size and in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontLimits {
@@ -137,11 +140,13 @@ impl Front {
     /// Reads a body within bounds.
     async fn read(&self, mut body: Incoming) -> (Result<Bytes, BodyFault>, Option<OwnedSemaphorePermit>) {
         let limit = self.limits.body_bytes;
-        if usize::try_from(body.size_hint().lower()).map_or(true, |announced| announced > limit) {
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > limit {
             return (Err(BodyFault::TooLarge { limit }), None);
         }
         let mut room: Option<OwnedSemaphorePermit> = None;
-        let mut bytes = Vec::new();
+        // What is announced need not come.
+        let mut bytes = Vec::with_capacity(announced.min(ANNOUNCED_AND_RESERVED));
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return (Err(BodyFault::Broken), None) };
             let Ok(piece) = frame.into_data() else { continue };

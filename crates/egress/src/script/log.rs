@@ -7,6 +7,7 @@ use hyper::HeaderMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::document::JsonText;
 use super::player::{Choice, Player};
 use super::request::{MessagesRequest, content_text, last_message_text};
 
@@ -63,7 +64,7 @@ pub enum BodySeen {
     /// There was none.
     Empty,
     /// A JSON document.
-    Json(Value),
+    Json(JsonText),
     /// Something else.
     NotJson {
         /// Its size.
@@ -153,7 +154,12 @@ impl LoggedRequest {
     }
 
     /// The body, if it is JSON and was kept.
-    pub fn json(&self) -> Option<&Value> {
+    pub fn json(&self) -> Option<Value> {
+        self.json_text().map(JsonText::value)
+    }
+
+    /// The same, as text.
+    pub fn json_text(&self) -> Option<&JsonText> {
         match &self.body {
             BodySeen::Json(body) => Some(body),
             BodySeen::Empty
@@ -166,12 +172,13 @@ impl LoggedRequest {
 
     /// Text of the last message that is not a system note; empty if there is none.
     pub fn last_message(&self) -> String {
-        last_message_text(self.messages())
+        last_message_text(&self.messages())
     }
 
     /// Results of tools that this request carries, as id of the call and text.
     pub fn tool_results(&self) -> Vec<(String, String)> {
-        let blocks = self.messages().iter().filter_map(|message| message["content"].as_array()).flatten();
+        let messages = self.messages();
+        let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
         blocks
             .filter(|block| block["type"] == "tool_result")
             .map(|block| {
@@ -181,8 +188,9 @@ impl LoggedRequest {
             .collect()
     }
 
-    fn messages(&self) -> &[Value] {
-        self.json().and_then(|body| body["messages"].as_array()).map(Vec::as_slice).unwrap_or_default()
+    fn messages(&self) -> Vec<Value> {
+        let messages = self.json().and_then(|mut body| body.get_mut("messages").map(Value::take));
+        messages.and_then(|messages| messages.as_array().cloned()).unwrap_or_default()
     }
 
     fn values(&self, name: &str) -> impl Iterator<Item = &HeaderText> {
@@ -319,10 +327,12 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::format::Script;
     use super::*;
+
+    fn empty() -> JsonText {
+        JsonText::read("{}".into()).unwrap()
+    }
 
     #[test]
     fn a_full_log_counts_bodies_and_keeps_the_rest() {
@@ -332,14 +342,14 @@ mod tests {
             path: "/".into(),
             query: None,
             headers: Vec::new(),
-            body: BodySeen::Json(json!({})),
+            body: BodySeen::Json(empty()),
             body_bytes,
         };
         for body_bytes in [6, 6, 4, 1] {
             ledger.enter(arrival(body_bytes), AnsweredBy::TokenCount);
         }
         let bodies: Vec<BodySeen> = ledger.requests().iter().map(|request| request.body.clone()).collect();
-        let kept = BodySeen::Json(json!({}));
+        let kept = BodySeen::Json(empty());
         assert_eq!(
             bodies,
             [kept.clone(), BodySeen::NotKept { bytes: 6 }, kept, BodySeen::NotKept { bytes: 1 }]

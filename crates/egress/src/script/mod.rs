@@ -22,6 +22,7 @@
 mod body;
 mod builder;
 mod check;
+mod document;
 mod format;
 mod log;
 mod matching;
@@ -33,6 +34,7 @@ mod service;
 mod wire;
 
 pub use check::{Fault, ScriptFaults};
+pub use document::JsonText;
 pub use format::{
     Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, Usage,
 };
@@ -41,6 +43,6 @@ pub use log::{
 };
 pub use matching::{Sender, Tools, When};
 pub use parse::{LoadScriptError, ParseScriptError};
-pub use server::{ScriptedModel, StartError};
+pub use server::{Playing, ScriptedModel, StartError};
 
 pub use crate::gateway::{Listen, ListenError};

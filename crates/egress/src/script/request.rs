@@ -1,7 +1,12 @@
 //! What the model reads in a request: a small, total view of a body that others wrote.
 
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::document::Skimmed;
 use super::matching::{Sender, Tools};
 
 /// The traits of a `/v1/messages` request that decide about its answer.
@@ -31,22 +36,58 @@ pub(super) enum NotMessages {
 }
 
 impl MessagesRequest {
-    /// Reads the traits. Lenient about all that does not decide: the script's author, not the agent's, is tested here.
-    pub fn read(body: &Value, sender: Sender) -> Result<Self, NotMessages> {
-        let Value::Object(body) = body else { return Err(NotMessages::NotAnObject) };
-        let messages = body.get("messages").and_then(Value::as_array).ok_or(NotMessages::NoMessages)?;
-        if messages.is_empty() {
-            return Err(NotMessages::NoMessages);
-        }
-        let offers_tools = body.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty());
-        let streams = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
+    /// Reads the traits of a JSON document. Lenient about all that does not decide: the script's author, not the agent's,
+    /// is tested here.
+    pub fn read(body: &str, sender: Sender) -> Result<Self, NotMessages> {
+        let Ok(Members { messages, tools, stream, model }) = serde_json::from_str(body) else {
+            return Err(NotMessages::NotAnObject);
+        };
+        let messages = messages.as_array().filter(|messages| !messages.is_empty());
         Ok(Self {
-            model: body.get("model").and_then(Value::as_str).unwrap_or("scripted-model").to_owned(),
-            last_message: last_message_text(messages),
-            tools: if offers_tools { Tools::Present } else { Tools::Absent },
+            model: model.as_str().unwrap_or("scripted-model").to_owned(),
+            last_message: last_message_text(messages.ok_or(NotMessages::NoMessages)?),
+            tools: if tools.items > 0 { Tools::Present } else { Tools::Absent },
             sender,
-            delivery: if streams { Delivery::Stream } else { Delivery::Whole },
+            delivery: if stream.as_bool() == Some(true) { Delivery::Stream } else { Delivery::Whole },
         })
+    }
+}
+
+/// The members of a body that decide. The others, which are most of an agent's request, are passed over.
+#[derive(Default)]
+struct Members {
+    messages: Value,
+    tools: Skimmed,
+    stream: Value,
+    model: Value,
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self::default())
+    }
+}
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Self;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Self, A::Error> {
+        while let Some(name) = members.next_key::<String>()? {
+            match name.as_str() {
+                "messages" => self.messages = members.next_value()?,
+                "tools" => self.tools = members.next_value()?,
+                "stream" => self.stream = members.next_value()?,
+                "model" => self.model = members.next_value()?,
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(self)
     }
 }
 
@@ -102,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_body_is_read_leniently_but_not_without_messages() {
-        let read = |body: Value| MessagesRequest::read(&body, Sender::Main);
+        let read = |body: Value| MessagesRequest::read(&body.to_string(), Sender::Main);
         assert_eq!(read(json!([])), Err(NotMessages::NotAnObject));
         assert_eq!(read(json!({})), Err(NotMessages::NoMessages));
         assert_eq!(read(json!({"messages": []})), Err(NotMessages::NoMessages));

@@ -16,7 +16,7 @@ use super::format::Script;
 use super::log::{Ledger, LoggedRequest, Transcript, WaitTimedOut};
 use super::player::Player;
 use super::service::Scripted;
-use crate::gateway::{Address, Answer, Bound, FrontLimits, Listen, ListenError, Observe, Observed, serve};
+use crate::gateway::{Address, Answer, Bound, FrontLimits, Listen, ListenError, serve};
 
 /// Why a scripted model could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +35,37 @@ pub enum StartError {
     NoRuntime,
 }
 
+/// A script that is being played, wherever it is served.
+#[derive(Debug)]
+pub struct Playing {
+    ledger: Arc<Ledger>,
+}
+
+impl Playing {
+    /// Begins with the first turn.
+    ///
+    /// # Errors
+    /// When the script has faults.
+    pub fn new(script: Script) -> Result<Self, ScriptFaults> {
+        script.check()?;
+        Ok(Self { ledger: Arc::new(Ledger::new(Player::new(script))) })
+    }
+
+    /// Who answers.
+    pub fn answer(&self) -> Arc<dyn Answer> {
+        Arc::new(Scripted { ledger: Arc::clone(&self.ledger) })
+    }
+
+    /// What it saw so far, and what it did not get to say.
+    pub fn transcript(&self) -> Transcript {
+        Transcript { requests: self.ledger.requests(), unplayed: self.ledger.unplayed() }
+    }
+}
+
 /// A Messages API server that plays a script until it is dropped.
 #[derive(Debug)]
 pub struct ScriptedModel {
-    ledger: Arc<Ledger>,
+    playing: Playing,
     // Stopped before the socket file goes, so that no client finds the file and nobody behind it.
     _running: Running,
     address: Address,
@@ -56,32 +83,17 @@ impl ScriptedModel {
     /// # Errors
     /// When the script has faults or the address cannot be had.
     pub fn start(script: Script, listen: Listen) -> Result<Self, StartError> {
-        Self::start_observed(script, listen, None)
-    }
-
-    /// As [`ScriptedModel::start`], with someone who watches every exchange.
-    ///
-    /// # Errors
-    /// As [`ScriptedModel::start`].
-    pub fn start_observed(
-        script: Script,
-        listen: Listen,
-        observer: Option<Arc<dyn Observe>>,
-    ) -> Result<Self, StartError> {
-        let (bound, address) = open(&script, listen)?;
-        let ledger = Arc::new(Ledger::new(Player::new(script)));
+        let playing = Playing::new(script).map_err(StartError::Script)?;
+        let (bound, address) = listen.open().map_err(StartError::Listen)?;
         let (stop, stopped) = oneshot::channel();
         let (report, started) = mpsc::sync_channel(1);
-        let served = match observer {
-            None => scripted(&ledger),
-            Some(observer) => Arc::new(Observed::new(scripted(&ledger), observer)),
-        };
+        let served = playing.answer();
         let thread = std::thread::Builder::new()
             .name("scripted-model".to_owned())
             .spawn(move || run(bound, served, stopped, &report))
             .map_err(StartError::Thread)?;
         let running = Running::Thread { stop: Some(stop), thread: Some(thread) };
-        let model = Self { ledger, _running: running, address };
+        let model = Self { playing, _running: running, address };
         match started.recv() {
             Ok(Ok(())) => Ok(model),
             Ok(Err(error)) => Err(error),
@@ -98,16 +110,11 @@ impl ScriptedModel {
     /// When the runtime was built without its I/O driver.
     pub async fn start_here(script: Script, listen: Listen) -> Result<Self, StartError> {
         let Ok(runtime) = Handle::try_current() else { return Err(StartError::NoRuntime) };
-        let (bound, address) = open(&script, listen)?;
-        let ledger = Arc::new(Ledger::new(Player::new(script)));
+        let playing = Playing::new(script).map_err(StartError::Script)?;
+        let (bound, address) = listen.open().map_err(StartError::Listen)?;
         let listener = bound.listener().map_err(StartError::Listen)?;
-        let task = runtime.spawn(serve(listener, scripted(&ledger), FrontLimits::default()));
-        Ok(Self { ledger, _running: Running::Task(task.abort_handle()), address })
-    }
-
-    /// Who answers, for requests that come by another way than the socket. They are played and logged like all others.
-    pub fn answer(&self) -> Arc<dyn Answer> {
-        scripted(&self.ledger)
+        let task = runtime.spawn(serve(listener, playing.answer(), FrontLimits::default()));
+        Ok(Self { playing, _running: Running::Task(task.abort_handle()), address })
     }
 
     /// What a client takes as its base URL. Over a unix socket the host is of no meaning, and is `localhost`.
@@ -127,7 +134,7 @@ impl ScriptedModel {
 
     /// All requests so far, in the order of arrival.
     pub fn requests(&self) -> Vec<Arc<LoggedRequest>> {
-        self.ledger.requests()
+        self.playing.ledger.requests()
     }
 
     /// Waits until this many requests of any kind have come. Blocks the thread.
@@ -151,19 +158,20 @@ impl ScriptedModel {
         within: Duration,
         enough: impl FnMut(&[Arc<LoggedRequest>]) -> bool,
     ) -> Result<Vec<Arc<LoggedRequest>>, WaitTimedOut> {
-        self.ledger.wait(within, enough)
+        self.playing.ledger.wait(within, enough)
     }
 
     /// Positions of the turns that no request has taken yet.
     pub fn unplayed(&self) -> Vec<usize> {
-        self.ledger.unplayed()
+        self.playing.ledger.unplayed()
     }
 
     /// Stops the model and tells what it saw and what it did not get to say.
     pub fn finish(self) -> Transcript {
-        let ledger = Arc::clone(&self.ledger);
-        drop(self);
-        Transcript { requests: ledger.requests(), unplayed: ledger.unplayed() }
+        let Self { playing, _running: running, address } = self;
+        drop(running);
+        drop(address);
+        playing.transcript()
     }
 }
 
@@ -180,16 +188,6 @@ impl Drop for Running {
             Self::Task(task) => task.abort(),
         }
     }
-}
-
-/// Checks the script and opens the address.
-fn open(script: &Script, listen: Listen) -> Result<(Bound, Address), StartError> {
-    script.check().map_err(StartError::Script)?;
-    listen.open().map_err(StartError::Listen)
-}
-
-fn scripted(ledger: &Arc<Ledger>) -> Arc<dyn Answer> {
-    Arc::new(Scripted { ledger: Arc::clone(ledger) })
 }
 
 /// Body of the model's own thread: serves until the other end of `stopped` is dropped.

@@ -7,9 +7,9 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Response, StatusCode};
-use serde_json::Value;
 
 use super::body::{Ending, FramedBody};
+use super::document::JsonText;
 use super::format::{Answer as ScriptedAnswer, Cut, CutEnd, ErrorReply, Reply, Turn};
 use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
 use super::matching::Sender;
@@ -51,19 +51,22 @@ impl Scripted {
         let route = route(&method, uri.path());
         let sender = if headers.contains_key(AGENT_ID_HEADER) { Sender::SubAgent } else { Sender::Main };
         let body_bytes = body.as_ref().map_or(0, Bytes::len);
+        let (body, fault) = match body {
+            Ok(bytes) => (seen(bytes), None),
+            Err(fault @ (BodyFault::TooLarge { .. } | BodyFault::NoRoom)) => {
+                (BodySeen::TooLarge, Some(fault))
+            }
+            Err(fault @ (BodyFault::Broken | BodyFault::Late)) => (BodySeen::Broken, Some(fault)),
+        };
         let arrival = Arrival {
             method: method.to_string(),
             path: uri.path().to_owned(),
             query: uri.query().map(str::to_owned),
             headers: headers_seen(&headers),
-            body: match &body {
-                Ok(bytes) => seen(bytes),
-                Err(BodyFault::TooLarge { .. } | BodyFault::NoRoom) => BodySeen::TooLarge,
-                Err(BodyFault::Broken | BodyFault::Late) => BodySeen::Broken,
-            },
+            body,
             body_bytes,
         };
-        if let Some(refusal) = refusal(route, &arrival, body.err()) {
+        if let Some(refusal) = refusal(route, &arrival, fault) {
             return Ok(self.refuse(arrival, refusal));
         }
         match route {
@@ -80,7 +83,7 @@ impl Scripted {
     }
 
     async fn messages(self, arrival: Arrival, sender: Sender) -> Result<Response<FramedBody>, HangUp> {
-        let body = if let BodySeen::Json(body) = &arrival.body { body } else { &Value::Null };
+        let body = if let BodySeen::Json(body) = &arrival.body { body.as_str() } else { "null" };
         let asked = match MessagesRequest::read(body, sender) {
             Ok(asked) => asked,
             Err(problem) => {
@@ -227,14 +230,15 @@ fn fault_status(fault: BodyFault) -> u16 {
     }
 }
 
-/// What a log says about a body. Depth is bounded by the JSON reader.
-pub(super) fn seen(bytes: &[u8]) -> BodySeen {
-    if bytes.is_empty() {
+/// What a log says about a body.
+pub(super) fn seen(bytes: Bytes) -> BodySeen {
+    let length = bytes.len();
+    if length == 0 {
         return BodySeen::Empty;
     }
-    match serde_json::from_slice(bytes) {
+    match JsonText::read(bytes) {
         Ok(body) => BodySeen::Json(body),
-        Err(error) => BodySeen::NotJson { bytes: bytes.len(), problem: error.to_string() },
+        Err(error) => BodySeen::NotJson { bytes: length, problem: error.to_string() },
     }
 }
 

@@ -28,7 +28,7 @@ fn a_request_is_kept_with_all_its_parts() {
     assert_eq!((request.index, request.method.as_str()), (0, "POST"));
     assert_eq!((request.path.as_str(), request.query.as_deref()), ("/v1/messages", Some("beta=true")));
     assert_eq!(request.header("user-agent"), Some("agent/1"));
-    assert_eq!(request.json(), Some(&body));
+    assert_eq!(request.json(), Some(body));
     assert_eq!(request.answered_by, AnsweredBy::Turn(0));
     assert_eq!(request.last_message(), "out");
     assert_eq!(request.tool_results(), [("t1".to_owned(), "out".to_owned())]);

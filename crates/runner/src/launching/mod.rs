@@ -111,24 +111,22 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         identities.insert(surroundings.guest.path().clone(), surroundings.guest.unpack()?);
     }
     let values = values(&plan.env, surroundings, ask)?;
-    let instance = HeldInstance::prepare(plan, SystemTime::now())?;
-    let _session = match session(planned, errand) {
-        Some(id) => Some(SessionLock::take(
-            &instance,
-            &id,
-            &Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() },
-        )?),
-        None => None,
+    let instance =
+        HeldInstance::is_wanted(plan).then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
+    let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
+    // A conversation that is not kept is nobody else's to go on with.
+    let _session = match (session(planned, errand), &instance) {
+        (Some(id), Some(instance)) => Some(SessionLock::take(instance, &id, &holder)?),
+        (Some(_), None) | (None, _) => None,
     };
+    let aside = || instance.as_ref().map(|instance| workspace::take_aside(plan, instance)).transpose();
     let (overlay, _aside) = match plan.workspace.mode {
         WorkspaceMode::Direct => (None, None),
-        WorkspaceMode::Overlay => {
-            (Some(workspace::overlay_of(plan)), Some(workspace::take_aside(plan, &instance)?))
-        }
+        WorkspaceMode::Overlay => (Some(workspace::overlay_of(plan)), aside()?),
         WorkspaceMode::Copy => {
-            let aside = workspace::take_aside(plan, &instance)?;
+            let aside = aside()?;
             workspace::copy(plan)?;
-            (None, Some(aside))
+            (None, aside)
         }
     };
     let mut journal = match (errand, &outward) {
@@ -391,9 +389,8 @@ fn carry_out(
     }
     if let Some(transcript) = &told.transcript {
         // What the model was asked, one request a line: the evidence of what the agent knew.
-        let bodies =
-            transcript.requests.iter().filter_map(|request| serde_json::to_string(request.json()?).ok());
-        journal.keep("model-requests.jsonl", &bodies.map(|body| body + "\n").collect::<String>());
+        let bodies = transcript.requests.iter().filter_map(|request| Some(request.json_text()?.as_str()));
+        journal.keep("model-requests.jsonl", &bodies.flat_map(|body| [body, "\n"]).collect::<Vec<_>>());
     }
     Ok(Outcome::Ended(ending))
 }

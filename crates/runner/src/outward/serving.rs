@@ -12,7 +12,7 @@ use belljar_egress::gateway::{
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary};
 use belljar_egress::resolve::SystemResolver;
-use belljar_egress::script::{Listen, ScriptedModel, Transcript};
+use belljar_egress::script::{Listen, Playing, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
 use belljar_egress::tape::{Recorder, Replay, ReplayReport, Taped};
 use belljar_egress::tls::TlsClient;
@@ -59,7 +59,7 @@ pub(crate) struct Serving {
     alive: OwnedFd,
     shutdown: watch::Sender<bool>,
     thread: Option<JoinHandle<io::Result<Option<ProxySummary>>>>,
-    script: Option<ScriptedModel>,
+    script: Option<Playing>,
     live: Option<Live>,
     replay: Option<Replay>,
     recorder: Option<Recorder>,
@@ -116,9 +116,10 @@ impl Serving {
         let mut replay = None;
         let (script, answer) = match (model, sockets.model) {
             (Model::Script(script), Some(socket)) => {
-                let listen = Listen::BoundUnix(socket.into());
-                let served = ScriptedModel::start_observed(script, listen, observer);
-                (Some(served.map_err(|error| OutwardError::Start(io::Error::other(error)))?), None)
+                let playing =
+                    Playing::new(script).map_err(|faults| OutwardError::Start(io::Error::other(faults)))?;
+                let answer = observed(playing.answer(), observer);
+                (Some(playing), Some((socket, answer)))
             }
             (Model::Replay(model), socket) => {
                 let live = live.clone().map(|live| Arc::new(live) as Arc<dyn Answer>);
@@ -202,7 +203,7 @@ impl Serving {
             }
             None => {}
         }
-        end.transcript = self.script.take().map(ScriptedModel::finish);
+        end.transcript = self.script.as_ref().map(Playing::transcript);
         end.taped = self.recorder.take().map(|recorder| recorder.finish());
         end.replayed = self.replay.take().map(|replay| replay.report());
         match self.log.close() {

@@ -8,8 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// As much as is read before other things get their turn.
 const AT_ONCE: usize = 1 << 20;
-/// As much as a pipe gives at a time.
-const PIECE: usize = 64 << 10;
+/// As much as a pipe has at a time, as a rule. What has more is read in pieces that grow.
+const PIECE: usize = 8 << 10;
 
 /// Which end of a pipe is belljar's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
                 *stream = None;
                 return (bytes, Taken::Ended);
             }
+            // A pipe that gave less than it was asked for is empty.
+            Ok(count) if count < PIECE => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
             Err(_) => {

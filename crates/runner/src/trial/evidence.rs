@@ -108,11 +108,12 @@ fn body(kept: &Path, path: &str, file: &FileSeen) -> Option<Vec<u8>> {
 }
 
 fn text(path: &AbsPath, limit: u64) -> Option<String> {
-    let mut text = String::new();
     let file = File::open(path).ok()?;
-    if file.metadata().ok()?.len() > limit {
+    let length = file.metadata().ok()?.len();
+    if length > limit {
         return None;
     }
+    let mut text = String::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
     file.take(limit).read_to_string(&mut text).ok()?;
     Some(text)
 }

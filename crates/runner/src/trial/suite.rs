@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a worker prints; more is not kept.
-const LONGEST: u64 = 64 << 20;
+const LONGEST: usize = 64 << 20;
 
 /// One trial of a suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,9 +170,8 @@ fn start(
 }
 
 fn follow(mut child: Child, began: Instant) -> WorkerOutcome {
-    let complaints = child.stderr.take().map(|stream| thread::spawn(move || read(stream)));
-    let output = child.stdout.take().map(read).unwrap_or_default();
-    let complaints = complaints.and_then(|reader| reader.join().ok()).unwrap_or_default();
+    let streams = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+    let [output, complaints] = read_both(streams);
     let status = child.wait().ok().and_then(|status| status.code());
     WorkerOutcome {
         status,
@@ -183,12 +181,30 @@ fn follow(mut child: Child, began: Instant) -> WorkerOutcome {
     }
 }
 
-fn read(mut stream: impl Read) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // What could be read counts; a stream that breaks is as good as one that ends.
-    stream.by_ref().take(LONGEST).read_to_end(&mut bytes).ok();
-    std::io::copy(&mut stream, &mut std::io::sink()).ok();
-    bytes
+/// Reads both to their ends as they come: a worker whose words are not taken from the one gets nowhere on the other.
+fn read_both(mut streams: [Option<OwnedFd>; 2]) -> [Vec<u8>; 2] {
+    let mut kept = [Vec::new(), Vec::new()];
+    let mut piece = [0; 8 << 10];
+    while streams.iter().any(Option::is_some) {
+        let mut polled: Vec<PollFd<'_>> =
+            streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+        if !matches!(poll(&mut polled, None), Ok(_) | Err(Errno::INTR)) {
+            break;
+        }
+        let mut ready =
+            polled.iter().map(|polled| !polled.revents().is_empty()).collect::<Vec<_>>().into_iter();
+        for (stream, kept) in streams.iter_mut().zip(&mut kept) {
+            let Some(open) = stream.as_ref().filter(|_| ready.next() == Some(true)) else { continue };
+            match rustix::io::read(open, &mut piece) {
+                // What could be read counts; a stream that breaks is as good as one that ends.
+                Ok(0) => *stream = None,
+                Ok(count) => kept.extend_from_slice(&piece[..count.min(LONGEST - kept.len())]),
+                Err(Errno::INTR) => {}
+                Err(_) => *stream = None,
+            }
+        }
+    }
+    kept
 }
 
 /// Signals that would end belljar become messages.

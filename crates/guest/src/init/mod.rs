@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use belljar_contract::{ExitCode, GuestBeginning, GuestOrder, GuestReport, GuestSpec, GuestStep};
 use belljar_sys::{Errno, fds, privs, signal::Signals};
+use rustix::process::Signal;
 
 use crate::arguments::Line;
 use control::Control;
@@ -63,6 +64,8 @@ fn errno_below(error: &(dyn std::error::Error + 'static)) -> i32 {
 
 /// Runs as the first process and gives the status to exit with.
 pub(crate) fn run(line: Line) -> u8 {
+    // An engine's containers have their own end.
+    let of_bubblewrap = matches!(line, Line::Inherited(_));
     let control = match begin(line) {
         Ok(control) => control,
         Err(refusal) => {
@@ -70,7 +73,7 @@ pub(crate) fn run(line: Line) -> u8 {
             return ExitCode::LaunchFailed.code();
         }
     };
-    match set_up(&control) {
+    match set_up(&control, of_bubblewrap) {
         Ok(Ready { spec, signals, streams }) => {
             let started = command::start(&spec, &streams);
             drop(streams);
@@ -117,7 +120,7 @@ fn begin(line: Line) -> Result<Control, Refusal> {
     Ok(Control::new(socket))
 }
 
-fn set_up(control: &Control) -> Result<Ready, Refusal> {
+fn set_up(control: &Control, of_bubblewrap: bool) -> Result<Ready, Refusal> {
     if std::process::id() != 1 {
         let detail = "not the first process of a pid namespace: processes could survive";
         return Err(Refusal::because(GuestStep::Begin, detail));
@@ -138,6 +141,10 @@ fn set_up(control: &Control) -> Result<Ready, Refusal> {
     }
     drop(listeners);
     let landlock = seal::close_all(&spec)?;
+    if of_bubblewrap {
+        // Whoever ends bubblewrap ends everything. Not before the user is the last one: the kernel forgets it then.
+        privs::death_signal(Signal::KILL).map_err(|error| Refusal::new(GuestStep::Privileges, &error))?;
+    }
     control
         .report(&GuestReport::Sealed { landlock }, &[])
         .map_err(|error| Refusal::new(GuestStep::Order, &error))?;

@@ -2,7 +2,7 @@
 
 use super::container::{EngineError, EnginePlaces, Vessel};
 use super::telling::{self, Told};
-use super::waiting::Waiting;
+use super::waiting::{Begun, Leaving, Waiting};
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
@@ -189,7 +189,7 @@ pub enum News {
 /// What holds a sandbox. Its end is the end of everything inside.
 #[derive(Debug)]
 enum Holder {
-    /// Its death is the death of the namespace's first process.
+    /// Its death is the death of the namespace's first process, once that is sealed.
     Bwrap {
         child: OwnedChild,
         /// What bubblewrap says.
@@ -216,6 +216,8 @@ pub struct Running {
     leaf: Option<Leaf>,
     /// What Landlock adds.
     pub landlock: GuestLandlock,
+    /// One that was started before for nothing.
+    _earlier: Option<Leaving>,
 }
 
 /// A report of the guest, what came with it, and who the kernel says that it came from.
@@ -230,10 +232,10 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     for made in &launch.made {
         making::make(made)?;
     }
-    let (holder, root, control) = match (&launch.container, engine) {
+    let (holder, root, control, earlier) = match (&launch.container, engine) {
         (Some(container), Some(places)) => {
             // Nothing is started with bubblewrap.
-            drop(waiting);
+            let leaving = waiting.and_then(Waiting::let_go);
             let image = &container.image;
             let overlay = overlay.map(|overlay| telling::layers(overlay, image)).transpose()?;
             let ground = GuestGround::Container { overlay };
@@ -241,15 +243,22 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             let (vessel, control) = Vessel::launch(places, launch, container, name)?;
             message::ask_for_senders(control.as_fd())
                 .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
-            (Holder::Container(vessel), root, control)
+            (Holder::Container(vessel), root, control, leaving)
         }
         (Some(_), None) => return Err(EngineError::Absent { tried: Vec::new() }.into()),
         (None, _) => {
-            let waiting = Waiting::for_launch(waiting, launch, overlay, identities)?;
+            let (begun, leaving) = Waiting::for_launch(waiting, launch, overlay, identities)?;
             // While bubblewrap makes the namespaces.
-            let root = telling::tell(GuestGround::Namespaces, None, &launch.root, identities)?;
-            let (child, words, control) = waiting.into_parts();
-            (Holder::Bwrap { child, words: Some(words) }, root, control)
+            match telling::tell(GuestGround::Namespaces, None, &launch.root, identities) {
+                Ok(root) => {
+                    let Begun { bwrap, words, control } = begun;
+                    (Holder::Bwrap { child: bwrap, words: Some(words) }, root, control, leaving)
+                }
+                Err(error) => {
+                    drop(begun.let_go());
+                    return Err(error);
+                }
+            }
         }
     };
     let nothing = GuestLandlock {
@@ -268,8 +277,12 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         used: None,
         leaf: None,
         landlock: nothing,
+        _earlier: earlier,
     };
-    running.seal(launch, root, variables, streams)?;
+    if let Err(error) = running.seal(launch, root, variables, streams) {
+        running.let_go();
+        return Err(error);
+    }
     let Some(guest) = running.guest else {
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
     };
@@ -299,6 +312,13 @@ fn attach(spec: &mut GuestSpec, streams: Streams) -> Vec<OwnedFd> {
 }
 
 impl Running {
+    /// Ends what does not stand yet.
+    fn let_go(self) {
+        if let Self { holder: Holder::Bwrap { child: bwrap, words: Some(words) }, control, .. } = self {
+            drop(Begun { bwrap, words, control }.let_go());
+        }
+    }
+
     fn seal(
         &mut self,
         launch: &Launch,
@@ -440,9 +460,8 @@ impl Running {
 
     /// Waits until bubblewrap has followed the guest, so that what everything used is known; not for long.
     pub fn settle(&self) {
-        let Holder::Bwrap { child, .. } = &self.holder else { return };
-        if let Ok(process) = belljar_sys::process::open(child.pid()) {
-            wait_readable(process.as_fd(), Instant::now() + EXIT_TIME);
+        if let Holder::Bwrap { child, .. } = &self.holder {
+            child.ends_within(EXIT_TIME);
         }
     }
 

@@ -20,9 +20,13 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// bubblewrap's own, for what it makes inside; the command gets that of the plan.
 const UMASK: u32 = 0o022;
+
+/// How long what nobody wants any more may take to leave: as long as a start on a busy machine.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// What starts a sandbox: bubblewrap, what it is told, and the guest that it executes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +39,32 @@ pub(super) struct Opening {
     pub command: Vec<LaunchArgument>,
 }
 
-/// Namespaces with the guest in them, which waits for its spec.
+/// Namespaces with the guest in them, which waits for its spec. It was started before there was a plan.
 #[derive(Debug)]
 pub struct Waiting {
     opening: Opening,
-    /// The guest, where it was started before there was a plan.
-    guest: Option<(AbsPath, Identity)>,
+    guest: (AbsPath, Identity),
+    /// Taken by a launch, or let go.
+    begun: Option<Begun>,
+}
+
+/// A sandbox that does not stand yet.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// bubblewrap.
+    pub bwrap: OwnedChild,
+    /// What it says.
+    pub words: File,
+    /// The line to the guest.
+    pub control: OwnedFd,
+}
+
+/// A sandbox that never stood, on its way out. Dropping it waits until it is gone.
+#[derive(Debug)]
+pub(super) struct Leaving {
     bwrap: OwnedChild,
-    words: File,
-    control: OwnedFd,
+    /// Whoever says something meanwhile is not ended for it.
+    _words: File,
 }
 
 impl Waiting {
@@ -53,42 +74,52 @@ impl Waiting {
     /// Names the step that failed.
     pub fn begin(bwrap: &AbsPath, guest: &AbsPath, is: Identity) -> Result<Self, LaunchError> {
         let identities = BTreeMap::from([(guest.clone(), is)]);
-        let mut waiting = Self::start(bwrap::opening(bwrap, guest), None, &identities)?;
-        waiting.guest = Some((guest.clone(), is));
-        Ok(waiting)
+        let opening = bwrap::opening(bwrap, guest);
+        let begun = Begun::start(&opening, None, &identities)?;
+        Ok(Self { opening, guest: (guest.clone(), is), begun: Some(begun) })
     }
 
-    /// The one that was started before, where it is what the launch asks for, or a new one.
+    /// The one that was started before, where it is what the launch asks for, or a new one and the other on its way out.
     pub(super) fn for_launch(
-        earlier: Option<Self>,
+        mut earlier: Option<Self>,
         launch: &Launch,
         overlay: Option<&Overlay>,
         identities: &BTreeMap<AbsPath, Identity>,
-    ) -> Result<Self, LaunchError> {
+    ) -> Result<(Begun, Option<Leaving>), LaunchError> {
         let opening = Opening {
             program: launch.program.clone(),
             arguments: launch.arguments.clone(),
             command: launch.command.clone(),
         };
-        match earlier {
-            Some(earlier) if overlay.is_none() && earlier.is(&opening, identities) => Ok(earlier),
-            Some(_) | None => Self::start(opening, overlay, identities),
+        let fits = |earlier: &&mut Self| overlay.is_none() && earlier.is(&opening, identities);
+        if let Some(begun) = earlier.as_mut().filter(fits).and_then(|earlier| earlier.begun.take()) {
+            return Ok((begun, None));
         }
+        let leaving = earlier.and_then(Self::let_go);
+        Ok((Begun::start(&opening, overlay, identities)?, leaving))
     }
 
-    pub(super) fn into_parts(self) -> (OwnedChild, File, OwnedFd) {
-        let Self { opening: _, guest: _, bwrap, words, control } = self;
-        (bwrap, words, control)
+    /// Nobody wants it any more.
+    pub(super) fn let_go(mut self) -> Option<Leaving> {
+        self.begun.take().map(Begun::let_go)
     }
 
     /// Whether it was started with exactly this, and with the guest that is meant now.
     fn is(&self, opening: &Opening, identities: &BTreeMap<AbsPath, Identity>) -> bool {
-        let same = self.guest.as_ref().is_some_and(|(path, is)| identities.get(path) == Some(is));
-        self.opening == *opening && same
+        let (path, is) = &self.guest;
+        self.opening == *opening && identities.get(path) == Some(is)
     }
+}
 
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.begun.take().map(Begun::let_go));
+    }
+}
+
+impl Begun {
     fn start(
-        opening: Opening,
+        opening: &Opening,
         overlay: Option<&Overlay>,
         identities: &BTreeMap<AbsPath, Identity>,
     ) -> Result<Self, LaunchError> {
@@ -117,7 +148,20 @@ impl Waiting {
             Some(overlay) => start_in_overlay(&argv, kept, overlay)?,
             None => start(&argv, kept)?,
         };
-        Ok(Waiting { opening, guest: None, bwrap, words, control })
+        Ok(Self { bwrap, words, control })
+    }
+
+    /// The guest ends by itself when nobody is at the other end of its line, and bubblewrap with it. If bubblewrap were ended
+    /// before it has told its child who it is, the child would wait for that for ever.
+    pub fn let_go(self) -> Leaving {
+        let Self { bwrap, words, control: _closed } = self;
+        Leaving { bwrap, _words: words }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.bwrap.ends_within(LEAVING);
     }
 }
 

@@ -25,6 +25,18 @@ fn guests(stage: &Stage) -> Vec<PathBuf> {
     processes.filter(is_guest).collect()
 }
 
+/// The processes that execute the guest of this stage, or are about to: bubblewrap has it open.
+fn left(stage: &Stage) -> Vec<PathBuf> {
+    let guest = stage.path("data");
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let of_stage = |path: PathBuf| fs::read_link(path).is_ok_and(|file| file.starts_with(&guest));
+    let has_it = |path: &PathBuf| {
+        let open = fs::read_dir(path.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+        open.chain([path.join("exe")]).any(of_stage)
+    };
+    processes.filter(has_it).collect()
+}
+
 #[track_caller]
 fn until(what: &str, true_at_last: impl Fn() -> bool) {
     let began = Instant::now();
@@ -71,7 +83,7 @@ fn a_manifest_that_cannot_be_used_is_told_as_ever() {
         let (stage, fresh) = (used(manifest), Stage::with(manifest));
         let words = ["exec", "--yes", "--", "true"];
         assert_eq!(stage.outcome(&words), fresh.outcome(&words));
-        until("a guest is left", || guests(&stage).is_empty());
+        until("something is left", || left(&stage).is_empty());
         assert!(!fresh.path("data/belljar").exists(), "nothing is unpacked for what cannot be started");
     }
 }
@@ -82,7 +94,7 @@ fn words_that_are_not_understood_are_told_as_ever() {
     let (stage, fresh) = (used(""), Stage::with(""));
     for words in [&["exec", "--no-such-option", "--", "true"][..], &["exec"], &["-C", "/no/such", "run"]] {
         assert_eq!(stage.outcome(words), fresh.outcome(words));
-        until("a guest is left", || guests(&stage).is_empty());
+        until("something is left", || left(&stage).is_empty());
     }
 }
 
@@ -98,7 +110,7 @@ fn a_sandbox_waits_while_the_user_is_asked_and_goes_with_the_answer() {
         let (found, rest) = answer(&mut child, keys);
         assert_eq!(found, status, "{rest}");
         assert!(rest.contains(said) && !rest.contains("begun"), "{rest}");
-        until("a guest is left", || guests(&stage).is_empty());
+        until("something is left", || left(&stage).is_empty());
     }
     let mut child = asked(&stage);
     let (status, rest) = answer(&mut child, "y\n");
@@ -125,8 +137,38 @@ fn sigkill_of_belljar_while_it_plans_leaves_nothing() {
     assert_eq!(cores.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    until("a guest is left", || guests(&stage).is_empty());
+    until("something is left", || left(&stage).is_empty());
     drop(value);
+}
+
+/// Whatever bubblewrap is at: before its child is told who it is, the child knows of nobody who could be gone.
+#[test]
+fn whenever_belljar_is_killed_nothing_is_left() {
+    require!(Bwrap, Root);
+    let stage = used("[agents.a]\n");
+    assert_eq!(sh(&stage, "true").status.code(), Some(0));
+    for moment in 0..80 {
+        let mut child = Ended(stage.command(&["exec", "--yes", "--", "sleep", "60"]).spawn().unwrap());
+        let until = Instant::now() + Duration::from_micros(250 * moment);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+    }
+    until("something is left", || left(&stage).is_empty());
+}
+
+#[test]
+fn whenever_it_turns_out_to_be_for_nothing_nothing_is_left() {
+    require!(Bwrap, Root);
+    let stage = used("[agents.a]\nworkspace = \"overlay\"\n");
+    for _ in 0..20 {
+        assert_eq!(sh(&stage, "true").status.code(), Some(0));
+        assert!(left(&stage).is_empty(), "belljar has waited for it: {:?}", left(&stage));
+        assert_eq!(stage.run(&["exec", "--no-such-option", "--", "true"]).status.code(), Some(2));
+        assert!(left(&stage).is_empty(), "belljar has waited for it: {:?}", left(&stage));
+    }
 }
 
 #[test]
@@ -146,5 +188,5 @@ fn a_plan_that_wants_other_namespaces_gets_them() {
     stage.write("project/belljar.toml", "[agents.a]\nbackend = \"host\"\n");
     assert_eq!(sh(&stage, "echo x > made").status.code(), Some(0));
     assert!(stage.path("project/made").exists());
-    until("a guest is left", || guests(&stage).is_empty());
+    until("something is left", || left(&stage).is_empty());
 }

@@ -93,7 +93,7 @@ pub const WEAKENINGS: &[Weakening] = &[
     },
     Weakening {
         name: "the host's processes, and nothing that ends with the supervisor",
-        edit: "drop('--unshare-pid', '--as-pid-1', '--die-with-parent')\n\
+        edit: "drop('--unshare-pid', '--as-pid-1')\n\
                args[args.index('--proc'):args.index('--proc') + 2] = ['--bind', '/proc', '/proc']\n\
                if os.getuid() == 0:\n    drop('--unshare-user')\n    take('--uid', 2), take('--gid', 2), take('--cap-drop', 2)",
         unsealed: true,

@@ -125,7 +125,11 @@ pub(in crate::backend) fn texts(words: &[&str]) -> Vec<LaunchArgument> {
 
 /// What bubblewrap does: the namespaces. In them the guest still sees the machine, and it alone runs there; it may mount,
 /// so that it can build the root, and as user 0 it may have terminals in it.
-const NAMESPACES: [&str; 26] = [
+///
+/// Not `--die-with-parent`: until bubblewrap has told its child who it is, the child waits for that word alone, and would wait
+/// for ever if bubblewrap were ended before. The guest ends when nobody is at the other end of its line, and bubblewrap with
+/// it.
+const NAMESPACES: [&str; 25] = [
     // Asked for one by one: `--unshare-all` would try the user namespace only where it thinks it is needed.
     "--unshare-user",
     "--unshare-pid",
@@ -146,7 +150,6 @@ const NAMESPACES: [&str; 26] = [
     "--cap-add",
     // Without it user 0 cannot be another user in a namespace within this one.
     "CAP_SETFCAP",
-    "--die-with-parent",
     "--as-pid-1",
     "--clearenv",
     // The binds of the guest are made from it; devices among them.

@@ -177,10 +177,16 @@ impl Root {
             attach(&shown, parent.as_fd(), name).map_err(&fault)?;
             shown
         } else {
-            let made = memory(mode).map_err(&fault)?;
-            self.cover(&made, path, Kind::Directory)?;
-            made
+            return self.own_file_system(path, mode);
         };
+        self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
+        Ok(())
+    }
+
+    /// The same, as a file system of its own.
+    fn own_file_system(&self, path: &Path, mode: u32) -> Result<(), RootError> {
+        let made = memory(mode).map_err(refused("make memory for", path))?;
+        self.cover(&made, path, Kind::Directory)?;
         self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
         Ok(())
     }
@@ -217,7 +223,8 @@ impl Root {
     /// # Errors
     /// Fails if one of them is missing, or where user 0 is nobody: terminals need an owner.
     pub fn devices(&self, path: &Path) -> Result<(), RootError> {
-        self.memory(path, 0o755)?;
+        // Whoever reads every file of one file system, as `find -xdev` does, expects none of these among them.
+        self.own_file_system(path, 0o755)?;
         for name in DEVICES {
             let from = Path::new("/dev").join(name);
             let node = open_tree(CWD, &from).map_err(refused("open", &from))?;

@@ -56,7 +56,7 @@ fn the_terminal_has_its_name_inside_and_programs_that_want_one_work() {
 fn a_multiplexer_runs_inside() {
     require!(Bwrap, Tmux);
     let found = typed(
-        "tmux -f /dev/null -L inner new-session -d -s s 'tty > /tmp/seen; tmux -L inner wait-for -S done' && tmux -L inner wait-for done; echo \"pane-$(cat /tmp/seen)\"",
+        "mkfifo /tmp/said && tmux -f /dev/null -L inner new-session -d -s s 'tty > /tmp/said' && echo \"pane-$(cat /tmp/said)\"",
     );
     assert!(found.contains("pane-/dev/pts/"), "{found}");
 }

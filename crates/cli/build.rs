@@ -39,8 +39,7 @@ fn main() {
 
 /// The unwinder becomes a part of the program. As a library of its own it is found, mapped and relocated at every start.
 fn link_unwinder() {
-    let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
-    if is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu") {
+    if is_gnu_linux() {
         // rustc asks for the shared one by this name; what the linker finds first asks for the other.
         let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("unwinder");
         std::fs::create_dir_all(&folder).expect("the output directory can be written");
@@ -50,10 +49,19 @@ fn link_unwinder() {
     }
 }
 
+fn is_gnu_linux() -> bool {
+    let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
+    is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu")
+}
+
 /// Addresses that are written at every start are listed in one bit each instead of 24 bytes, where the C library can read
 /// that: the list is as long as everything else that a start reads.
 fn packed_relocations() -> Option<&'static str> {
     const SINCE: (u32, u32) = (2, 36);
+    // The library that is asked is this machine's.
+    if !is_gnu_linux() || env::var("TARGET") != env::var("HOST") {
+        return None;
+    }
     let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
     let text = String::from_utf8(answer.stdout).ok()?;
     let (major, minor) = text.trim().strip_prefix("glibc ")?.split_once('.')?;

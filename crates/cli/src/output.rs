@@ -76,10 +76,12 @@ impl Output {
         std::io::stderr().lock().write_all(text.as_bytes()).ok();
     }
 
-    /// The same as it stands, for a line that is painted over.
-    pub fn say_raw(&self, text: &str) {
+    /// A line on a terminal that the next one is painted over; an empty one takes it away.
+    pub fn paint(&self, line: &str) {
+        const COLUMNS: usize = 100;
+        let line: String = line.chars().take(COLUMNS).collect();
         let mut stream = std::io::stderr().lock();
-        stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).ok();
+        stream.write_all(format!("\r\u{1b}[K{line}").as_bytes()).and_then(|()| stream.flush()).ok();
     }
 
     /// The envelope for machines.

@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, ImageName, ImageNameError};
+use belljar_contract::{Envelope, ExitCode, ImageName};
 use belljar_runner::report::human_size;
 use belljar_runner::{
     BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Surroundings,
@@ -60,7 +60,7 @@ enum Deed {
 #[derive(Debug, clap::Args)]
 struct BuildArgs {
     /// Make one of this base, with what agents need
-    #[arg(long, value_name = "IMAGE", value_parser = image_name)]
+    #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse)]
     from: Option<ImageName>,
     /// Make it even if it is there
     #[arg(long)]
@@ -92,10 +92,6 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     }
     .map_err(|error| failure(&error))?;
     Ok(ExitCode::Passed)
-}
-
-fn image_name(text: &str) -> Result<ImageName, ImageNameError> {
-    ImageName::parse(text)
 }
 
 fn failure(error: &EngineError) -> CliError {
@@ -177,8 +173,7 @@ impl Wait<'_> {
         };
         if self.live() {
             let text = format!("{doing} for {} s: {words}", self.since.elapsed().as_secs());
-            let text: String = text.trim_end_matches([':', ' ']).chars().take(100).collect();
-            self.output.say_raw(&format!("\r\u{1b}[K{text}"));
+            self.output.paint(text.trim_end_matches([':', ' ']));
         } else if self.told != Some(act) {
             self.output.say(&format!("belljar: {doing} …"));
         }
@@ -191,7 +186,7 @@ impl Wait<'_> {
 
     fn end(&self) {
         if self.told.is_some() && self.live() {
-            self.output.say_raw("\r\u{1b}[K");
+            self.output.paint("");
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AskedWalls, BackendKind, Destination, EgressRule, Envelope, Errand, Event, ExitCode, ImageName,
-    ImageNameError, OsText, Purpose, RuleEffect, RunName,
+    AskedWalls, BackendKind, Destination, EgressRule, Envelope, Errand, Event, ExitCode, ImageName, OsText,
+    Purpose, RuleEffect, RunName,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
@@ -44,7 +44,7 @@ pub struct WallsOptions {
     #[arg(long, value_name = "BACKEND")]
     pub backend: Option<Backend>,
     /// The image of the container, whatever is written; it is never fetched
-    #[arg(long, value_name = "IMAGE", value_parser = image, hide_short_help = true)]
+    #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse, hide_short_help = true)]
     pub image: Option<ImageName>,
 }
 
@@ -52,10 +52,6 @@ impl WallsOptions {
     pub fn asked(&self) -> AskedWalls {
         AskedWalls { backend: self.backend.map(Backend::kind), image: self.image.clone() }
     }
-}
-
-fn image(text: &str) -> Result<ImageName, ImageNameError> {
-    ImageName::parse(text)
 }
 
 /// A backend that the command line can ask for.

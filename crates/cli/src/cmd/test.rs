@@ -263,7 +263,7 @@ impl Display<'_> {
 
     fn clear(&self) {
         if self.live() {
-            self.output.say_raw("\r\u{1b}[K");
+            self.output.paint("");
         }
     }
 
@@ -275,13 +275,8 @@ impl Display<'_> {
         let (name, seconds) = oldest
             .map(|(job, since)| (self.names[*job].as_str(), since.elapsed().as_secs()))
             .unwrap_or_default();
-        let text = format!(
-            "\r\u{1b}[K{}/{} done, {} running, {name} for {seconds} s",
-            self.rows.len(),
-            self.names.len(),
-            self.running.len()
-        );
-        self.output.say_raw(&text.chars().take(100).collect::<String>());
+        let (done, all, running) = (self.rows.len(), self.names.len(), self.running.len());
+        self.output.paint(&format!("{done}/{all} done, {running} running, {name} for {seconds} s"));
     }
 }
 

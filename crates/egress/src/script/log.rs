@@ -189,8 +189,10 @@ impl LoggedRequest {
     }
 
     fn messages(&self) -> Vec<Value> {
-        let messages = self.json().and_then(|mut body| body.get_mut("messages").map(Value::take));
-        messages.and_then(|messages| messages.as_array().cloned()).unwrap_or_default()
+        match self.json().and_then(|mut body| body.get_mut("messages").map(Value::take)) {
+            Some(Value::Array(messages)) => messages,
+            Some(_) | None => Vec::new(),
+        }
     }
 
     fn values(&self, name: &str) -> impl Iterator<Item = &HeaderText> {

@@ -53,7 +53,8 @@ impl MessagesRequest {
     }
 }
 
-/// The members of a body that decide. The others, which are most of an agent's request, are passed over.
+/// The members of a body that decide. The others, which are most of an agent's request, are passed over. Read by hand: of two
+/// members of one name the last counts, and a list is no object, which a derived reader sees otherwise.
 #[derive(Default)]
 struct Members {
     messages: Value,
@@ -123,6 +124,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn of_two_members_the_last_counts_and_a_list_is_no_object() {
+        let body = r#"{"model": "a", "messages": [{"role": "user", "content": "x"}], "model": "b"}"#;
+        assert_eq!(MessagesRequest::read(body, Sender::Main).map(|read| read.model), Ok("b".to_owned()));
+        for other in ["[]", r#"[[{"role": "user", "content": "x"}], [], true, "a"]"#, "null", "\"messages\""]
+        {
+            assert_eq!(MessagesRequest::read(other, Sender::Main), Err(NotMessages::NotAnObject), "{other}");
+        }
+        assert_eq!(MessagesRequest::read("{}", Sender::Main), Err(NotMessages::NoMessages));
+    }
 
     #[test]
     fn the_last_message_is_the_last_one_that_is_not_a_system_note() {

@@ -5,7 +5,7 @@ use crate::stage::Stage;
 use belljar_testkit::require;
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,22 +19,23 @@ fn used(manifest: &str) -> Stage {
 
 /// The processes that execute the guest of this stage. Only the superuser sees what a process that hides executes.
 fn guests(stage: &Stage) -> Vec<PathBuf> {
-    let guest = stage.path("data");
-    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let is_guest = |path: &PathBuf| fs::read_link(path.join("exe")).is_ok_and(|exe| exe.starts_with(&guest));
-    processes.filter(is_guest).collect()
+    having(stage, |process| vec![process.join("exe")])
 }
 
 /// The processes that execute the guest of this stage, or are about to: bubblewrap has it open.
 fn left(stage: &Stage) -> Vec<PathBuf> {
+    having(stage, |process| {
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+        open.chain([process.join("exe")]).collect()
+    })
+}
+
+/// The processes of which one of these links leads to the guest of this stage.
+fn having(stage: &Stage, links: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
     let guest = stage.path("data");
+    let leads_there = |link: PathBuf| fs::read_link(link).is_ok_and(|file| file.starts_with(&guest));
     let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let of_stage = |path: PathBuf| fs::read_link(path).is_ok_and(|file| file.starts_with(&guest));
-    let has_it = |path: &PathBuf| {
-        let open = fs::read_dir(path.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-        open.chain([path.join("exe")]).any(of_stage)
-    };
-    processes.filter(has_it).collect()
+    processes.filter(|process| links(process).into_iter().any(leads_there)).collect()
 }
 
 #[track_caller]

@@ -314,7 +314,7 @@ impl Engine {
         act: &'static str,
     ) -> Result<Answer, EngineError> {
         http::ask(&self.socket, method, &format!("{VERSION}{target}"), sent, PATIENCE)
-            .map_err(|cause| EngineError::Talk { socket: self.socket.display().to_string(), act, cause })
+            .map_err(self.silent(act))
     }
 
     /// Asks for something that takes long; what the engine says meanwhile is heard line by line. The target says which
@@ -326,12 +326,13 @@ impl Engine {
         act: &'static str,
         each: &mut dyn FnMut(Heard<'_>),
     ) -> Result<(), EngineError> {
-        let answer = http::follow(&self.socket, target, sent, each).map_err(|cause| EngineError::Talk {
-            socket: self.socket.display().to_string(),
-            act,
-            cause,
-        })?;
-        done(answer, act).map(drop)
+        done(http::follow(&self.socket, target, sent, each).map_err(self.silent(act))?, act).map(drop)
+    }
+
+    /// What it is when there is no answer.
+    fn silent(&self, act: &'static str) -> impl Fn(io::Error) -> EngineError {
+        let socket = self.socket.display().to_string();
+        move |cause| EngineError::Talk { socket: socket.clone(), act, cause }
     }
 
     /// Asks for something that does no harm twice, until it is done or the engine has been busy for too long. Podman

@@ -31,22 +31,31 @@ fn main() {
     std::fs::write(&embedded, bytes).expect("the output directory can be written");
     println!("cargo:rustc-env=BELLJAR_GUEST_FILE={}", embedded.display());
     println!("cargo:rustc-env=BELLJAR_GUEST_DIGEST={digest}");
-    link_unwinder();
+    link_statically();
     if let Some(packed) = packed_relocations() {
         println!("cargo:rustc-link-arg-bins={packed}");
     }
 }
 
-/// The unwinder becomes a part of the program. As a library of its own it is found, mapped and relocated at every start.
-fn link_unwinder() {
-    if is_gnu_linux() {
-        // rustc asks for the shared one by this name; what the linker finds first asks for the other.
-        let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("unwinder");
-        std::fs::create_dir_all(&folder).expect("the output directory can be written");
-        std::fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")
-            .expect("the output directory can be written");
-        println!("cargo:rustc-link-search=native={}", folder.display());
+/// The C library and the unwinder become a part of the program, which then starts on every machine, and sooner: nothing is
+/// found, mapped and bound at every start. Flags for the compiler would do the same, but not for one program alone.
+fn link_statically() {
+    if !is_gnu_linux() {
+        return;
     }
+    // rustc asks for the shared libraries by these names; what the linker finds first asks for the others.
+    let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("static");
+    std::fs::create_dir_all(&folder).expect("the output directory can be written");
+    let stand_in = |name: &str, archive: &str| {
+        std::fs::write(folder.join(format!("lib{name}.so")), format!("INPUT(-l:lib{archive}.a)\n"))
+            .expect("the output directory can be written");
+    };
+    stand_in("gcc_s", "gcc_eh");
+    for name in ["c", "m", "dl", "pthread", "rt", "util"] {
+        stand_in(name, name);
+    }
+    println!("cargo:rustc-link-arg-bins=-L{}", folder.display());
+    println!("cargo:rustc-link-arg-bins=-static-pie");
 }
 
 fn is_gnu_linux() -> bool {

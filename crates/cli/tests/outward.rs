@@ -146,6 +146,21 @@ fn programs_that_know_no_proxy_reach_what_is_allowed_and_nothing_else() {
     assert_eq!(fs::read_to_string(stage.path("project/belljar.toml")).unwrap(), manifest);
 }
 
+/// They are made for the machine's C library, and belljar brings its own.
+#[test]
+fn names_are_found_without_the_modules_of_the_machine() {
+    require!(Bwrap, Curl, Root);
+    let port = serve(|_, _| plain("hello", "text/plain"));
+    let stage =
+        Stage::with(&format!("[agents.a.egress]\nallow = [\"one.test:{port}\", \"127.0.0.1:{port}\"]\n"));
+    stage.write("nsswitch.conf", "hosts: nosuchmodule [NOTFOUND=return UNAVAIL=return]\n");
+    let first = format!("mount --bind {} /etc/nsswitch.conf", stage.path("nsswitch.conf").display());
+    let url = format!("http://one.test:{port}/");
+    let words = ["exec", "--yes", "--", "curl", "-sS", "-m", "10", &url];
+    let found = stage.finish(&mut named(&stage, "one.test", &first, &words));
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "hello"), "{}", found.stderr);
+}
+
 #[test]
 fn node_fetch_needs_no_settings() {
     require!(Bwrap, Node, Root);

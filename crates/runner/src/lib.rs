@@ -46,6 +46,7 @@ pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
 pub use belljar_session::decider::parse_answer_flag as answer_rule;
+pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
 pub use doctor::{examine, launch_hints, versions};
 pub use early::start_early;

@@ -16,6 +16,7 @@ pub mod keyring;
 pub mod landlock;
 pub mod message;
 pub mod mounts;
+pub mod names;
 pub mod network;
 pub mod overlay;
 pub mod privs;

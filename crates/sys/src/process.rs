@@ -183,6 +183,11 @@ impl OwnedChild {
         self.0
     }
 
+    /// Lets it outlive this process, which ends soon: whoever takes over its children waits for it.
+    pub fn leave(self) {
+        std::mem::forget(self);
+    }
+
     /// Waits until it has ended by itself, but not for longer.
     pub fn ends_within(&self, limit: Duration) {
         // One that cannot be watched has ended; nobody else waits for it.

@@ -35,7 +35,7 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
-use belljar_runner::{Planner, Waiting, guard_secrets};
+use belljar_runner::{Planner, Waiting, guard_secrets, names_without_modules};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -193,6 +193,7 @@ pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> 
     if arguments.verb.holds_secrets() {
         guard_secrets().map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     }
+    names_without_modules().map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     let surroundings = || env::surroundings(arguments.directory.as_deref());
     let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
     let status = match &arguments.verb {

@@ -383,7 +383,11 @@ fn carry_out(
     if let Some(head) = told.egress_head {
         emit(&Event::EgressLogged { head });
     }
-    let Some(journal) = journal else { return Ok(Outcome::Ended(ending)) };
+    let Some(journal) = journal else {
+        // What keeps no record is a command at the user's terminal, and belljar ends with it.
+        running.leave();
+        return Ok(Outcome::Ended(ending));
+    };
     if launch.container.is_some() {
         journal.used(running.used());
     }

@@ -13,9 +13,9 @@ use belljar_sys::cgroup::{CgroupError, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::mounts;
 use belljar_sys::overlay::OverlayError;
-use belljar_sys::process::OwnedChild;
+use belljar_sys::process::{self, OwnedChild};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -191,12 +191,25 @@ pub enum News {
 enum Holder {
     /// Its death is the death of the namespace's first process, once that is sealed.
     Bwrap {
+        /// Known once it is sealed, as long as it lives.
+        first: Option<First>,
         child: OwnedChild,
         /// What bubblewrap says.
         words: Option<File>,
     },
     /// It goes when it is removed.
     Container(Vessel),
+}
+
+/// The first process of a namespace, which takes all others with it. Dropping this ends it, whatever it minds.
+#[derive(Debug)]
+struct First(OwnedFd);
+
+impl Drop for First {
+    fn drop(&mut self) {
+        // One that has ended already takes no signal.
+        process::signal_open(self.0.as_fd(), Signal::KILL).ok();
+    }
 }
 
 /// A sandbox that stands. Dropping it ends everything inside.
@@ -252,7 +265,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             match telling::tell(GuestGround::Namespaces, None, &launch.root, identities) {
                 Ok(root) => {
                     let Begun { bwrap, words, control } = begun;
-                    (Holder::Bwrap { child: bwrap, words: Some(words) }, root, control, leaving)
+                    (Holder::Bwrap { first: None, child: bwrap, words: Some(words) }, root, control, leaving)
                 }
                 Err(error) => {
                     drop(begun.let_go());
@@ -286,8 +299,10 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     let Some(guest) = running.guest else {
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
     };
-    match &running.holder {
-        Holder::Bwrap { child, .. } => {
+    match &mut running.holder {
+        Holder::Bwrap { first, child, .. } => {
+            // One that had nothing to do for long is gone already.
+            *first = process::open(guest).ok().map(First);
             running.leaf = limits::confine(name, &launch.limits, child.pid(), guest)?;
         }
         Holder::Container(_) => limits::confirm(&launch.limits, guest)?,
@@ -314,7 +329,7 @@ fn attach(spec: &mut GuestSpec, streams: Streams) -> Vec<OwnedFd> {
 impl Running {
     /// Ends what does not stand yet.
     fn let_go(self) {
-        if let Self { holder: Holder::Bwrap { child: bwrap, words: Some(words) }, control, .. } = self {
+        if let Self { holder: Holder::Bwrap { child: bwrap, words: Some(words), .. }, control, .. } = self {
             drop(Begun { bwrap, words, control }.let_go());
         }
     }
@@ -462,6 +477,15 @@ impl Running {
     pub fn settle(&self) {
         if let Holder::Bwrap { child, .. } = &self.holder {
             child.ends_within(EXIT_TIME);
+        }
+    }
+
+    /// For one who ends soon as well: everything inside is ended, and bubblewrap, which follows by itself, is not waited
+    /// for.
+    pub fn leave(self) {
+        if let Self { holder: Holder::Bwrap { first: Some(first), child, .. }, leaf: None, .. } = self {
+            drop(first);
+            child.leave();
         }
     }
 

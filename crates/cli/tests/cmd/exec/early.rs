@@ -172,6 +172,26 @@ fn whenever_it_turns_out_to_be_for_nothing_nothing_is_left() {
     }
 }
 
+/// The guest is asked to end everything; here it cannot.
+#[test]
+fn a_guest_that_obeys_nobody_is_ended_all_the_same() {
+    require!(Bwrap, Root);
+    let stage = used("[agents.a]\n");
+    let words = ["exec", "--yes", "--", "sh", "-c", "echo begun; exec sleep 60"];
+    let mut child = Ended(stage.command(&words).stdout(Stdio::piped()).spawn().unwrap());
+    read_to(&mut child, "begun\n");
+    let pid = |process: &Path| process.file_name().unwrap().to_str().unwrap().to_owned();
+    let signal = |name: &str, pid: &str| {
+        assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
+    };
+    let guests = guests(&stage);
+    assert_eq!(guests.len(), 1);
+    signal("-STOP", &pid(&guests[0]));
+    signal("-TERM", &child.0.id().to_string());
+    assert_eq!(child.0.wait().unwrap().code(), Some(143));
+    until("something is left", || left(&stage).is_empty());
+}
+
 #[test]
 fn limits_hold_from_the_first_process_on() {
     require!(Bwrap, Cgroups);

@@ -108,7 +108,10 @@ impl Machine {
         let environment = self.path("environment");
         write_program(
             &self.path("proxy"),
-            &format!("case $0 in *rustc) echo 'rustc {rust} (0)' ;; *rustup) echo {rust} ;; esac"),
+            &format!(
+                "case $0 in *rustc) echo 'rustc {rust} (0)' ;; *rustup) echo {rust}; echo \"$*\" >>{} ;; esac",
+                self.path("rustup").display()
+            ),
         );
         write_program(
             &environment,
@@ -208,6 +211,8 @@ fn rust_comes_into_the_project_where_there_is_no_package_and_is_found_again() {
     let machine = Machine::fresh().with_rust(TOO_OLD).with_apt("").with_python(&wanted);
     let first = machine.dev(&["test", "--yes"]);
     assert!(first.stderr.contains("the agent could not be installed"), "not got as far: {first:?}");
+    let asked = fs::read_to_string(machine.path("rustup")).unwrap();
+    assert!(asked.lines().any(|call| call.starts_with("target add ") && call.ends_with("-musl")), "{asked}");
     assert_eq!(rust_line(&machine.dev(&["doctor"])), format!("rust yes {wanted} test -"));
     machine.program("python3", "exit 1");
     let second = machine.dev(&["test", "--yes"]);

@@ -328,18 +328,35 @@ impl Root {
         if let Some(own) = self.own.borrow().get(path) {
             return Ok(Rc::clone(own));
         }
+        if let Some(made) = self.make_below_own(path)? {
+            return Ok(made);
+        }
         if let Some(found) = self.find(path)? {
             return Ok(Rc::new(found));
         }
         let fault = refused("make the directory", path);
         let (parent, name) = self.parent(path)?;
         rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o755)).map_err(&fault)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = Rc::new(rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()).map_err(&fault)?);
-        if path.parent().is_some_and(|parent| self.is_own(parent)) {
-            self.own.borrow_mut().insert(path.to_owned(), Rc::clone(&made));
+        Ok(Rc::new(opened(parent.as_fd(), name).map_err(fault)?))
+    }
+
+    /// Makes the directory and those above it, up to one that only this process has: there, what is missing is found out by
+    /// making it. Nothing where something else is in the way.
+    fn make_below_own(&self, path: &Path) -> Result<Option<Rc<OwnedFd>>, RootError> {
+        let mut own = self.own.borrow_mut();
+        let above = path.ancestors().find_map(|above| Some((above, Rc::clone(own.get(above)?))));
+        let Some((above, mut within)) = above else { return Ok(None) };
+        let mut at = above.to_owned();
+        for name in path.strip_prefix(above).unwrap_or(path) {
+            at.push(name);
+            let fault = refused("make the directory", &at);
+            if !make(within.as_fd(), name, Kind::Directory).map_err(&fault)? {
+                return Ok(None);
+            }
+            within = Rc::new(opened(within.as_fd(), name).map_err(&fault)?);
+            own.insert(at.clone(), Rc::clone(&within));
         }
-        Ok(made)
+        Ok(Some(within))
     }
 
     /// The file there, made empty where it is missing.
@@ -385,6 +402,12 @@ fn lock_switches(processes: &OwnedFd, path: &Path) -> Result<(), RootError> {
 enum Kind {
     Directory,
     File,
+}
+
+/// A directory that was just made.
+fn opened(within: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(within, name, flags, Mode::empty())
 }
 
 /// Opens a directory that was just made, with exactly this mode: the mask may have taken something away.

@@ -1,7 +1,8 @@
 //! The program that the kernel runs at every call, made of the table.
 //!
-//! It is short, because the kernel translates it whole at every start of a sandbox, and finds a call by halving what is
-//! left, because the kernel runs it once for every number that there is to learn which calls it always lets through.
+//! It is short, because the kernel translates it whole at every start of a sandbox, and an answer costs more than anything
+//! else: all calls share them. It finds a call by halving what is left, because the kernel runs it once for every number
+//! that there is to learn which calls it always lets through.
 
 use super::{Answer, Check, Entry, Is, SeccompError, When};
 use libc::sock_filter;
@@ -28,129 +29,190 @@ const NATIVE: u32 = 0xc000_00b7;
 /// How many calls are compared one after the other before what is left is halved.
 const CALLS_IN_PART: usize = 3;
 
-type Program = Vec<sock_filter>;
+/// An answer further away than this is given anew. Nearer ones are reached by every branch that is made with it.
+const NEAR: usize = 200;
 
-/// What there is about one call.
-struct Call<'table> {
-    number: u32,
-    answer: Answer,
-    entries: Vec<&'table Entry>,
-}
+/// What there is about one call; never nothing.
+type Call<'a, 'table> = &'a [&'table Entry];
 
-pub(super) fn program<'table>(table: impl Iterator<Item = &'table Entry>) -> Result<Program, SeccompError> {
-    let mut calls: BTreeMap<u32, Call<'_>> = BTreeMap::new();
-    for entry in table {
-        let number = entry.number as u32;
-        let known = Call { number, answer: entry.answer, entries: Vec::new() };
-        let call = calls.entry(number).or_insert(known);
-        if call.answer != entry.answer {
-            return Err(SeccompError::Ambiguous { call: entry.call });
-        }
-        call.entries.push(entry);
+pub(super) fn program<'table>(
+    table: impl Iterator<Item = &'table Entry>,
+) -> Result<Vec<sock_filter>, SeccompError> {
+    let mut entries: Vec<&Entry> = table.collect();
+    entries.sort_by_key(|entry| number(entry));
+    if let Some([entry, _]) =
+        entries.array_windows().find(|[one, next]| number(one) == number(next) && one.answer != next.answer)
+    {
+        return Err(SeccompError::Ambiguous { call: entry.call });
     }
-    let calls: Vec<Call<'_>> = calls.into_values().collect();
-    let mut program = vec![
-        instruction(LOAD, ARCHITECTURE),
-        branch(IF_EQUAL, NATIVE, 1, 0),
-        instruction(RETURN, libc::SECCOMP_RET_KILL_PROCESS),
-        instruction(LOAD, NUMBER),
-    ];
-    program.extend(foreign_guard());
-    program.extend(search(&calls)?);
-    Ok(program)
+    let calls: Vec<Call<'_, '_>> = entries.chunk_by(|one, next| number(one) == number(next)).collect();
+    let mut program = Backwards::default();
+    let found = program.search(&calls);
+    let guarded = program.foreign_guard(found);
+    let native = program.load(NUMBER, guarded);
+    let foreign = program.answer(libc::SECCOMP_RET_KILL_PROCESS);
+    let known = program.branch(IF_EQUAL, NATIVE, native, foreign);
+    program.load(ARCHITECTURE, known);
+    Ok(program.forwards())
 }
 
-/// Calls of x32 share the architecture and are told apart by their number.
-#[cfg(target_arch = "x86_64")]
-fn foreign_guard() -> Program {
-    const X32_BIT: u32 = 0x4000_0000;
-    vec![
-        branch(IF_AT_LEAST, X32_BIT, 0, 2),
+/// A program in the making, from its end to its beginning: it leads only forward, to what is there already.
+#[derive(Default)]
+struct Backwards {
+    reversed: Vec<sock_filter>,
+    /// Where each answer was given last.
+    answers: BTreeMap<u32, Place>,
+}
+
+/// An instruction of the program.
+#[derive(Clone, Copy)]
+struct Place(usize);
+
+impl Backwards {
+    fn forwards(mut self) -> Vec<sock_filter> {
+        self.reversed.reverse();
+        self.reversed
+    }
+
+    fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) -> Place {
+        self.reversed.push(sock_filter { code, jt, jf, k });
+        Place(self.reversed.len() - 1)
+    }
+
+    /// How many instructions are between the next one that is made and this one.
+    fn distance(&self, to: Place) -> usize {
+        self.reversed.len() - 1 - to.0
+    }
+
+    fn answer(&mut self, value: u32) -> Place {
+        if let Some(place) = self.answers.get(&value).copied().filter(|place| self.distance(*place) < NEAR) {
+            return place;
+        }
+        let place = self.push(RETURN, value, 0, 0);
+        self.answers.insert(value, place);
+        place
+    }
+
+    fn refusal(&mut self, answer: Answer) -> Place {
+        self.answer(libc::SECCOMP_RET_ERRNO | answer.errno().raw_os_error() as u32)
+    }
+
+    fn leave(&mut self) -> Place {
+        self.answer(libc::SECCOMP_RET_ALLOW)
+    }
+
+    fn branch(&mut self, code: u16, k: u32, yes: Place, no: Place) -> Place {
+        let (yes, no) = (self.near(yes), self.near(no));
+        let offset = |to| u8::try_from(self.distance(to)).expect("what is far is reached by a jump");
+        let (jt, jf) = (offset(yes), offset(no));
+        self.push(code, k, jt, jf)
+    }
+
+    /// A branch reaches no further than 255 instructions, a jump anywhere. There may be a jump for the other way as well.
+    fn near(&mut self, to: Place) -> Place {
+        let distance = self.distance(to);
+        if distance < usize::from(u8::MAX) {
+            return to;
+        }
+        self.push(JUMP, distance as u32, 0, 0)
+    }
+
+    /// Loads a word, and goes on at `then`.
+    fn load(&mut self, from: u32, then: Place) -> Place {
+        self.straight(LOAD, from, then)
+    }
+
+    /// An instruction that leads to the one behind it.
+    fn straight(&mut self, code: u16, k: u32, then: Place) -> Place {
+        if self.distance(then) > 0 {
+            self.push(JUMP, self.distance(then) as u32, 0, 0);
+        }
+        self.push(code, k, 0, 0)
+    }
+
+    /// Calls of x32 share the architecture and are told apart by their number.
+    #[cfg(target_arch = "x86_64")]
+    fn foreign_guard(&mut self, native: Place) -> Place {
+        const X32_BIT: u32 = 0x4000_0000;
+        let refused = self.refusal(Answer::NotImplemented);
         // A tracer that skips a call sets its number to -1; the answer it then gives must not be overwritten.
-        branch(IF_EQUAL, u32::MAX, 1, 0),
-        refusal(Answer::NotImplemented),
-    ]
-}
-
-/// No other call numbers share the architecture.
-#[cfg(target_arch = "aarch64")]
-fn foreign_guard() -> Program {
-    Vec::new()
-}
-
-/// Begins with the number loaded, and always ends with an answer.
-fn search(calls: &[Call<'_>]) -> Result<Program, SeccompError> {
-    if calls.len() <= CALLS_IN_PART {
-        return one_of(calls);
+        let foreign = self.branch(IF_EQUAL, u32::MAX, native, refused);
+        self.branch(IF_AT_LEAST, X32_BIT, foreign, native)
     }
-    let (low, high) = calls.split_at(calls.len() / 2);
-    let (below, above) = (search(low)?, search(high)?);
-    let first = high.first().map_or(u32::MAX, |call| call.number);
-    // A branch reaches no further than 255 instructions, a jump anywhere.
-    let mut program = match u8::try_from(below.len()) {
-        Ok(distance) => vec![branch(IF_AT_LEAST, first, distance, 0)],
-        Err(_far) => vec![branch(IF_AT_LEAST, first, 0, 1), instruction(JUMP, below.len() as u32)],
-    };
-    program.extend(below);
-    program.extend(above);
-    Ok(program)
-}
 
-fn one_of(calls: &[Call<'_>]) -> Result<Program, SeccompError> {
-    let mut program = Vec::new();
-    for call in calls {
-        let body = body(call);
-        let distance = u8::try_from(body.len()).map_err(|_far| SeccompError::Long { number: call.number })?;
-        program.push(branch(IF_EQUAL, call.number, 0, distance));
-        program.extend(body);
+    /// No other call numbers share the architecture.
+    #[cfg(target_arch = "aarch64")]
+    fn foreign_guard(&mut self, native: Place) -> Place {
+        native
     }
-    program.push(leave());
-    Ok(program)
-}
 
-/// What is answered to a call. Each entry is tried in turn.
-fn body(call: &Call<'_>) -> Program {
-    let mut program = Vec::new();
-    for entry in &call.entries {
-        match entry.when {
-            When::Always => {
-                program.push(refusal(call.answer));
-                return program;
+    /// Begins with the number loaded, and always ends with an answer.
+    fn search(&mut self, calls: &[Call<'_, '_>]) -> Place {
+        if calls.len() <= CALLS_IN_PART {
+            return self.one_of(calls);
+        }
+        let (low, high) = calls.split_at(calls.len() / 2);
+        let above = self.search(high);
+        let below = self.search(low);
+        let first = number_of(high.first().copied().unwrap_or_default());
+        self.branch(IF_AT_LEAST, first, above, below)
+    }
+
+    fn one_of(&mut self, calls: &[Call<'_, '_>]) -> Place {
+        let mut next = self.leave();
+        for call in calls.iter().rev() {
+            let body = self.body(call);
+            next = self.branch(IF_EQUAL, number_of(call), body, next);
+        }
+        next
+    }
+
+    /// What is answered to a call. Each entry is tried in turn.
+    fn body(&mut self, call: Call<'_, '_>) -> Place {
+        let mut next = self.leave();
+        for entry in call.iter().rev() {
+            next = match entry.when {
+                When::Always => self.refusal(entry.answer),
+                When::Arguments(checks) => self.if_all(checks, entry.answer, next),
+            };
+        }
+        next
+    }
+
+    /// Answers if all the checks hold, and goes on at `otherwise` if not.
+    fn if_all(&mut self, checks: &[Check], answer: Answer, otherwise: Place) -> Place {
+        let mut next = self.refusal(answer);
+        for (at, check) in checks.iter().enumerate().rev() {
+            next = match check.is {
+                Is::Masked { mask, value } if mask == value && mask.is_power_of_two() => {
+                    self.branch(IF_ANY_BIT, mask, next, otherwise)
+                }
+                Is::Equal(value) | Is::Masked { mask: _, value } => {
+                    self.branch(IF_EQUAL, value, next, otherwise)
+                }
+                Is::Not(value) | Is::MaskedNot { mask: _, value } => {
+                    self.branch(IF_EQUAL, value, otherwise, next)
+                }
+            };
+            if let Some(mask) = mask_of(check) {
+                next = self.straight(AND, mask, next);
             }
-            When::Arguments(checks) => program.extend(if_all(checks, call.answer)),
+            let before = at.checked_sub(1).and_then(|before| checks.get(before));
+            // What was compared as it is can be compared again.
+            if !before.is_some_and(|before| before.argument == check.argument && mask_of(before).is_none()) {
+                next = self.load(ARGUMENTS + 8 * u32::from(check.argument), next);
+            }
         }
+        next
     }
-    program.push(leave());
-    program
 }
 
-/// Answers if all the checks hold, and goes on behind itself otherwise. It is made from its end, where a check that does
-/// not hold leads.
-fn if_all(checks: &[Check], answer: Answer) -> Program {
-    let mut backwards = vec![refusal(answer)];
-    for (at, check) in checks.iter().enumerate().rev() {
-        // Checks are few: a table with more of them than a branch reaches is refused for the length of the body.
-        let end = u8::try_from(backwards.len()).unwrap_or(u8::MAX);
-        backwards.push(match check.is {
-            Is::Equal(value) => branch(IF_EQUAL, value, 0, end),
-            Is::Not(value) => branch(IF_EQUAL, value, end, 0),
-            Is::Masked { mask, value } if mask == value && mask.is_power_of_two() => {
-                branch(IF_ANY_BIT, mask, 0, end)
-            }
-            Is::Masked { mask: _, value } => branch(IF_EQUAL, value, 0, end),
-            Is::MaskedNot { mask: _, value } => branch(IF_EQUAL, value, end, 0),
-        });
-        if let Some(mask) = mask_of(check) {
-            backwards.push(instruction(AND, mask));
-        }
-        let before = at.checked_sub(1).and_then(|before| checks.get(before));
-        // What was compared as it is can be compared again.
-        if !before.is_some_and(|before| before.argument == check.argument && mask_of(before).is_none()) {
-            backwards.push(instruction(LOAD, ARGUMENTS + 8 * u32::from(check.argument)));
-        }
-    }
-    backwards.reverse();
-    backwards
+fn number(entry: &Entry) -> u32 {
+    entry.number as u32
+}
+
+fn number_of(call: Call<'_, '_>) -> u32 {
+    call.first().map_or(u32::MAX, |entry| number(entry))
 }
 
 /// What is taken from the argument before it is compared.
@@ -161,20 +223,4 @@ fn mask_of(check: &Check) -> Option<u32> {
         Is::Masked { mask, .. } | Is::MaskedNot { mask, .. } => Some(mask),
         Is::Equal(_) | Is::Not(_) => None,
     }
-}
-
-fn refusal(answer: Answer) -> sock_filter {
-    instruction(RETURN, libc::SECCOMP_RET_ERRNO | answer.errno().raw_os_error() as u32)
-}
-
-fn leave() -> sock_filter {
-    instruction(RETURN, libc::SECCOMP_RET_ALLOW)
-}
-
-fn instruction(code: u16, k: u32) -> sock_filter {
-    branch(code, k, 0, 0)
-}
-
-fn branch(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code, jt, jf, k }
 }

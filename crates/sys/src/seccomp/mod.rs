@@ -24,12 +24,6 @@ pub use table::{Answer, Check, Entry, Is, When, entries, kept};
 /// Why the filter could not be built or installed.
 #[derive(Debug, thiserror::Error)]
 pub enum SeccompError {
-    /// There is too much about one call; a fault of the table.
-    #[error("the system-call filter has too much about call {number}")]
-    Long {
-        /// Its number.
-        number: u32,
-    },
     /// A call has two answers; a fault of the table.
     #[error("the system-call filter has two answers for `{call}`")]
     Ambiguous {

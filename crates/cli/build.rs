@@ -78,8 +78,8 @@ fn packed_relocations() -> Option<&'static str> {
     (version >= SINCE).then_some("-Wl,-z,pack-relative-relocs")
 }
 
-/// Rust's own C library for the guest, where this toolchain has it: it starts in half the time, because it does not ask the
-/// processor for all that it knows, which takes long in a virtual machine. Otherwise the machine's own, linked statically.
+/// Rust's own C library for the guest, where this toolchain has it: it starts sooner, because it does not ask the processor
+/// for all that it knows, which takes long in a virtual machine. Otherwise the machine's own.
 fn guest_triple() -> String {
     let own = env::var("TARGET").unwrap();
     let musl = own.replace("-linux-gnu", "-linux-musl");

@@ -301,8 +301,9 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
     };
     match &mut running.holder {
         Holder::Bwrap { first, child, .. } => {
-            // One that had nothing to do for long is gone already.
-            *first = process::open(guest).ok().map(First);
+            // One that had nothing to do for long may be gone already, and its number another's: it is the guest's while the
+            // line to it is open.
+            *first = process::open(guest).ok().filter(|_| is_open(running.control.as_fd())).map(First);
             running.leaf = limits::confine(name, &launch.limits, child.pid(), guest)?;
         }
         Holder::Container(_) => limits::confirm(&launch.limits, guest)?,
@@ -531,6 +532,13 @@ impl Running {
 
 fn unexpected(report: &GuestReport) -> LaunchError {
     LaunchError::Talk(std::io::Error::other(format!("it said {report:?} out of turn")))
+}
+
+/// Whether somebody is at the other end of a line.
+fn is_open(line: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(&line, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|left| left == 0)
 }
 
 /// Whether the descriptor became readable before the deadline.

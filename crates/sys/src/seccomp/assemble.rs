@@ -29,7 +29,7 @@ const NATIVE: u32 = 0xc000_00b7;
 /// How many calls are compared one after the other before what is left is halved.
 const CALLS_IN_PART: usize = 3;
 
-/// An answer further away than this is given anew. Nearer ones are reached by every branch that is made with it.
+/// An answer further away than this is given anew.
 const NEAR: usize = 200;
 
 /// What there is about one call; never nothing.
@@ -48,11 +48,11 @@ pub(super) fn program<'table>(
     let calls: Vec<Call<'_, '_>> = entries.chunk_by(|one, next| number(one) == number(next)).collect();
     let mut program = Backwards::default();
     let found = program.search(&calls);
-    let guarded = program.foreign_guard(found);
-    let native = program.load(NUMBER, guarded);
+    program.foreign_guard(found);
+    let native = program.load(NUMBER);
     let foreign = program.answer(libc::SECCOMP_RET_KILL_PROCESS);
-    let known = program.branch(IF_EQUAL, NATIVE, native, foreign);
-    program.load(ARCHITECTURE, known);
+    program.branch(IF_EQUAL, NATIVE, native, foreign);
+    program.load(ARCHITECTURE);
     Ok(program.forwards())
 }
 
@@ -117,34 +117,24 @@ impl Backwards {
         self.push(JUMP, distance as u32, 0, 0)
     }
 
-    /// Loads a word, and goes on at `then`.
-    fn load(&mut self, from: u32, then: Place) -> Place {
-        self.straight(LOAD, from, then)
-    }
-
-    /// An instruction that leads to the one behind it.
-    fn straight(&mut self, code: u16, k: u32, then: Place) -> Place {
-        if self.distance(then) > 0 {
-            self.push(JUMP, self.distance(then) as u32, 0, 0);
-        }
-        self.push(code, k, 0, 0)
+    /// Loads a word, and goes on with what was made last.
+    fn load(&mut self, from: u32) -> Place {
+        self.push(LOAD, from, 0, 0)
     }
 
     /// Calls of x32 share the architecture and are told apart by their number.
     #[cfg(target_arch = "x86_64")]
-    fn foreign_guard(&mut self, native: Place) -> Place {
+    fn foreign_guard(&mut self, native: Place) {
         const X32_BIT: u32 = 0x4000_0000;
         let refused = self.refusal(Answer::NotImplemented);
         // A tracer that skips a call sets its number to -1; the answer it then gives must not be overwritten.
         let foreign = self.branch(IF_EQUAL, u32::MAX, native, refused);
-        self.branch(IF_AT_LEAST, X32_BIT, foreign, native)
+        self.branch(IF_AT_LEAST, X32_BIT, foreign, native);
     }
 
     /// No other call numbers share the architecture.
     #[cfg(target_arch = "aarch64")]
-    fn foreign_guard(&mut self, native: Place) -> Place {
-        native
-    }
+    fn foreign_guard(&mut self, _native: Place) {}
 
     /// Begins with the number loaded, and always ends with an answer.
     fn search(&mut self, calls: &[Call<'_, '_>]) -> Place {
@@ -195,12 +185,12 @@ impl Backwards {
                 }
             };
             if let Some(mask) = mask_of(check) {
-                next = self.straight(AND, mask, next);
+                next = self.push(AND, mask, 0, 0);
             }
             let before = at.checked_sub(1).and_then(|before| checks.get(before));
             // What was compared as it is can be compared again.
             if !before.is_some_and(|before| before.argument == check.argument && mask_of(before).is_none()) {
-                next = self.load(ARGUMENTS + 8 * u32::from(check.argument), next);
+                next = self.load(ARGUMENTS + 8 * u32::from(check.argument));
             }
         }
         next

@@ -53,6 +53,14 @@ fn the_terminal_has_its_name_inside_and_programs_that_want_one_work() {
 }
 
 #[test]
+fn without_a_kind_of_terminal_a_common_one_is_assumed() {
+    require!(Bwrap);
+    assert!(Stage::new().environment().iter().all(|(name, _)| *name != "TERM"));
+    let found = typed("echo \"for-$TERM-$(tput cols >/dev/null && echo known)\"");
+    assert!(found.contains("for-xterm-256color-known"), "{found}");
+}
+
+#[test]
 fn a_multiplexer_runs_inside() {
     require!(Bwrap, Tmux);
     let found = typed(

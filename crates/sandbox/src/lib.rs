@@ -12,8 +12,8 @@ pub use backend::{
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,
-    CopyError, Created, CreatedSince, Discarded, EntryKind, Grade, HOST_EXECUTED, HostExecuted, LayersError,
-    NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Refused, RefusedBecause, Scan, ScanError,
-    Selection, Side, SideContent, Since, SpecialKind, Surroundings, UNFINISHED, Unseen, UnseenBecause,
-    classify, classify_in, copy_tree, created_since, scan,
+    CopyError, Created, CreatedSince, Discarded, EntryKind, GitSetting, Grade, HOST_EXECUTED, HostExecuted,
+    LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Refused, RefusedBecause, Scan,
+    ScanError, Selection, Side, SideContent, Since, SpecialKind, Surroundings, UNFINISHED, Unseen,
+    UnseenBecause, classify, classify_in, copy_tree, created_since, git_settings, scan,
 };

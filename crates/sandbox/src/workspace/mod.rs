@@ -11,6 +11,7 @@
 mod class;
 mod copy;
 mod git_config;
+mod git_settings;
 mod host_executed;
 mod links;
 mod matching;
@@ -23,6 +24,7 @@ mod tree;
 
 pub use class::{Alias, Class, EntryKind, NamesOnly, SpecialKind, Surroundings, classify, classify_in};
 pub use copy::{CopiedTree, CopyError, copy_tree};
+pub use git_settings::{GitSetting, git_settings};
 pub use host_executed::{BUILD_OUTPUT, Grade, HOST_EXECUTED, HostExecuted};
 pub use overlay::{
     Applied, ApplyRequest, Change, ChangeKind, Changes, Consent, Discarded, LayersError, OnConflict, Overlay,

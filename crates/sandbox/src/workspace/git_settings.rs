@@ -1,0 +1,222 @@
+//! Reads the settings of one git configuration file. Includes are not followed.
+//!
+//! git stops at a line that it does not understand; here the next line is read, so that a file with a fault hides
+//! nothing that another version of git would find in it.
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitSetting {
+    /// The section in small letters, such as `core`.
+    pub section: Vec<u8>,
+    /// The part in quotes, such as the name of a remote.
+    pub subsection: Option<Vec<u8>>,
+    /// The key in small letters.
+    pub key: Vec<u8>,
+    /// Nothing where there is no `=`, which means true.
+    pub value: Option<Vec<u8>>,
+}
+
+impl GitSetting {
+    /// Whether it is this one, of a section without a part in quotes.
+    #[must_use]
+    pub fn is(&self, section: &str, key: &str) -> bool {
+        self.section == section.as_bytes() && self.subsection.is_none() && self.key == key.as_bytes()
+    }
+}
+
+/// The settings of a file, in order.
+#[must_use]
+pub fn git_settings(text: &[u8]) -> Vec<GitSetting> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut reader = Reader { text, at: 0 };
+    let mut header = None;
+    let mut out = Vec::new();
+    while let Some(byte) = reader.next() {
+        match byte {
+            b'#' | b';' => reader.skip_line(),
+            b'[' => header = reader.header(),
+            byte if byte.is_ascii_whitespace() => {}
+            byte if byte.is_ascii_alphabetic() => {
+                reader.at -= 1;
+                let setting = reader.setting();
+                let (Some((section, subsection)), Some((key, value))) = (&header, setting) else { continue };
+                let (section, subsection) = (Vec::clone(section), Option::clone(subsection));
+                out.push(GitSetting { section, subsection, key, value });
+            }
+            _ => reader.skip_line(),
+        }
+    }
+    out
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn skip_line(&mut self) {
+        while self.next().is_some_and(|byte| byte != b'\n') {}
+    }
+
+    fn skip_blanks(&mut self) {
+        while self.peek().is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// Behind the `[`: the section and its part in quotes.
+    fn header(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut name = Vec::new();
+        loop {
+            match self.peek()? {
+                b']' => {
+                    self.at += 1;
+                    // The old form with a dot.
+                    let dot = name.iter().position(|byte| *byte == b'.');
+                    let subsection = dot.map(|dot| name.split_off(dot)[1..].to_vec());
+                    return Some((name, subsection));
+                }
+                b' ' | b'\t' => break,
+                b'\n' => return None,
+                byte => name.push(byte.to_ascii_lowercase()),
+            }
+            self.at += 1;
+        }
+        self.skip_blanks();
+        if self.peek()? != b'"' {
+            return None;
+        }
+        self.at += 1;
+        let mut subsection = Vec::new();
+        loop {
+            match self.peek()? {
+                b'\n' => return None,
+                b'"' => break,
+                b'\\' => {
+                    self.at += 1;
+                    subsection.push(self.peek().filter(|byte| *byte != b'\n')?);
+                }
+                byte => subsection.push(byte),
+            }
+            self.at += 1;
+        }
+        self.at += 1;
+        if self.peek()? != b']' {
+            return None;
+        }
+        self.at += 1;
+        Some((name, Some(subsection)))
+    }
+
+    /// A key, and its value where there is one.
+    fn setting(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut key = Vec::new();
+        while let Some(byte) = self.peek().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
+            key.push(byte.to_ascii_lowercase());
+            self.at += 1;
+        }
+        self.skip_blanks();
+        match self.peek() {
+            Some(b'=') => {
+                self.at += 1;
+                Some((key, Some(self.value())))
+            }
+            None | Some(b'\n' | b'#' | b';') => Some((key, None)),
+            Some(_) => {
+                self.skip_line();
+                None
+            }
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        self.skip_blanks();
+        let mut out = Vec::new();
+        // Up to where blanks at the end count.
+        let mut kept = 0;
+        let mut quoted = false;
+        while let Some(byte) = self.next() {
+            match byte {
+                b'\n' => break,
+                b'#' | b';' if !quoted => {
+                    self.skip_line();
+                    break;
+                }
+                b'"' => {
+                    quoted = !quoted;
+                    kept = out.len();
+                }
+                b'\\' => match self.next() {
+                    None => break,
+                    Some(b'\n') => {}
+                    Some(b'\r') if self.peek() == Some(b'\n') => self.at += 1,
+                    Some(escaped) => {
+                        out.push(match escaped {
+                            b'n' => b'\n',
+                            b't' => b'\t',
+                            b'b' => 8,
+                            other => other,
+                        });
+                        kept = out.len();
+                    }
+                },
+                b' ' | b'\t' | b'\r' if !quoted => out.push(byte),
+                other => {
+                    out.push(other);
+                    kept = out.len();
+                }
+            }
+        }
+        out.truncate(kept);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &[u8]) -> Vec<String> {
+        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let one = |setting: GitSetting| {
+            let GitSetting { section, subsection, key, value } = setting;
+            let subsection = subsection.map(|part| format!(".{}", words(&part))).unwrap_or_default();
+            let value = value.map(|value| format!("={}", words(&value))).unwrap_or_default();
+            format!("{}{subsection}.{}{value}", words(&section), words(&key))
+        };
+        git_settings(text).into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn reads_as_git_does() {
+        let text = b"\xef\xbb\xbf; first\n[Core]\n\tBare = false # no\r\n  editor = \"a ; b\"  c  \n[alias]x=!a \\\n b\n\
+            [remote \"o\\\"p\"] url = \"x\\ty\"\n[branch.Main]\nflag\nrest = 1\n";
+        let expected = [
+            "core.bare=false",
+            "core.editor=a ; b  c",
+            "alias.x=!a  b",
+            "remote.o\"p.url=x\ty",
+            "branch.main.flag",
+            "branch.main.rest=1",
+        ];
+        assert_eq!(shown(text), expected);
+    }
+
+    #[test]
+    fn a_fault_hides_nothing_behind_it() {
+        assert_eq!(shown(b"[core\nhooksPath = x\n[core]\n=\nkey !\nhooksPath = y"), ["core.hookspath=y"]);
+        assert_eq!(shown(b"[a \"b\n[c]\nd=\"e\nf=g\\"), ["c.d=e", "c.f=g"]);
+        assert_eq!(shown(b"x = y\n[\xff]\nz = \x00"), ["\u{fffd}.z=\0"]);
+    }
+}

@@ -10,6 +10,7 @@ mod doctor;
 mod early;
 mod engine;
 mod facts;
+mod git;
 mod guard;
 mod guest_program;
 mod instances;

@@ -1,5 +1,6 @@
 //! From a directory to a plan.
 
+use crate::git::UserFiles;
 use crate::guest_program::GuestProgram;
 use crate::{facts, manifests, project};
 use belljar_contract::{
@@ -39,6 +40,14 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
+    /// The user's own files that git reads.
+    pub(crate) fn git_files(&self) -> UserFiles {
+        let config = self.variables.get(OsStr::new("XDG_CONFIG_HOME")).map(std::path::PathBuf::from);
+        let config = config.filter(|path| path.is_absolute());
+        let config = config.unwrap_or_else(|| self.home.child(".config").as_path().to_owned());
+        UserFiles { home: self.home.clone(), config }
+    }
+
     fn is_set(&self, name: &str) -> bool {
         self.variables.contains_key(std::ffi::OsStr::new(name))
     }

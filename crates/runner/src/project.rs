@@ -27,7 +27,7 @@ struct Repository {
 /// # Errors
 /// Only when a path has a NUL byte, which the system's own paths do not have.
 pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
-    let Some(repository) = discover(directory.as_path()) else {
+    let Some(repository) = discover(directory.as_path(), Bare::Taken) else {
         return Ok(ProjectFacts {
             directory: directory.clone(),
             root: directory.clone(),
@@ -46,7 +46,47 @@ pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
     Ok(ProjectFacts { directory: directory.clone(), root, canonical_root, outside_repository })
 }
 
-fn discover(directory: &Path) -> Option<Repository> {
+/// A work tree around a directory, and where its repository is.
+pub(crate) struct WorkTree {
+    /// The top of the work tree.
+    pub top: PathBuf,
+    /// The git directory of this work tree.
+    pub own: PathBuf,
+    /// What all work trees share.
+    pub common: PathBuf,
+    /// The repository lies in the work tree, or names it as its own.
+    pub confirmed: bool,
+}
+
+/// The work tree that `directory`, which must be canonical, is in. A directory that only looks like a git directory
+/// itself has none: it may have come as files of the repository around it.
+pub(crate) fn work_tree(directory: &Path) -> Option<WorkTree> {
+    let repository = discover(directory, Bare::PassedOver)?;
+    let confirmed = repository.common.starts_with(&repository.top) || points_back(&repository);
+    let Repository { top, own, common } = repository;
+    Some(WorkTree { top, own, common, confirmed })
+}
+
+/// Whether a directory is the top of a work tree.
+pub(crate) fn is_work_tree(directory: &Path) -> bool {
+    let dot = directory.join(".git");
+    match fs::symlink_metadata(&dot) {
+        Ok(found) if found.is_file() => linked(directory, &dot).is_some_and(|own| is_git_directory(&own)),
+        Ok(_) => is_git_directory(&dot),
+        Err(_absent) => false,
+    }
+}
+
+/// What becomes of a git directory without a work tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bare {
+    /// It is the repository, as git has it.
+    Taken,
+    /// It is a directory like others.
+    PassedOver,
+}
+
+fn discover(directory: &Path, bare: Bare) -> Option<Repository> {
     let start = fs::metadata(directory).ok()?;
     let (device, owners) = (start.dev(), [start.uid(), 0, own_user()]);
     for top in directory.ancestors() {
@@ -68,7 +108,7 @@ fn discover(directory: &Path) -> Option<Repository> {
             let common = common(&own)?;
             return Some(Repository { top: top.to_path_buf(), own, common });
         }
-        if is_git_directory(top) {
+        if bare == Bare::Taken && is_git_directory(top) {
             let common = common(top)?;
             return Some(Repository { top: top.to_path_buf(), own: top.to_path_buf(), common });
         }

@@ -205,9 +205,11 @@ impl Trial {
         for path in &self.found.uploads {
             stage.upload(path)?;
         }
+        let user = surroundings.git_files();
         let library = |family, list: &[(_, AbsPath)]| {
-            let one =
-                |(name, path): &(_, AbsPath)| Ok((Clone::clone(name), stage.library(family, name, path)?));
+            let one = |(name, path): &(_, AbsPath)| {
+                Ok((Clone::clone(name), stage.library((family, name), path, &user)?))
+            };
             list.iter().map(one).collect::<Result<Vec<_>, StageError>>()
         };
         let staged = Staged {

@@ -1,25 +1,24 @@
 //! The stage of a trial: a workspace with copies of what the agent works on, and copies of what is tested, made afresh
 //! each time. The originals are never mounted: whatever the agent does, it does to copies.
 
+use crate::git::{Shared, SharedError, UserFiles, shared_files};
 use crate::locks::{self, Lock};
 use crate::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
 use belljar_contract::{AbsPath, LibraryName, RunId};
 use belljar_plan::FolderMode;
 use belljar_sandbox::{CopyError, copy_tree};
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 /// Where results are expected.
 pub const OUTPUTS: &str = "outputs";
 /// Where files lie that the user gave.
 pub const UPLOADS: &str = "uploads";
-/// More files than a skill or a plugin has.
-const MOST: usize = 20_000;
 
 /// Why a stage could not be made. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +35,15 @@ pub enum StageError {
         path: AbsPath,
         /// What is wrong.
         why: &'static str,
+    },
+    /// It cannot be told which of its files others would get.
+    #[error("cannot tell which files of `{path}` git would share")]
+    Shared {
+        /// The folder.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: SharedError,
     },
     /// It cannot be copied.
     #[error("cannot copy `{path}`")]
@@ -232,16 +240,25 @@ impl Stage {
     ///
     /// # Errors
     /// When it cannot be copied.
-    pub fn library(&self, family: &str, name: &LibraryName, from: &AbsPath) -> Result<AbsPath, StageError> {
+    pub fn library(
+        &self,
+        (family, name): (&str, &LibraryName),
+        from: &AbsPath,
+        user: &UserFiles,
+    ) -> Result<AbsPath, StageError> {
         let place = self.path().child(family);
         fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
         let to = place.child(name.as_str());
-        match shared_files(from) {
-            None => self.copy_folder("the folder", from, &to)?,
-            Some(files) => {
+        let made = |cause| StageError::Make { path: from.clone(), cause };
+        // What it leads to is meant, not the link.
+        let real = fs::canonicalize(from).and_then(|real| AbsPath::new(real).map_err(io::Error::other));
+        let real = real.map_err(made)?;
+        match shared_files(&real, user).map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
+            Shared::Everything => self.copy_folder("the folder", from, &to)?,
+            Shared::Files(files) => {
+                let folder = Directory::open(real.as_path()).map_err(|cause| made(cause.into()))?;
                 for file in files {
-                    copy_one(from, &file, &to)
-                        .map_err(|cause| StageError::Make { path: from.clone(), cause })?;
+                    copy_one(&folder, &file, &to).map_err(made)?;
                 }
             }
         }
@@ -287,39 +304,32 @@ fn base_name(what: &'static str, path: &AbsPath) -> Result<String, StageError> {
     name.map(str::to_owned).ok_or_else(|| StageError::Name { what, name: path.to_string() })
 }
 
-/// The files of a folder that git would share, below it; nothing where there is no git or no repository. The
-/// repository's configuration runs no program of its own here.
-fn shared_files(folder: &AbsPath) -> Option<Vec<PathBuf>> {
-    let output = Command::new("git")
-        .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"])
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(folder)
-        .env("GIT_OPTIONAL_LOCKS", "0")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    if !output.status.success() {
-        return None;
-    }
-    let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let files: Vec<PathBuf> = names.take(MOST).map(|name| PathBuf::from(OsStr::from_bytes(name))).collect();
-    // A folder that its repository ignores as a whole was still named by the user.
-    (!files.is_empty()).then_some(files)
-}
-
-fn copy_one(from: &AbsPath, file: &Path, to: &AbsPath) -> io::Result<()> {
-    let (source, target) = (from.as_path().join(file), to.as_path().join(file));
+/// Copies one file of a folder. What is not there, or lies behind a link, is not one of its files.
+fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
+    let Some(name) = file.file_name() else { return Ok(()) };
+    let parent = match from.passage(file.parent().unwrap_or(Path::new(""))) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        parent => parent?,
+    };
+    let Some(found) = parent.status_if_present(name)? else { return Ok(()) };
+    let target = to.as_path().join(file);
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent)?;
     }
-    match source.symlink_metadata() {
-        // Removed, and git does not know yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(found) if found.is_symlink() => std::os::unix::fs::symlink(source.read_link()?, target),
-        Ok(found) if found.is_file() => fs::copy(source, target).map(|_bytes| ()),
-        // A repository in a repository.
-        Ok(_) => Ok(()),
+    match found.kind {
+        Kind::Symlink => std::os::unix::fs::symlink(parent.link_target(name)?, target),
+        Kind::File => {
+            let mut source = parent.file(name)?;
+            let mut made = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
+            io::copy(&mut source, &mut made)?;
+            made.set_permissions(source.metadata()?.permissions())
+        }
+        // A repository in a repository; pipes and sockets hold nothing.
+        Kind::Directory
+        | Kind::Fifo
+        | Kind::Socket
+        | Kind::CharacterDevice
+        | Kind::BlockDevice
+        | Kind::Unknown => Ok(()),
     }
 }

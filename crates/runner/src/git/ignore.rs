@@ -1,0 +1,148 @@
+//! The rules of git's ignore files.
+
+use super::wildmatch::Pattern;
+
+/// No line of an ignore file is longer.
+const LONGEST_LINE: usize = 4096;
+
+/// The rules of one file.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// The directory that they are relative to, in the work tree: empty, or without a slash at its end.
+    base: Vec<u8>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    negated: bool,
+    /// Only for directories.
+    directory: bool,
+    place: Place,
+    /// The part before the first wildcard, which is compared first.
+    literal: Vec<u8>,
+    rest: Pattern,
+    whole: bool,
+}
+
+/// What a rule is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The last name of the path.
+    Name,
+    /// The path below the directory of the file.
+    Path,
+}
+
+/// What the rules say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Says {
+    Ignored,
+    Kept,
+}
+
+/// What a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Is {
+    Directory,
+    Other,
+}
+
+/// A line that is too long to be a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is longer than {LONGEST_LINE} bytes")]
+pub(crate) struct LineTooLong {
+    line: usize,
+}
+
+impl Rules {
+    /// Reads the text of a file that lies in the directory `base` of the work tree.
+    pub(crate) fn parse(text: &[u8], base: &[u8]) -> Result<Self, LineTooLong> {
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let mut rules = Vec::new();
+        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+            if line.len() > LONGEST_LINE {
+                return Err(LineTooLong { line: number });
+            }
+            rules.extend(rule(line));
+        }
+        Ok(Self { base: base.to_vec(), rules })
+    }
+
+    /// What the last rule that matches says of a path in the work tree.
+    pub(crate) fn say(&self, path: &[u8], is: Is) -> Option<Says> {
+        let below = match self.base.as_slice() {
+            b"" => path,
+            base => path.strip_prefix(base)?.strip_prefix(b"/")?,
+        };
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let matches = |rule: &&Rule| match (rule.directory, is, rule.place) {
+            (true, Is::Other, _) => false,
+            (_, _, Place::Name) => rule.matches(name),
+            (_, _, Place::Path) => rule.matches(below),
+        };
+        let rule = self.rules.iter().rev().find(matches)?;
+        Some(if rule.negated { Says::Kept } else { Says::Ignored })
+    }
+}
+
+impl Rule {
+    fn matches(&self, text: &[u8]) -> bool {
+        let Some(rest) = text.strip_prefix(self.literal.as_slice()) else { return false };
+        if self.whole { rest.is_empty() } else { self.rest.matches(rest) }
+    }
+}
+
+fn rule(line: &[u8]) -> Option<Rule> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.first() == Some(&b'#') {
+        return None;
+    }
+    // A NUL ends the line for git.
+    let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    let line = without_spaces(line);
+    let (negated, line) = line.strip_prefix(b"!").map_or((false, line), |rest| (true, rest));
+    let (directory, line) = line.strip_suffix(b"/").map_or((false, line), |rest| (true, rest));
+    let place = if line.contains(&b'/') { Place::Path } else { Place::Name };
+    let line = match place {
+        Place::Path => line.strip_prefix(b"/").unwrap_or(line),
+        Place::Name => line,
+    };
+    if line.is_empty() {
+        return None;
+    }
+    let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
+    let split = line.iter().position(special).unwrap_or(line.len());
+    let (literal, rest) = line.split_at(split);
+    let (literal, whole) = (literal.to_vec(), rest.is_empty());
+    // git matches what is left on its own, so that `a**/b` goes through directories as `**/b` does.
+    let rest = match place {
+        Place::Path => Pattern::new(rest),
+        Place::Name => Pattern::new(line),
+    };
+    let literal = if place == Place::Name && !whole { Vec::new() } else { literal };
+    Some(Rule { negated, directory, place, literal, rest, whole })
+}
+
+/// Without the spaces at the end that no backslash keeps.
+fn without_spaces(line: &[u8]) -> &[u8] {
+    let mut end = None;
+    let mut at = 0;
+    while let Some(byte) = line.get(at) {
+        match byte {
+            b' ' => {
+                end.get_or_insert(at);
+            }
+            b'\\' => {
+                at += 1;
+                if at == line.len() {
+                    return line;
+                }
+                end = None;
+            }
+            _ => end = None,
+        }
+        at += 1;
+    }
+    end.map_or(line, |end| &line[..end])
+}

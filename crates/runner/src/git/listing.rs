@@ -1,0 +1,198 @@
+//! The files in the index, and the walk for those that are not.
+
+use super::ignore::{Is, Rules, Says};
+use super::index::{self, Entry, HashLength, IndexError};
+use super::{LARGEST_TEXT, MOST_FILES, SharedError, abs, read_bounded};
+use crate::project;
+use belljar_contract::AbsPath;
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Entries that are looked at, ignored ones among them.
+const MOST_ENTRIES: usize = 400_000;
+/// No real tree is deeper.
+const DEEPEST: usize = 128;
+
+const IGNORE_FILE: &str = ".gitignore";
+
+/// What is known while a folder is listed. Paths are those of the work tree, without a slash at either end.
+pub(super) struct Listing<'a> {
+    folder: &'a AbsPath,
+    top: &'a Path,
+    /// The folder in the work tree; empty for its top.
+    prefix: Vec<u8>,
+    root: Directory,
+    /// The rules that hold everywhere, the strongest last.
+    general: Vec<Rules>,
+    /// The files of the index below the folder; true for another repository.
+    tracked: BTreeMap<Vec<u8>, bool>,
+    /// Ignore files that the index has and the work tree lacks on purpose.
+    skipped: BTreeSet<Vec<u8>>,
+    too_many: bool,
+    entries: usize,
+}
+
+impl<'a> Listing<'a> {
+    pub(super) fn new(folder: &'a AbsPath, top: &'a Path, general: Vec<Rules>) -> Result<Self, SharedError> {
+        let prefix = folder.as_path().strip_prefix(top).unwrap_or(Path::new(""));
+        let prefix = prefix.as_os_str().as_bytes().to_vec();
+        let root = Directory::open(top).map_err(|cause| refused(abs(folder, top), cause))?;
+        let (tracked, skipped) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { folder, top, prefix, root, general, tracked, skipped, too_many: false, entries: 0 })
+    }
+
+    /// The files below the folder, sorted.
+    pub(super) fn run(
+        mut self,
+        index: &[u8],
+        hash: HashLength,
+        broken: impl Fn(IndexError) -> SharedError,
+    ) -> Result<Vec<PathBuf>, SharedError> {
+        if !index.is_empty() {
+            self.read_index(index, hash).map_err(broken)?;
+        }
+        if self.too_many {
+            return Err(SharedError::TooMany { path: self.folder.clone() });
+        }
+        let mut files: BTreeSet<Vec<u8>> =
+            self.tracked.iter().filter(|(_, gitlink)| !**gitlink).map(|(path, _)| path.clone()).collect();
+        if let Some(rules) = self.above()? {
+            self.untracked(rules, &mut files)?;
+        }
+        let below = |path: Vec<u8>| {
+            let skip = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
+            path.get(skip..).map(|path| PathBuf::from(OsStr::from_bytes(path)))
+        };
+        Ok(files.into_iter().filter_map(below).collect())
+    }
+
+    fn read_index(&mut self, bytes: &[u8], hash: HashLength) -> Result<(), IndexError> {
+        let Self { prefix, tracked, skipped, too_many, .. } = self;
+        index::read(bytes, hash, |Entry { path, skip_worktree, gitlink }| {
+            let is_ignore_file = path == IGNORE_FILE.as_bytes() || path.ends_with(b"/.gitignore");
+            if skip_worktree && is_ignore_file {
+                skipped.insert(path.to_vec());
+            }
+            if is_below(prefix, path) {
+                tracked.insert(path.to_vec(), gitlink);
+            }
+            *too_many = tracked.len() > MOST_FILES || skipped.len() > MOST_FILES;
+            if *too_many { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    /// The rules of the directories above the folder and of the folder itself; nothing when one of them is ignored.
+    fn above(&self) -> Result<Option<Vec<Rc<Rules>>>, SharedError> {
+        let mut rules = Vec::new();
+        rules.extend(self.own_rules(b"")?);
+        let mut end = 0;
+        while end < self.prefix.len() {
+            let next = self.prefix[end + 1..].iter().position(|byte| *byte == b'/');
+            end = next.map_or(self.prefix.len(), |next| end + 1 + next);
+            let directory = &self.prefix[..end];
+            if self.is_ignored(&rules, directory, Is::Directory) {
+                return Ok(None);
+            }
+            rules.extend(self.own_rules(directory)?);
+        }
+        Ok(Some(rules))
+    }
+
+    /// The rules of the ignore file in a directory.
+    fn own_rules(&self, directory: &[u8]) -> Result<Option<Rc<Rules>>, SharedError> {
+        let path = join(directory, IGNORE_FILE.as_bytes());
+        let named = || abs(self.folder, &self.top.join(OsStr::from_bytes(&path)));
+        let wrong = |why: String| SharedError::Rules { path: named(), why };
+        let opened = self.root.passage(Path::new(OsStr::from_bytes(directory)));
+        let file = match opened.and_then(|directory| directory.file(OsStr::new(IGNORE_FILE))) {
+            Ok(file) => file,
+            Err(Errno::NOENT) if self.skipped.contains(&path) => {
+                return Err(SharedError::Absent { path: named() });
+            }
+            // As git does: a link is not followed, and what is not a file has no rules.
+            Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => return Ok(None),
+            Err(cause) => return Err(wrong(cause.to_string())),
+        };
+        let text = read_bounded(file, LARGEST_TEXT).map_err(|cause| wrong(cause.to_string()))?;
+        Rules::parse(&text, directory)
+            .map(|rules| Some(Rc::new(rules)))
+            .map_err(|cause| wrong(cause.to_string()))
+    }
+
+    fn is_ignored(&self, rules: &[Rc<Rules>], path: &[u8], is: Is) -> bool {
+        let all = rules.iter().rev().map(Rc::as_ref).chain(self.general.iter().rev());
+        all.filter_map(|rules| rules.say(path, is)).next() == Some(Says::Ignored)
+    }
+
+    fn untracked(&mut self, rules: Vec<Rc<Rules>>, files: &mut BTreeSet<Vec<u8>>) -> Result<(), SharedError> {
+        let mut pending = vec![(self.prefix.clone(), rules)];
+        while let Some((directory, rules)) = pending.pop() {
+            for (name, kind) in self.names(&directory)? {
+                let path = join(&directory, &name);
+                let known =
+                    self.tracked.get(&path).is_some_and(|gitlink| *gitlink || kind != Kind::Directory);
+                if name == b".git" || known {
+                    continue;
+                }
+                if kind != Kind::Directory {
+                    if !self.is_ignored(&rules, &path, Is::Other) {
+                        files.insert(path);
+                    }
+                    continue;
+                }
+                if self.is_ignored(&rules, &path, Is::Directory) || self.is_repository(&path) {
+                    continue;
+                }
+                if path.iter().filter(|byte| **byte == b'/').count() > DEEPEST {
+                    return Err(SharedError::TooMany { path: self.folder.clone() });
+                }
+                let mut rules = rules.clone();
+                rules.extend(self.own_rules(&path)?);
+                pending.push((path, rules));
+            }
+            if files.len() > MOST_FILES {
+                return Err(SharedError::TooMany { path: self.folder.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&mut self, directory: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>, SharedError> {
+        let path = Path::new(OsStr::from_bytes(directory));
+        let cannot = |cause| refused(abs(self.folder, &self.top.join(path)), cause);
+        let opened = self.root.directory(path).map_err(cannot)?;
+        let mut names = Vec::new();
+        opened.entries(|name, kind| names.push((name.as_bytes().to_vec(), kind))).map_err(cannot)?;
+        self.entries += names.len();
+        if self.entries > MOST_ENTRIES {
+            return Err(SharedError::TooMany { path: self.folder.clone() });
+        }
+        Ok(names)
+    }
+
+    /// A repository in the repository, of which the index has no file.
+    fn is_repository(&self, path: &[u8]) -> bool {
+        let below = join(path, b"");
+        let tracked =
+            self.tracked.range(below.clone()..).next().is_some_and(|(path, _)| path.starts_with(&below));
+        !tracked && project::is_work_tree(&self.top.join(OsStr::from_bytes(path)))
+    }
+}
+
+fn is_below(prefix: &[u8], path: &[u8]) -> bool {
+    prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+}
+
+fn refused(path: AbsPath, cause: Errno) -> SharedError {
+    SharedError::Folder { path, cause: cause.into() }
+}

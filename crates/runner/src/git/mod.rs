@@ -1,0 +1,240 @@
+//! Which files of a folder git would share, found without git.
+//!
+//! git obeys the configuration and the index that it finds, and both may be a stranger's: it fetches what is missing,
+//! with the program that the configuration names. Here the index and the ignore files are only read.
+
+mod ignore;
+mod index;
+mod listing;
+#[cfg(test)]
+mod tests;
+mod wildmatch;
+
+use crate::project;
+use belljar_contract::AbsPath;
+use belljar_sandbox::git_settings;
+use ignore::{LineTooLong, Rules};
+use index::{HashLength, IndexError};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// More files than a skill or a plugin has.
+const MOST_FILES: usize = 20_000;
+/// An index of some 600,000 files.
+const LARGEST_INDEX: u64 = 64 << 20;
+/// No configuration and no ignore file is larger.
+const LARGEST_TEXT: u64 = 1 << 20;
+
+/// Why it cannot be told which files git would share. Each names the file and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    /// The folder says that it belongs to a repository that does not know it.
+    #[error(
+        "`{path}` names a repository that does not name this folder as its work tree: run `git worktree repair` there, or remove `{path}`"
+    )]
+    Unconfirmed {
+        /// The file or directory that says so.
+        path: AbsPath,
+    },
+    /// The configuration puts the work tree elsewhere.
+    #[error(
+        "`{path}` sets `core.worktree` to another directory: run `git config --unset core.worktree` in this repository"
+    )]
+    Elsewhere {
+        /// The configuration.
+        path: AbsPath,
+    },
+    /// The index cannot be used.
+    #[error(
+        "cannot read the git index `{path}`: {why}; write it anew with `git update-index --no-split-index --force-write-index`, after `git sparse-checkout disable` where that is in use"
+    )]
+    Index {
+        /// The file.
+        path: AbsPath,
+        /// What is wrong.
+        why: String,
+    },
+    /// An ignore file or a configuration cannot be used.
+    #[error("cannot read `{path}`, which says what git ignores: {why}")]
+    Rules {
+        /// The file.
+        path: AbsPath,
+        /// What is wrong.
+        why: String,
+    },
+    /// The index has an ignore file that the work tree lacks on purpose.
+    #[error(
+        "`{path}` says what git ignores, and is left out of the work tree: bring it back with `git sparse-checkout disable`"
+    )]
+    Absent {
+        /// The file.
+        path: AbsPath,
+    },
+    /// A folder cannot be read.
+    #[error("cannot read `{path}`")]
+    Folder {
+        /// The folder.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// More files than a skill or a plugin has.
+    #[error(
+        "`{path}` has more than {MOST_FILES} files that git would share: name a smaller folder, or list what does not belong to it in `.gitignore`"
+    )]
+    TooMany {
+        /// The folder.
+        path: AbsPath,
+    },
+}
+
+/// What of a folder is shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shared {
+    /// There is no repository, or the repository ignores the folder: all of it.
+    Everything,
+    /// These, below the folder, sorted. Some may not be there.
+    Files(Vec<PathBuf>),
+}
+
+/// The user's own files that git reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserFiles {
+    /// The home.
+    pub home: AbsPath,
+    /// `XDG_CONFIG_HOME`, or what stands in for it.
+    pub config: PathBuf,
+}
+
+impl UserFiles {
+    /// What the user has set git to ignore everywhere. Includes are not followed.
+    fn ignore_file(&self) -> PathBuf {
+        let named = [self.config.join("git/config"), self.home.as_path().join(".gitconfig")]
+            .iter()
+            .filter_map(|path| bounded(path, LARGEST_TEXT, Links::Followed).ok()?)
+            .flat_map(|text| git_settings(&text))
+            .filter(|setting| setting.is("core", "excludesfile"))
+            .filter_map(|setting| setting.value)
+            .last();
+        let Some(named) = named else { return self.config.join("git/ignore") };
+        match named.strip_prefix(b"~/") {
+            Some(below) => self.home.as_path().join(std::ffi::OsStr::from_bytes(below)),
+            None => PathBuf::from(std::ffi::OsString::from_vec(named)),
+        }
+    }
+}
+
+/// The files of a folder, which must be canonical, that git would share: those in the index, and those that are neither
+/// in it nor ignored.
+///
+/// # Errors
+/// When that cannot be told. Nothing is shared then.
+pub fn shared_files(folder: &AbsPath, user: &UserFiles) -> Result<Shared, SharedError> {
+    let Some(found) = project::work_tree(folder.as_path()) else { return Ok(Shared::Everything) };
+    let project::WorkTree { top, own, common, confirmed } = found;
+    if !confirmed {
+        return Err(SharedError::Unconfirmed { path: abs(folder, &top.join(".git")) });
+    }
+    let hash = settings(folder, &common, &top)?;
+    let index = match bounded(&own.join("index"), LARGEST_INDEX, Links::Refused) {
+        Ok(Some(index)) => index,
+        // Nothing was ever added.
+        Ok(None) => Vec::new(),
+        Err(cause) => {
+            let path = abs(folder, &own.join("index"));
+            return Err(SharedError::Index { path, why: cause.to_string() });
+        }
+    };
+    let mut general = Vec::new();
+    // The later file wins.
+    for path in [user.ignore_file(), common.join("info/exclude")] {
+        general.extend(rules(folder, &path, Links::Followed)?);
+    }
+    let index_path = own.join("index");
+    let listing = listing::Listing::new(folder, &top, general)?;
+    let files = listing.run(&index, hash, |cause| SharedError::Index {
+        path: abs(folder, &index_path),
+        why: cause.to_string(),
+    })?;
+    Ok(if files.is_empty() { Shared::Everything } else { Shared::Files(files) })
+}
+
+/// How long the names of objects are, after a look at where the configuration puts the work tree.
+fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, SharedError> {
+    let path = common.join("config");
+    let text = bounded(&path, LARGEST_TEXT, Links::Followed);
+    let text =
+        text.map_err(|cause| SharedError::Rules { path: abs(folder, &path), why: cause.to_string() })?;
+    let settings = git_settings(&text.unwrap_or_default());
+    let last = |section, key| settings.iter().filter(|setting| setting.is(section, key)).next_back();
+    if let Some(stated) = last("core", "worktree").and_then(|setting| setting.value.as_deref()) {
+        let stated = common.join(std::ffi::OsStr::from_bytes(stated)).canonicalize().ok();
+        // In a linked work tree the setting is about the main one.
+        let is_main = top.join(".git").is_dir() || common.starts_with(top);
+        if is_main && stated.as_deref() != Some(top) {
+            return Err(SharedError::Elsewhere { path: abs(folder, &path) });
+        }
+    }
+    let format = last("extensions", "objectformat").and_then(|setting| setting.value.as_deref());
+    Ok(match format {
+        Some(format) if format.eq_ignore_ascii_case(b"sha256") => HashLength::ThirtyTwo,
+        _ => HashLength::Twenty,
+    })
+}
+
+/// The rules of a file that is not part of a work tree, if there is one.
+fn rules(folder: &AbsPath, path: &Path, links: Links) -> Result<Option<Rules>, SharedError> {
+    let wrong = |why: String| SharedError::Rules { path: abs(folder, path), why };
+    let Some(text) = bounded(path, LARGEST_TEXT, links).map_err(|cause| wrong(cause.to_string()))? else {
+        return Ok(None);
+    };
+    Rules::parse(&text, b"").map(Some).map_err(|cause: LineTooLong| wrong(cause.to_string()))
+}
+
+/// Whether a link in place of a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Followed,
+    Refused,
+}
+
+/// Reads a regular file that may be absent, up to a limit. Does not wait for a pipe.
+fn bounded(path: &Path, limit: u64, links: Links) -> io::Result<Option<Vec<u8>>> {
+    let found = match links {
+        Links::Followed => fs::metadata(path),
+        Links::Refused => fs::symlink_metadata(path),
+    };
+    let absent =
+        |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    let found = match found {
+        Err(error) if absent(&error) => return Ok(None),
+        found => found?,
+    };
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    read_bounded(fs::File::open(path)?, limit).map(Some)
+}
+
+fn read_bounded(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::other(format!("it is larger than {} MiB", limit >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// For an error: a path that was made from the folder's own.
+fn abs(folder: &AbsPath, path: &Path) -> AbsPath {
+    AbsPath::new(path).unwrap_or_else(|_never| folder.clone())
+}
+
+impl From<IndexError> for io::Error {
+    fn from(error: IndexError) -> Self {
+        io::Error::other(error)
+    }
+}

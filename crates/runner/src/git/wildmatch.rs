@@ -1,0 +1,199 @@
+//! git's patterns of file names, matched in a time that grows with the pattern and the text alone.
+//!
+//! git's own matcher tries again and again, which a stranger's pattern can make take years; the states of this one
+//! are a set. A test compares the two.
+
+/// A pattern in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pattern(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Byte(u8),
+    /// One byte other than a slash.
+    Any,
+    /// One byte of the set, and never a slash.
+    Set(Box<[bool; 256]>),
+    /// Any number of bytes other than slashes.
+    Star,
+    /// Any number of bytes.
+    Stars,
+    /// The same with a slash behind it, or nothing at all.
+    Directories,
+    /// Matches nothing: a set that does not end, an escape with nothing behind it.
+    Never,
+}
+
+impl Pattern {
+    pub(crate) fn new(text: &[u8]) -> Self {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while let Some(byte) = text.get(at).copied() {
+            at += 1;
+            match byte {
+                b'\\' => {
+                    parts.push(text.get(at).map_or(Part::Never, |byte| Part::Byte(*byte)));
+                    at += 1;
+                }
+                b'?' => parts.push(Part::Any),
+                b'[' => match set(&text[at..]) {
+                    Some((set, length)) => {
+                        parts.push(Part::Set(set));
+                        at += length;
+                    }
+                    None => {
+                        parts.push(Part::Never);
+                        break;
+                    }
+                },
+                b'*' => {
+                    let first = at - 1;
+                    at += text[at..].iter().take_while(|byte| **byte == b'*').count();
+                    let begins = first == 0 || text[first - 1] == b'/';
+                    let ends = matches!(text.get(at..), Some([] | [b'/', ..] | [b'\\', b'/', ..]));
+                    if at - first < 2 || !(begins && ends) {
+                        parts.push(Part::Star);
+                    } else if text.get(at) == Some(&b'/') {
+                        parts.push(Part::Directories);
+                        at += 1;
+                    } else {
+                        parts.push(Part::Stars);
+                    }
+                }
+                other => parts.push(Part::Byte(other)),
+            }
+        }
+        Self(parts)
+    }
+
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        let parts = &self.0;
+        // Whether the parts before this one match what was read.
+        let mut now = vec![false; parts.len() + 1];
+        // For `Directories`: inside of it, past its beginning.
+        let mut next = now.clone();
+        now[0] = true;
+        let mut within = vec![false; parts.len()];
+        empty(parts, &mut now);
+        for byte in text {
+            next.fill(false);
+            for (at, part) in parts.iter().enumerate() {
+                let (stays, goes) = match part {
+                    Part::Byte(wanted) => (false, wanted == byte),
+                    Part::Any => (false, *byte != b'/'),
+                    Part::Set(set) => (false, *byte != b'/' && set[usize::from(*byte)]),
+                    Part::Star => (*byte != b'/', false),
+                    Part::Stars => (true, false),
+                    Part::Directories => {
+                        within[at] |= now[at];
+                        next[at + 1] |= within[at] && *byte == b'/';
+                        continue;
+                    }
+                    Part::Never => (false, false),
+                };
+                if now[at] {
+                    next[at] |= stays;
+                    next[at + 1] |= goes;
+                }
+            }
+            empty(parts, &mut next);
+            std::mem::swap(&mut now, &mut next);
+        }
+        now[parts.len()]
+    }
+}
+
+/// Passes over the parts that may match nothing.
+fn empty(parts: &[Part], states: &mut [bool]) {
+    for (at, part) in parts.iter().enumerate() {
+        if states[at] && matches!(part, Part::Star | Part::Stars | Part::Directories) {
+            states[at + 1] = true;
+        }
+    }
+}
+
+/// Reads a set behind its `[`: what is in it, and how many bytes it took. `None` when it does not end.
+fn set(text: &[u8]) -> Option<(Box<[bool; 256]>, usize)> {
+    let mut set = Box::new([false; 256]);
+    let negated = matches!(text.first()?, b'!' | b'^');
+    let mut at = usize::from(negated);
+    let mut before = None;
+    // A bracket that closes right at the beginning is a member.
+    let mut first = true;
+    loop {
+        let byte = *text.get(at)?;
+        if byte == b']' && !first {
+            break;
+        }
+        first = false;
+        let last = match (byte, text.get(at + 1)) {
+            (b'\\', Some(escaped)) => {
+                at += 2;
+                set[usize::from(*escaped)] = true;
+                Some(*escaped)
+            }
+            (b'\\', None) => return None,
+            (b'-', Some(end)) if before.is_some() && *end != b']' => {
+                let (end, length) = if *end == b'\\' { (*text.get(at + 2)?, 3) } else { (*end, 2) };
+                for member in before.unwrap_or(end)..=end {
+                    set[usize::from(member)] = true;
+                }
+                at += length;
+                None
+            }
+            (b'[', Some(b':')) => match class(&text[at + 2..]) {
+                Class::Named { holds, length } => {
+                    (0..=u8::MAX).filter(holds).for_each(|byte| set[usize::from(byte)] = true);
+                    at += 2 + length;
+                    None
+                }
+                Class::Member => {
+                    set[usize::from(b'[')] = true;
+                    at += 1;
+                    Some(b'[')
+                }
+                Class::Broken => return None,
+            },
+            (byte, _) => {
+                set[usize::from(byte)] = true;
+                at += 1;
+                Some(byte)
+            }
+        };
+        before = last;
+    }
+    if negated {
+        set.iter_mut().for_each(|holds| *holds = !*holds);
+    }
+    Some((set, at + 1))
+}
+
+enum Class {
+    /// A class, and its length with the `:]` at its end.
+    Named { holds: fn(&u8) -> bool, length: usize },
+    /// Not a class: the bracket is a member like others.
+    Member,
+    /// A class that does not end, or that git does not know.
+    Broken,
+}
+
+fn class(text: &[u8]) -> Class {
+    let Some(end) = text.iter().position(|byte| *byte == b']') else { return Class::Broken };
+    let Some(name) = text[..end].strip_suffix(b":") else { return Class::Member };
+    let holds: fn(&u8) -> bool = match name {
+        b"alnum" => u8::is_ascii_alphanumeric,
+        b"alpha" => u8::is_ascii_alphabetic,
+        b"blank" => |byte| matches!(byte, b' ' | b'\t'),
+        b"cntrl" => u8::is_ascii_control,
+        b"digit" => u8::is_ascii_digit,
+        b"graph" => u8::is_ascii_graphic,
+        b"lower" => u8::is_ascii_lowercase,
+        b"print" => |byte| matches!(byte, b' '..=b'~'),
+        b"punct" => u8::is_ascii_punctuation,
+        b"space" => |byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'),
+        b"upper" => u8::is_ascii_uppercase,
+        b"xdigit" => u8::is_ascii_hexdigit,
+        _ => return Class::Broken,
+    };
+    Class::Named { holds, length: end + 1 }
+}

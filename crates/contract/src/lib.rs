@@ -40,6 +40,7 @@ mod secret;
 mod ssh;
 mod tape;
 mod trust;
+mod used_outside;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -113,3 +114,4 @@ pub use tape::{
     TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
+pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};

@@ -5,7 +5,7 @@
 
 use crate::{
     AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
-    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, TrustFile, Usd,
+    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, TrustFile, Usd, UsedOutside,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -512,6 +512,9 @@ pub struct Plan {
     pub argv: Vec<String>,
     /// What the agent will be refused.
     pub refused: Vec<Refusal>,
+    /// Files of the project that are run or read outside to get values, by content.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub used_outside: Vec<UsedOutside>,
 }
 
 impl Egress {

@@ -1,6 +1,6 @@
 //! What a plan has to know about the host. The plan asks; one place outside answers, once.
 
-use belljar_contract::{AbsPath, EnvName};
+use belljar_contract::{AbsPath, Digest, EnvName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What has to be found out.
@@ -12,15 +12,18 @@ pub struct Questions {
     pub texts: BTreeSet<AbsPath>,
     /// Which of these variables are set?
     pub variables: BTreeSet<EnvName>,
+    /// What do these files hold, where they are files of the project?
+    pub contents: BTreeSet<AbsPath>,
 }
 
 impl Questions {
     /// Adds the questions of another.
     pub fn extend(&mut self, other: Questions) {
-        let Questions { paths, texts, variables } = other;
+        let Questions { paths, texts, variables, contents } = other;
         self.paths.extend(paths);
         self.texts.extend(texts);
         self.variables.extend(variables);
+        self.contents.extend(contents);
     }
 }
 
@@ -49,6 +52,17 @@ pub enum TextFact {
     /// There is none.
     Missing,
     /// It cannot be used, and why.
+    Unusable(String),
+}
+
+/// The content of a file of the project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentFact {
+    /// It is not a file of the project.
+    Elsewhere,
+    /// A file of the project, links followed, and the digest of what it holds.
+    Digest(AbsPath, Digest),
+    /// It cannot be read, and why.
     Unusable(String),
 }
 
@@ -89,15 +103,18 @@ pub struct HostFacts {
     pub texts: BTreeMap<AbsPath, TextFact>,
     /// The variables, of those asked about, that are set.
     pub variables: BTreeSet<EnvName>,
+    /// Answers about contents.
+    pub contents: BTreeMap<AbsPath, ContentFact>,
 }
 
 impl HostFacts {
     /// Adds further answers.
     pub fn extend(&mut self, other: HostFacts) {
-        let HostFacts { user: _, project: _, paths, texts, variables } = other;
+        let HostFacts { user: _, project: _, paths, texts, variables, contents } = other;
         self.paths.extend(paths);
         self.texts.extend(texts);
         self.variables.extend(variables);
+        self.contents.extend(contents);
     }
 
     /// What is at a path. A path that was not asked about counts as unreadable: absence is not permission.
@@ -113,5 +130,12 @@ impl HostFacts {
     #[must_use]
     pub fn text(&self, path: &AbsPath) -> TextFact {
         self.texts.get(path).cloned().unwrap_or_else(|| TextFact::Unusable("it was not read".to_owned()))
+    }
+
+    /// What a file of the project holds.
+    #[must_use]
+    pub fn content(&self, path: &AbsPath) -> ContentFact {
+        let unread = || ContentFact::Unusable("it was not read".to_owned());
+        self.contents.get(path).cloned().unwrap_or_else(unread)
     }
 }

@@ -3,7 +3,7 @@
 use crate::Style;
 use belljar_contract::{
     AbsPath, Access, BackendKind, Credential, CredentialPart, EnvEntry, EnvGiver, HomeMode, Limits, Mount,
-    MountSource, Plan, Purpose, RuleEffect, WorkspaceMode,
+    MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode,
 };
 
 /// What the page is made of, beside the plan.
@@ -33,6 +33,7 @@ pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     reaches(&mut out, page);
     secrets(&mut out, page);
     environment(&mut out, &plan.env);
+    used_outside(&mut out, plan);
     keeps(&mut out, plan);
     limits(&mut out, &plan.limits);
     out.section("Refused");
@@ -231,6 +232,17 @@ fn environment(out: &mut Page<'_>, env: &[EnvEntry]) {
     }
     let names: Vec<&str> = constant.iter().map(|entry| entry.name.as_str()).collect();
     out.row(["constants", &names.join(" ")]);
+}
+
+fn used_outside(out: &mut Page<'_>, plan: &Plan) {
+    if plan.used_outside.is_empty() {
+        return;
+    }
+    out.section("Runs or reads outside, files of the project by content");
+    for UsedOutside { path, digest } in &plan.used_outside {
+        let path = out.path(path);
+        out.row([&path, &digest.to_string()]);
+    }
 }
 
 fn keeps(out: &mut Page<'_>, plan: &Plan) {

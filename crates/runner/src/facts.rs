@@ -1,7 +1,7 @@
 //! The one place that answers a plan's questions about the host.
 
-use belljar_contract::AbsPath;
-use belljar_plan::{HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
+use belljar_contract::{AbsPath, Digest, USED_OUTSIDE_MAX};
+use belljar_plan::{ContentFact, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 use std::fs;
 use std::io::Read;
 
@@ -16,12 +16,14 @@ pub(crate) fn answer(
     project: ProjectFacts,
     is_set: impl Fn(&str) -> bool,
 ) -> HostFacts {
-    let Questions { paths, texts, variables } = questions;
+    let Questions { paths, texts, variables, contents } = questions;
+    let root = project.root.clone();
     HostFacts {
         user,
         project,
         paths: paths.into_iter().map(|path| (path.clone(), path_fact(&path))).collect(),
         texts: texts.into_iter().map(|path| (path.clone(), text_fact(&path))).collect(),
+        contents: contents.into_iter().map(|path| (path.clone(), content_fact(&path, &root))).collect(),
         variables: variables.into_iter().filter(|name| is_set(name.as_str())).collect(),
     }
 }
@@ -45,6 +47,35 @@ fn path_fact(path: &AbsPath) -> PathFact {
         PathFact::File(real)
     } else {
         PathFact::Special
+    }
+}
+
+/// The content of a file, where it is one of the project. Where a link leads decides.
+pub(crate) fn content_fact(path: &AbsPath, root: &AbsPath) -> ContentFact {
+    let real = match fs::canonicalize(path) {
+        Ok(real) if real.starts_with(root) && real.is_file() => AbsPath::new(real),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && path.is_within(root) => {
+            return ContentFact::Unusable(error.to_string());
+        }
+        // Most words of a command name no file at all.
+        Ok(_) | Err(_) => return ContentFact::Elsewhere,
+    };
+    let real = match real {
+        Ok(real) => real,
+        Err(error) => return ContentFact::Unusable(error.to_string()),
+    };
+    let digest = fs::File::open(&real).and_then(|file| {
+        let mut file = file.take(USED_OUTSIDE_MAX + 1);
+        let digest = Digest::of_reader(&mut file)?;
+        if file.limit() == 0 {
+            let limit = USED_OUTSIDE_MAX >> 20;
+            return Err(std::io::Error::other(format!("it is larger than {limit} MiB")));
+        }
+        Ok(digest)
+    });
+    match digest {
+        Ok(digest) => ContentFact::Digest(real, digest),
+        Err(error) => ContentFact::Unusable(error.to_string()),
     }
 }
 

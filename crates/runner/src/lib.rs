@@ -3,6 +3,7 @@
 //! The environment, the home and the terminal belong to the caller; they come in as [`Surroundings`].
 
 mod agent_version;
+mod agreed_files;
 mod agreements;
 pub mod aside;
 mod console;

@@ -59,6 +59,17 @@ impl Surroundings {
         program_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name)
     }
 
+    /// The program that a command's first word names, links not followed: below the working directory where it has a
+    /// slash, else on the search path, whose relative entries do not count.
+    pub(crate) fn program_of(&self, name: &str) -> std::io::Result<AbsPath> {
+        if name.contains('/') {
+            return self.directory.join(name).map_err(std::io::Error::other);
+        }
+        let path = self.variables.get(OsStr::new("PATH"));
+        let found = path.and_then(|path| on_path(path, name)).and_then(|found| AbsPath::new(found).ok());
+        found.ok_or_else(|| std::io::Error::other(format!("`{name}` is not on your PATH")))
+    }
+
     /// A path the way the user would write it.
     #[must_use]
     pub fn shown(&self, path: &AbsPath) -> String {
@@ -82,13 +93,16 @@ impl Surroundings {
 
 /// A program on a search path, see [`Surroundings::program`].
 pub(crate) fn program_on(path: &OsStr, name: &str) -> Option<AbsPath> {
+    AbsPath::new(on_path(path, name)?.canonicalize().ok()?).ok()
+}
+
+fn on_path(path: &OsStr, name: &str) -> Option<std::path::PathBuf> {
     std::env::split_paths(path)
         .filter(|directory| directory.is_absolute())
         .map(|directory| directory.join(name))
         .find(|candidate| {
             candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
         })
-        .and_then(|found| AbsPath::new(found.canonicalize().ok()?).ok())
 }
 
 /// Why there is no plan.

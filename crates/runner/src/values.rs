@@ -1,11 +1,13 @@
 //! Finds the values of a run where the plan says they are. Every one of them travels as a secret: which of them are
 //! public is decided by who asks, not by how they are carried.
 
+use crate::agreed_files::AgreedFiles;
 use crate::launching::{Ask, RunError};
 use crate::planning::Surroundings;
-use belljar_contract::{AbsPath, EnvEntry, EnvName, EnvSource, GuestVariable, OsText, Secret};
+use belljar_contract::{AbsPath, EnvName, EnvSource, GuestVariable, OsText, Plan, Secret};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use zeroize::Zeroizing;
 
@@ -19,17 +21,14 @@ pub(crate) struct Found {
 }
 
 /// The values of the variables that are not constants.
-pub(crate) fn values(
-    env: &[EnvEntry],
-    surroundings: &Surroundings,
-    ask: Ask<'_>,
-) -> Result<Vec<Found>, RunError> {
+pub(crate) fn values(plan: &Plan, surroundings: &Surroundings, ask: Ask<'_>) -> Result<Vec<Found>, RunError> {
+    let agreed = AgreedFiles::of(plan);
     let mut out = Vec::new();
-    for entry in env {
+    for entry in &plan.env {
         if matches!(entry.source, EnvSource::Constant(_) | EnvSource::Run(_)) {
             continue;
         }
-        let value = find(&entry.source, surroundings, ask).map_err(|cause| RunError::Value {
+        let value = find(&entry.source, agreed, surroundings, ask).map_err(|cause| RunError::Value {
             name: entry.name.to_string(),
             what: entry.source.describe(),
             cause,
@@ -40,7 +39,13 @@ pub(crate) fn values(
 }
 
 /// The value of one source.
-pub(crate) fn find(source: &EnvSource, surroundings: &Surroundings, ask: Ask<'_>) -> io::Result<Secret> {
+pub(crate) fn find(
+    source: &EnvSource,
+    agreed: AgreedFiles<'_>,
+    surroundings: &Surroundings,
+    ask: Ask<'_>,
+) -> io::Result<Secret> {
+    agreed.check(source, &surroundings.directory)?;
     match source {
         EnvSource::Constant(text) | EnvSource::Literal(text) => Ok(Secret::new(text.as_bytes())),
         EnvSource::Variable(name) => surroundings
@@ -50,7 +55,12 @@ pub(crate) fn find(source: &EnvSource, surroundings: &Surroundings, ask: Ask<'_>
             .ok_or_else(|| io::Error::other("it is not set")),
         EnvSource::Prompt(message) => ask(message).map(Secret::new),
         EnvSource::File(path) => read_file(path),
-        EnvSource::Command(argv) => output_of(argv),
+        EnvSource::Command(argv) => {
+            let name = argv.first().ok_or_else(|| io::Error::other("there is no program"))?;
+            let program = surroundings.program_of(name)?;
+            agreed.check_program(&program)?;
+            output_of(&program, argv, &surroundings.directory)
+        }
         EnvSource::Run(_) => Err(io::Error::other("it is made for the run, not found")),
     }
 }
@@ -91,10 +101,16 @@ pub(crate) fn read_file(path: &AbsPath) -> io::Result<Secret> {
     read(file)
 }
 
-fn output_of(argv: &[String]) -> io::Result<Secret> {
-    let (program, arguments) = argv.split_first().ok_or_else(|| io::Error::other("there is no program"))?;
-    let mut child =
-        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+fn output_of(program: &AbsPath, argv: &[String], directory: &AbsPath) -> io::Result<Secret> {
+    let name = argv.first().map_or("", String::as_str);
+    // outside: value-command
+    let mut child = Command::new(program.as_path())
+        .arg0(name)
+        .args(argv.iter().skip(1))
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     let value = read(stdout).inspect_err(|_| {
         // It may go on writing to nobody; it is not waited for in vain.
@@ -114,7 +130,12 @@ mod tests {
     use super::*;
 
     fn command(script: &str) -> io::Result<Secret> {
-        output_of(&["sh".to_owned(), "-c".to_owned(), script.to_owned()])
+        let root = AbsPath::new("/").unwrap();
+        output_of(
+            &AbsPath::new("/bin/sh").unwrap(),
+            &["sh".to_owned(), "-c".to_owned(), script.to_owned()],
+            &root,
+        )
     }
 
     #[test]

@@ -5,9 +5,10 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use belljar_contract::{AbsPath, Access, Event, Plan, RunName, WorkspaceMode};
 use belljar_sandbox::{
     Class, CopyError, Created, Overlay, Scan, ScanError, Since, copy_directory, copy_tree, created_since,
-    overlay_directory, scan,
+    overlay_directory, scan_named,
 };
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Why the project cannot be kept as the plan wants it.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +45,7 @@ impl Watch {
         let mut roots = Vec::new();
         let project = (plan.workspace.mode == WorkspaceMode::Direct).then_some(&plan.workspace.source);
         for root in project.into_iter().chain(repository) {
-            roots.push((root.clone(), scan(root.as_path())?));
+            roots.push((root.clone(), scan_named(root.as_path(), &named_in(plan, root))?));
         }
         Ok(Self { roots })
     }
@@ -125,7 +126,13 @@ impl Planted {
 /// The layers of the plan's project.
 #[must_use]
 pub(crate) fn overlay_of(plan: &Plan) -> Overlay {
-    Overlay::new(plan.workspace.source.as_path(), overlay_directory(plan).as_path())
+    let source = &plan.workspace.source;
+    Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named_in(plan, source))
+}
+
+/// The files below a directory that the plan uses outside.
+fn named_in(plan: &Plan, root: &AbsPath) -> Vec<PathBuf> {
+    plan.used_outside.iter().filter_map(|used| used.path.relative_to(root)).map(PathBuf::from).collect()
 }
 
 /// Takes the changes that are kept aside: one run, or one look at them, at a time.

@@ -202,6 +202,7 @@ pub(super) fn compile(
         plugins,
         prompt: assembly.prompt,
         argv: assembly.argv,
+        used_outside: std::mem::take(&mut compiler.used_outside).into_iter().collect(),
     };
     Some(Compiled { plan, reasons: reasons.0 })
 }

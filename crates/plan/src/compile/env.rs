@@ -3,10 +3,11 @@
 use super::{Compiler, Reasons, Rigour, Wanted};
 use crate::decode::{At, Named, Place};
 use crate::explain::Origin;
+use crate::facts::ContentFact;
 use crate::manifest::{EnvText, Layered, McpSpec};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
-    Purpose, SSH_AGENT_SOCKET, SshEntry,
+    Purpose, SSH_AGENT_SOCKET, SshEntry, UsedOutside, may_use,
 };
 
 /// Set by belljar for every agent; a manifest may replace those that are marked so.
@@ -101,7 +102,12 @@ impl Compiler<'_> {
         match value {
             EnvText::Literal(text) => Some(EnvSource::Literal(text.clone())),
             EnvText::Prompt(message) => Some(EnvSource::Prompt(message.clone())),
-            EnvText::Command(argv) => Some(EnvSource::Command(argv.clone())),
+            EnvText::Command(argv) => {
+                for path in may_use(argv, &self.request.facts.project.directory) {
+                    self.use_outside(&path, place);
+                }
+                Some(EnvSource::Command(argv.clone()))
+            }
             EnvText::Variable(name) => {
                 if !self.request.facts.variables.contains(name) {
                     let message = format!("the variable `{name}` is not set in this shell");
@@ -115,7 +121,22 @@ impl Compiler<'_> {
             }
             EnvText::File(path) => {
                 let path = self.resolve(&At { value: path.clone(), place: place.clone() })?;
+                self.use_outside(&path, place);
                 self.existing(&path, place, "the file of a value", Wanted::File).map(EnvSource::File)
+            }
+        }
+    }
+
+    /// Makes the content of a file of the project part of the plan.
+    fn use_outside(&mut self, path: &AbsPath, place: &Place) {
+        match self.request.facts.content(path) {
+            ContentFact::Elsewhere => {}
+            ContentFact::Digest(path, digest) => {
+                self.used_outside.insert(UsedOutside { path, digest });
+            }
+            ContentFact::Unusable(why) => {
+                let message = format!("`{path}` is used outside the sandbox and cannot be read: {why}");
+                self.report("unreadable-source", message, place, "named here");
             }
         }
     }

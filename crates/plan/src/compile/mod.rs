@@ -24,8 +24,9 @@ use crate::facts::{HostFacts, PathFact};
 use crate::manifest::{Manifest, PathText};
 use belljar_contract::{
     AbsPath, AgentName, AskedWalls, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
+    UsedOutside,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How much must be true of this very machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct Compiler<'a> {
     errors: usize,
     skills: BTreeMap<LibraryName, Option<Skill>>,
     plugins: BTreeMap<LibraryName, Option<Plugin>>,
+    /// Files of the project that the agent's values come from.
+    used_outside: BTreeSet<UsedOutside>,
 }
 
 /// More findings than this are not listed: a hostile file makes as many as it likes.
@@ -86,6 +89,7 @@ impl<'a> Compiler<'a> {
             errors: 0,
             skills: BTreeMap::new(),
             plugins: BTreeMap::new(),
+            used_outside: BTreeSet::new(),
         }
     }
 
@@ -109,6 +113,7 @@ impl<'a> Compiler<'a> {
             return None;
         }
         let before = self.errors;
+        self.used_outside.clear();
         let compiled = agent::compile(self, name, layered);
         compiled.filter(|_| self.errors == before)
     }

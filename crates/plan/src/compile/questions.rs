@@ -4,7 +4,7 @@ use super::library::skill_candidates;
 use crate::decode::{Named, Place};
 use crate::facts::{ProjectFacts, Questions};
 use crate::manifest::{AgentSpec, EnvText, Layered, Manifest, McpSpec, PathText};
-use belljar_contract::{AbsPath, AgentName, EnvName, Harness, HomeMode};
+use belljar_contract::{AbsPath, AgentName, EnvName, Harness, HomeMode, may_use};
 
 /// The questions for some agents, or for the whole manifest when none is named.
 #[must_use]
@@ -122,11 +122,15 @@ impl Asker<'_> {
 
     fn value(&mut self, value: &EnvText, place: &Place) {
         match value {
-            EnvText::Literal(_) | EnvText::Prompt(_) | EnvText::Command(_) => {}
+            EnvText::Literal(_) | EnvText::Prompt(_) => {}
+            EnvText::Command(argv) => self.out.contents.extend(may_use(argv, &self.project.directory)),
             EnvText::Variable(name) => {
                 self.out.variables.insert(name.clone());
             }
-            EnvText::File(path) => self.path(path, place),
+            EnvText::File(path) => {
+                self.out.contents.extend(self.resolve(path, place));
+                self.path(path, place);
+            }
         }
     }
 

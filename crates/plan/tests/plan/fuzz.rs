@@ -36,6 +36,7 @@ fn check(texts: &[(Layer, &[u8])]) {
         paths: BTreeMap::new(),
         texts: BTreeMap::new(),
         variables: BTreeSet::new(),
+        contents: BTreeMap::new(),
     };
     let world = World::full();
     let walls = AskedWalls::default();

@@ -1,13 +1,13 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, AskedWalls, Assembly, Diagnostic, EnvName, FileContent, Harness,
+    AbsPath, Access, AgentName, AskedWalls, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness,
     HarnessProfile, Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedFolder,
     SharedEntry, Sources, Wanted,
 };
 use belljar_plan::{
-    Compiled, Compiler, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts, Questions, Request,
-    Rigour, TextFact, UserFacts, further_questions, parse, questions,
+    Compiled, Compiler, ContentFact, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts,
+    Questions, Request, Rigour, TextFact, UserFacts, further_questions, parse, questions,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,11 +189,18 @@ impl World {
             Some(None) => TextFact::Unusable("it is a directory".into()),
             Some(Some(text)) => TextFact::Text(text.clone()),
         };
+        let content = |path: &AbsPath| match self.files.get(path) {
+            Some(Some(text)) if path.is_within(&self.project.root) => {
+                ContentFact::Digest(path.clone(), Digest::of(text.as_bytes()))
+            }
+            None | Some(_) => ContentFact::Elsewhere,
+        };
         HostFacts {
             user: user(),
             project: self.project.clone(),
             paths: asked.paths.iter().map(|at| (at.clone(), path(at))).collect(),
             texts: asked.texts.iter().map(|at| (at.clone(), text(at))).collect(),
+            contents: asked.contents.iter().map(|at| (at.clone(), content(at))).collect(),
             variables: asked.variables.into_iter().filter(|name| self.variables.contains(name)).collect(),
         }
     }

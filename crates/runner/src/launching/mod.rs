@@ -110,7 +110,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     if plan.backend != BackendKind::Host {
         identities.insert(surroundings.guest.path().clone(), surroundings.guest.unpack()?);
     }
-    let values = values(&plan.env, surroundings, ask)?;
+    let values = values(plan, surroundings, ask)?;
     let instance =
         HeldInstance::is_wanted(plan).then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
     let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };

@@ -2,6 +2,7 @@
 
 use super::OutwardError;
 use super::serving::LiveModel;
+use crate::agreed_files::AgreedFiles;
 use crate::launching::Ask;
 use crate::planning::Surroundings;
 use crate::values;
@@ -31,9 +32,10 @@ pub(super) fn bound(
             parts.push(match part {
                 CredentialPart::Text(text) => ValuePart::Text(text.clone()),
                 CredentialPart::Secret(source) => {
-                    let secret = values::find(source, surroundings, ask).map_err(|cause| {
-                        OutwardError::Value { host: host.to_string(), what: source.describe(), cause }
-                    })?;
+                    let secret =
+                        values::find(source, AgreedFiles::of(plan), surroundings, ask).map_err(|cause| {
+                            OutwardError::Value { host: host.to_string(), what: source.describe(), cause }
+                        })?;
                     let secret = Arc::new(secret);
                     named.push((name.clone(), Arc::clone(&secret)));
                     ValuePart::Secret(secret)

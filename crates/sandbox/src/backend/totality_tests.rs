@@ -48,6 +48,7 @@ pub(super) fn plan(backend: BackendKind) -> Plan {
         prompt: None,
         argv: vec!["claude".to_owned()],
         refused: Vec::new(),
+        used_outside: Vec::new(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_sys::beneath::{Kind, Status};
 
-use super::host_executed::{GIT_POINTER, Grade, SET_ID};
+use super::host_executed::{GIT_POINTER, Grade, SET_ID, USED_OUTSIDE};
 use super::links::{Leads, follow};
 use super::matching::{self, GitTop, Hit};
 
@@ -74,6 +74,10 @@ pub trait Surroundings {
     fn aliases(&self) -> &[Alias] {
         &[]
     }
+    /// Files that are used outside because somebody named them.
+    fn named(&self) -> &[PathBuf] {
+        &[]
+    }
 }
 
 /// A place that the host would execute, and the place in the tree that stands in for it.
@@ -115,7 +119,17 @@ pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surrou
         let place = if rest.as_os_str().is_empty() { alias.place.clone() } else { alias.place.join(rest) };
         Some(class_at(&place, entry, surroundings))
     });
-    through.fold(direct, stronger)
+    let through = through.fold(direct, stronger);
+    // Whatever takes the place of a directory above a named file leads to another file.
+    let leads = |named: &PathBuf| match entry {
+        EntryKind::Directory | EntryKind::Special(_) => false,
+        EntryKind::Symlink(_) => named.starts_with(relative),
+        EntryKind::File | EntryKind::SetIdFile => named == relative,
+    };
+    if surroundings.named().iter().any(leads) {
+        return stronger(through, Class::HostExecuted { grade: Grade::Guarded, why: USED_OUTSIDE });
+    }
+    through
 }
 
 fn class_at(relative: &Path, entry: &EntryKind, surroundings: &dyn Surroundings) -> Class {

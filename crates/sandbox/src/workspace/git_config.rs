@@ -1,5 +1,7 @@
-//! The places that a git configuration makes git execute or obey, as far as they lie in the work tree.
+//! The places that a git configuration makes git execute or obey, as far as they may lie in the work tree.
 
+use super::git_settings::{GitSetting, git_settings};
+use belljar_contract::path_words;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -26,51 +28,84 @@ pub(super) enum What {
     WorkTree,
 }
 
-/// Reads the few keys that matter; what is not understood names nothing.
-pub(super) fn named(text: &[u8]) -> Vec<Named> {
-    let mut section = Vec::new();
-    let mut found = Vec::new();
-    for line in text.split(|byte| *byte == b'\n') {
-        let mut line = line.trim_ascii();
-        if let Some(rest) = line.strip_prefix(b"[") {
-            let end = rest.iter().position(|byte| *byte == b']').unwrap_or(rest.len());
-            let name = rest[..end].split(|byte| *byte == b' ' || *byte == b'"').next().unwrap_or_default();
-            section = name.to_ascii_lowercase();
-            // git takes a setting on the line of its section.
-            line = rest.get(end + 1..).unwrap_or_default().trim_ascii();
-        }
-        let Some(equals) = line.iter().position(|byte| *byte == b'=') else { continue };
-        let key = line[..equals].trim_ascii().to_ascii_lowercase();
-        let what = match (section.as_slice(), key.as_slice()) {
-            (b"core", b"hookspath") => What::Hooks,
-            (b"core", b"attributesfile") => What::Attributes,
-            (b"core", b"fsmonitor") => What::Program,
-            (b"core", b"worktree") => What::WorkTree,
-            (b"include" | b"includeif", b"path") => What::Config,
-            _ => continue,
-        };
-        let value = unquoted(&line[equals + 1..]);
-        found.push(Named { what, path: PathBuf::from(OsStr::from_bytes(&value)) });
-    }
-    found
+/// How a setting names a program.
+enum Runs {
+    /// The value is the path of a program.
+    Path,
+    /// A line for a shell, whose first word is looked for on the search path unless it has a slash.
+    Line,
+    /// A line for a shell, when it begins with `!`.
+    LineAfterBang,
+    /// A program, or a line for a shell when it begins with `!`; else the name of a program of git.
+    Helper,
 }
 
-fn unquoted(value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let (mut quoted, mut escaped) = (false, false);
-    for byte in value.trim_ascii() {
-        match byte {
-            _ if escaped => {
-                out.push(*byte);
-                escaped = false;
-            }
-            b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
-            b'#' | b';' if !quoted => break,
-            other => out.push(*other),
-        }
+/// The places that a configuration names; what is not understood names nothing.
+pub(super) fn named(text: &[u8]) -> Vec<Named> {
+    git_settings(text).iter().flat_map(of_setting).collect()
+}
+
+fn of_setting(setting: &GitSetting) -> Vec<Named> {
+    let GitSetting { section, subsection: _, key, value } = setting;
+    let Some(value) = value else { return Vec::new() };
+    let one = |what, path: &[u8]| vec![Named { what, path: PathBuf::from(OsStr::from_bytes(path)) }];
+    match (section.as_slice(), key.as_slice()) {
+        (b"core", b"hookspath") | (b"init", b"templatedir") => one(What::Hooks, value),
+        (b"core", b"attributesfile") => one(What::Attributes, value),
+        (b"core", b"worktree") => one(What::WorkTree, value),
+        (b"include" | b"includeif", b"path") => one(What::Config, value),
+        (section, key) => match runs(section, key) {
+            None => Vec::new(),
+            Some(Runs::Path) => one(What::Program, value),
+            Some(Runs::Line) => programs(value),
+            Some(Runs::LineAfterBang) => value.strip_prefix(b"!").map(programs).unwrap_or_default(),
+            Some(Runs::Helper) => match value.strip_prefix(b"!") {
+                Some(line) => programs(line),
+                None if value.contains(&b'/') => programs(value),
+                None => Vec::new(),
+            },
+        },
     }
-    out.trim_ascii_end().to_vec()
+}
+
+/// The settings whose value git runs.
+fn runs(section: &[u8], key: &[u8]) -> Option<Runs> {
+    Some(match (section, key) {
+        (b"core", b"fsmonitor") => Runs::Path,
+        (
+            b"core",
+            b"sshcommand" | b"pager" | b"editor" | b"askpass" | b"gitproxy" | b"alternaterefscommand",
+        )
+        | (b"sequence", b"editor")
+        | (b"gpg", b"program" | b"defaultkeycommand")
+        | (b"filter", b"clean" | b"smudge" | b"process")
+        | (b"diff", b"external" | b"command" | b"textconv")
+        | (b"merge", b"driver")
+        | (
+            b"mergetool" | b"difftool" | b"guitool" | b"man" | b"browser" | b"tar",
+            b"cmd" | b"path" | b"command",
+        )
+        | (b"trailer", b"cmd" | b"command")
+        | (b"hook", b"command")
+        | (b"remote", b"uploadpack" | b"receivepack" | b"vcs")
+        | (b"interactive", b"difffilter")
+        | (b"uploadpack", b"packobjectshook")
+        | (b"imap", b"tunnel")
+        | (b"sendemail", b"smtpserver" | b"tocmd" | b"cccmd" | b"headercmd" | b"sendmailcmd")
+        | (b"pager", _) => Runs::Line,
+        (b"alias", _) | (b"submodule", b"update") => Runs::LineAfterBang,
+        (b"credential", b"helper") => Runs::Helper,
+        _ => return None,
+    })
+}
+
+/// The words of a line that may be programs or scripts of the tree.
+fn programs(line: &[u8]) -> Vec<Named> {
+    let line = line.trim_ascii();
+    let first = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    let words = path_words(line).into_iter();
+    let words = words.filter(|word| word != first || word.contains(&b'/'));
+    words.map(|word| Named { what: What::Program, path: PathBuf::from(OsStr::from_bytes(&word)) }).collect()
 }
 
 #[cfg(test)]
@@ -87,5 +122,54 @@ mod tests {
         assert_eq!(named(text), expected);
         assert_eq!(named(b"[core\nhooksPath"), []);
         assert_eq!(named(b"\xff[core]\n=\n"), []);
+    }
+
+    #[test]
+    fn finds_the_programs_of_a_configuration() {
+        for (text, path) in [
+            ("[filter \"x\"]\nclean = tools/clean %f", "tools/clean"),
+            ("[filter \"x\"]\nsmudge = sh tools/smudge.sh", "tools/smudge.sh"),
+            ("[filter \"x\"]\nprocess = \"python3 'tools/p.py' --quiet\"", "tools/p.py"),
+            ("[diff \"pdf\"]\ntextconv = ./pdf", "./pdf"),
+            ("[diff]\nexternal = tools/d", "tools/d"),
+            ("[merge \"m\"]\ndriver = tools/m %O %A %B", "tools/m"),
+            ("[core]\nsshCommand = tools/ssh -v", "tools/ssh"),
+            ("[core]\npager = less | tools/p", "tools/p"),
+            ("[core]\neditor = tools/e", "tools/e"),
+            ("[core]\naskPass = tools/a", "tools/a"),
+            ("[sequence]\neditor = tools/s", "tools/s"),
+            ("[gpg]\nprogram = tools/g", "tools/g"),
+            ("[gpg \"ssh\"]\nprogram = tools/g", "tools/g"),
+            ("[credential]\nhelper = !tools/c get", "tools/c"),
+            ("[credential \"https://x\"]\nhelper = /p/tools/c", "/p/tools/c"),
+            ("[alias]\nst = !f() { tools/st; }; f", "tools/st"),
+            ("[pager]\nlog = tools/l", "tools/l"),
+            ("[remote \"o\"]\nuploadpack = tools/u", "tools/u"),
+            ("[submodule \"s\"]\nupdate = !tools/u", "tools/u"),
+        ] {
+            let found = named(text.as_bytes());
+            let wanted = Named { what: What::Program, path: path.into() };
+            assert!(found.contains(&wanted), "{text}: {found:?}");
+        }
+        // Not a path of the tree.
+        for text in [
+            "[alias]\nst = status",
+            "[credential]\nhelper = store",
+            "[core]\neditor = vim",
+            "[user]\nname = a/b",
+        ] {
+            assert_eq!(named(text.as_bytes()), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn fuzz_git_configuration() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let begun = [b"[alias \"x\"]\nx = !", bytes].concat();
+            for text in [bytes, &begun] {
+                assert!(named(text).len() <= text.len() * 4 + 4);
+                assert!(git_settings(text).iter().all(|setting| !setting.key.is_empty()));
+            }
+        });
     }
 }

@@ -31,5 +31,5 @@ pub use overlay::{
     Refused, RefusedBecause, Selection, Side, SideContent,
 };
 pub use place::UNFINISHED;
-pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan};
+pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
 pub use since::{Created, CreatedSince, Since, created_since};

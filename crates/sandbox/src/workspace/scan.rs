@@ -16,7 +16,7 @@ use belljar_sys::mounts::Identity;
 
 use super::class::{self, Alias, Class, EntryKind, SpecialKind};
 use super::git_config::{self, What};
-use super::host_executed::{GIT_POINTER, Grade};
+use super::host_executed::{GIT_POINTER, Grade, USED_OUTSIDE};
 use super::links::{Leads, follow};
 use super::matching::{self, Extent, GitSigns, GitTop, Hit};
 use super::tree::Tree;
@@ -95,6 +95,8 @@ pub struct Scan {
     pub unseen: Vec<Unseen>,
     pub(super) seen: BTreeMap<PathBuf, Seen>,
     pub(super) aliases: Vec<Alias>,
+    /// Files that are used outside because somebody named them.
+    pub(super) named: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,14 +135,24 @@ impl Scan {
 /// # Errors
 /// Fails if the top cannot be opened; what cannot be read below is in the outcome.
 pub fn scan(root: &Path) -> Result<Scan, ScanError> {
-    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
-    Ok(scan_tree(&tree))
+    scan_named(root, &[])
 }
 
-pub(super) fn scan_tree(tree: &Tree) -> Scan {
-    let mut walk = Walk { tree, out: Scan::default(), aliases: BTreeSet::new(), visited: 0 };
+/// The same with files of the tree that are used outside because somebody named them; they are of the class.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_named(root: &Path, named: &[PathBuf]) -> Result<Scan, ScanError> {
+    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
+    Ok(scan_tree(&tree, named))
+}
+
+pub(super) fn scan_tree(tree: &Tree, named: &[PathBuf]) -> Scan {
+    let out = Scan { named: named.to_vec(), ..Scan::default() };
+    let mut walk = Walk { tree, out, aliases: BTreeSet::new(), visited: 0 };
     walk.below(PathBuf::new(), None);
     walk.through_aliases();
+    walk.named(named);
     let Walk { mut out, aliases, .. } = walk;
     out.protected.sort();
     out.protected.dedup_by(|later, earlier| later.path.starts_with(&earlier.path));
@@ -319,9 +331,15 @@ impl Walk<'_> {
             return;
         }
         let named = git_config::named(&text);
-        let inside = |base: &Path, path: &Path| match follow(&base.join("x"), path, self.tree) {
-            Leads::Inside(path) => Some(path),
-            Leads::Out | Leads::Nowhere => None,
+        let inside = |base: &Path, path: &Path| {
+            let at = self.tree.relative(path)?;
+            // What was absolute begins at the top.
+            let from_top = path.is_absolute() || path.starts_with("~");
+            let base = if from_top { Path::new("") } else { base };
+            match follow(&base.join("x"), at, self.tree) {
+                Leads::Inside(path) => Some(path),
+                Leads::Out | Leads::Nowhere => None,
+            }
         };
         let stated = named.iter().find(|named| named.what == What::WorkTree);
         let top = match stated {
@@ -337,9 +355,23 @@ impl Walk<'_> {
                 What::Config => (Some(real), git.join("config")),
                 What::WorkTree => continue,
             };
-            if let Some(leads_to) = base.and_then(|base| inside(base, &named.path)) {
+            let Some(leads_to) = base.and_then(|base| inside(base, &named.path)) else { continue };
+            // Most words of a command line name nothing of the tree, and its top is not a program.
+            let is_program = || {
+                let found = self.tree.status(&leads_to);
+                found.is_ok_and(|found| found.is_some_and(|found| found.kind != Kind::Directory))
+            };
+            if named.what != What::Program || is_program() {
                 self.aliases.insert(Alias { place, leads_to });
             }
+        }
+    }
+
+    fn named(&mut self, named: &[PathBuf]) {
+        for path in named {
+            let Ok(Some(status)) = self.tree.status(path) else { continue };
+            let hit = Hit { grade: Grade::Guarded, why: USED_OUTSIDE, extent: Extent::Entry };
+            self.note(&Entry { path: path.clone(), place: None, hit: Some(hit) }, Ok(status), false);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::class::Class;
-use super::scan::{Scan, ScanError, Unseen, scan};
+use super::scan::{Scan, ScanError, Unseen, scan_named};
 
 /// An entry for the report at the end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct CreatedSince {
 /// # Errors
 /// Fails if the top cannot be opened.
 pub fn created_since(before: &Scan, root: &Path) -> Result<CreatedSince, ScanError> {
-    let after = scan(root)?;
+    let after = scan_named(root, &before.named)?;
     let created = after.seen.into_iter().filter_map(|(path, now)| {
         let since = match before.seen.get(&path) {
             None => Since::Appeared,

@@ -14,17 +14,37 @@ use super::matching::GitSigns;
 /// A tree that does not change while it is looked at, or whose changes do not matter.
 pub(super) struct Tree {
     root: Directory,
+    /// Where it is, links followed; for absolute paths that name a place in it.
+    place: PathBuf,
     git: RefCell<HashMap<PathBuf, bool>>,
     links: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
 }
 
 impl Tree {
-    pub(super) fn new(root: Directory) -> Self {
-        Tree { root, git: RefCell::default(), links: RefCell::default() }
+    pub(super) fn open(path: &Path) -> Result<Self, Errno> {
+        let root = Directory::open(path)?;
+        let place = path.canonicalize().unwrap_or_else(|_gone| path.to_owned());
+        Ok(Tree { place, ..Self::new(root) })
     }
 
-    pub(super) fn open(path: &Path) -> Result<Self, Errno> {
-        Directory::open(path).map(Self::new)
+    /// A tree of which only what lies below matters.
+    pub(super) fn new(root: Directory) -> Self {
+        Tree { root, place: PathBuf::new(), git: RefCell::default(), links: RefCell::default() }
+    }
+
+    /// A path that a file names, as one of the tree: an absolute one must begin where the tree is, and `~` may be any
+    /// directory above it.
+    pub(super) fn relative<'path>(&self, path: &'path Path) -> Option<&'path Path> {
+        if path.is_absolute() {
+            return path.strip_prefix(&self.place).ok();
+        }
+        match path.strip_prefix("~") {
+            Ok(below) => self.place.ancestors().skip(1).find_map(|home| {
+                let rest = self.place.strip_prefix(home).ok()?;
+                below.strip_prefix(rest).ok()
+            }),
+            Err(_plain) => Some(path),
+        }
     }
 
     pub(super) fn root(&self) -> &Directory {

@@ -240,3 +240,30 @@ fn a_special_file_takes_the_place_of_nothing() {
         assert_eq!(listing(&root), before);
     }
 }
+
+#[test]
+fn what_is_used_outside_by_name_needs_its_own_yes() {
+    belljar_testkit::require!(UserNs);
+    for (script, path) in [
+        ("echo evil > scripts/token.sh", "scripts/token.sh"),
+        ("rm scripts/token.sh", "scripts/token.sh"),
+        ("rm -r scripts; mkdir other; echo evil > other/token.sh; ln -s other scripts", "scripts"),
+    ] {
+        let project = Project::new();
+        put(&project.lower(), "scripts/token.sh", "fine");
+        project.edit(script);
+        let overlay = project.overlay().with_named(vec![PathBuf::from("scripts/token.sh")]);
+        let apply = |yes: &[&str]| {
+            let consent = yes_to(yes);
+            let on_conflict = OnConflict::Refuse;
+            overlay
+                .apply(&ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict })
+                .unwrap()
+        };
+        let refused: Vec<PathBuf> = apply(&[]).refused.into_iter().map(|refused| refused.path).collect();
+        assert!(refused.contains(&PathBuf::from(path)), "{script}: {refused:?}");
+        let kept = fs::read_to_string(project.lower().join("scripts/token.sh"));
+        assert!(kept.as_ref().map_or(true, |text| text == "fine"), "{script}: {kept:?}");
+        assert_eq!(apply(&[path, "scripts/token.sh"]).refused, [], "{script}");
+    }
+}

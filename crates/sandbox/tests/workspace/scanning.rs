@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_sandbox::{Class, Created, Grade, ProtectedKind, Since, UnseenBecause, created_since, scan};
+use belljar_sandbox::{
+    Class, Created, Grade, ProtectedKind, Since, UnseenBecause, created_since, scan, scan_named,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::support::{link, mode, put, superuser};
@@ -226,4 +228,70 @@ fn a_scan_costs_about_as_much_as_reading_the_names() {
 fn count(directory: &Path) -> usize {
     let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     entries.map(|entry| if entry.file_type().unwrap().is_dir() { count(&entry.path()) } else { 1 }).sum()
+}
+
+#[test]
+fn programs_that_a_configuration_names_are_protected() {
+    let place = tempfile::tempdir().unwrap();
+    let root = &place.path().canonicalize().unwrap().join("home/p");
+    fs::create_dir_all(root).unwrap();
+    repository(root, ".git");
+    let config = format!(
+        "[core]\n\thooksPath = {0}/tools/hooks\n\tsshCommand = ~/p/tools/ssh -v\n\
+         [filter \"x\"]\n\tclean = tools/clean %f\n\tsmudge = sh ./tools/smudge.sh\n\
+         [diff \"y\"]\n\ttextconv = {0}/tools/conv\n[alias]\n\tgo = !\"$(git rev-parse --show-toplevel)/tools/go\"\n\
+         [includeIf \"gitdir:{0}/\"]\n\tpath = {0}/more.cfg\n",
+        root.display()
+    );
+    put(root, ".git/config", &config);
+    put(root, "more.cfg", "[merge \"m\"]\n\tdriver = \"python3 'my tools/merge.py' %O\"\n");
+    for path in
+        ["tools/hooks/pre-push", "tools/ssh", "tools/clean", "tools/smudge.sh", "tools/conv", "tools/go"]
+    {
+        put(root, path, "");
+    }
+    put(root, "my tools/merge.py", "");
+    for path in ["tools/other", "clean", "python3", "sh", "%f", "go"] {
+        put(root, path, "");
+    }
+    let guarded = protected(root);
+    for path in [
+        "tools/hooks/",
+        "tools/ssh",
+        "tools/clean",
+        "tools/smudge.sh",
+        "tools/conv",
+        "tools/go",
+        "more.cfg",
+        "my tools/merge.py",
+    ] {
+        assert!(guarded.iter().any(|found| found == path), "{path}: {guarded:?}");
+    }
+    for path in ["tools/other", "python3", "sh", "clean", "go"] {
+        assert!(!guarded.iter().any(|found| found == path), "{path}: {guarded:?}");
+    }
+}
+
+#[test]
+fn what_is_used_outside_by_name_is_protected_and_reported() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, "scripts/token.sh", "");
+    put(root, "scripts/other.sh", "");
+    let named = [PathBuf::from("scripts/token.sh"), PathBuf::from("absent")];
+    let before = scan_named(root, &named).unwrap();
+    assert_eq!(
+        before.protected.iter().map(|found| found.path.as_path()).collect::<Vec<_>>(),
+        [Path::new("scripts/token.sh")]
+    );
+    assert_eq!(scan(root).unwrap().protected, []);
+    put(root, "scripts/token.sh", "evil");
+    put(root, "scripts/other.sh", "fine");
+    put(root, "absent", "evil");
+    let created: Vec<_> = created_since(&before, root).unwrap().created;
+    let created: Vec<_> = created.iter().map(|created| (created.path.as_path(), created.since)).collect();
+    assert_eq!(
+        created,
+        [(Path::new("absent"), Since::Appeared), (Path::new("scripts/token.sh"), Since::Changed)]
+    );
 }

@@ -11,25 +11,26 @@ use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 use super::LayersError;
 use crate::workspace::class::{Alias, Surroundings};
 use crate::workspace::matching::GitSigns;
-use crate::workspace::scan::scan_tree;
+use crate::workspace::scan::{Scan, scan_tree};
 use crate::workspace::tree::Tree;
 
 pub(super) struct Layers {
     pub(super) lower: Tree,
     pub(super) upper: Tree,
     aliases: Vec<Alias>,
+    named: Vec<PathBuf>,
     hidden: RefCell<HashMap<PathBuf, bool>>,
     git: RefCell<HashMap<PathBuf, bool>>,
 }
 
 impl Layers {
-    pub(super) fn open(lower: &Path, upper: &Path) -> Result<Self, LayersError> {
+    pub(super) fn open(lower: &Path, upper: &Path, named: &[PathBuf]) -> Result<Self, LayersError> {
         let tree = |path: &Path| {
             Tree::open(path).map_err(|cause| LayersError::Open { path: path.to_owned(), cause })
         };
         let (lower, upper) = (tree(lower)?, tree(upper)?);
-        let aliases = scan_tree(&lower).aliases;
-        Ok(Layers { lower, upper, aliases, hidden: RefCell::default(), git: RefCell::default() })
+        let Scan { aliases, named, .. } = scan_tree(&lower, named);
+        Ok(Layers { lower, upper, aliases, named, hidden: RefCell::default(), git: RefCell::default() })
     }
 
     /// Whether what the project has in this directory does not show.
@@ -91,6 +92,10 @@ impl Surroundings for Layers {
 
     fn aliases(&self) -> &[Alias] {
         &self.aliases
+    }
+
+    fn named(&self) -> &[PathBuf] {
+        &self.named
     }
 }
 

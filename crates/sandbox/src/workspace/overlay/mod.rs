@@ -77,13 +77,21 @@ pub enum LayersError {
 pub struct Overlay {
     lower: PathBuf,
     directory: PathBuf,
+    named: Vec<PathBuf>,
 }
 
 impl Overlay {
     /// The overlay of the project `lower` whose layers are, or will be, in `directory`.
     #[must_use]
     pub fn new(lower: &Path, directory: &Path) -> Self {
-        Overlay { lower: lower.to_owned(), directory: directory.to_owned() }
+        Overlay { lower: lower.to_owned(), directory: directory.to_owned(), named: Vec::new() }
+    }
+
+    /// The same with files of the project that are used outside because somebody named them.
+    #[must_use]
+    pub fn with_named(mut self, named: Vec<PathBuf>) -> Self {
+        self.named = named;
+        self
     }
 
     /// Where the changes are.
@@ -155,6 +163,6 @@ impl Overlay {
     }
 
     fn open(&self) -> Result<Layers, LayersError> {
-        Layers::open(&self.lower, &self.upper())
+        Layers::open(&self.lower, &self.upper(), &self.named)
     }
 }

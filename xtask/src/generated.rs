@@ -20,10 +20,11 @@ struct Generated {
 }
 
 /// Every generated file. A new one is one line here and its function below.
-const FILES: [Generated; 7] = [
+const FILES: [Generated; 8] = [
     Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
+    Generated { path: "docs/reference/programs-outside.md", content: crate::outside::page },
     Generated { path: "schema/answer-policy.schema.json", content: answer_policy_schema },
     Generated { path: "schema/belljar.schema.json", content: schema },
     Generated { path: "schema/scenario.schema.json", content: scenario_schema },

@@ -10,6 +10,7 @@
 
 mod generated;
 mod layering;
+mod outside;
 mod repository;
 mod sizes;
 mod words;
@@ -21,10 +22,11 @@ use repository::Repository;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  check              layering, sizes, words and generated, together
+  check              layering, sizes, words, outside and generated, together
   layering           the edges between the crates are the allowed ones, the pure crates are pure
   sizes              no source file has grown into a second idea
   words              no registry host and no path of somebody's machine is written down
+  outside            every program that is started outside the sandbox is listed
   generated          the generated files are what their sources say
   generated --write  write them";
 
@@ -40,10 +42,11 @@ pub type TaskError = Box<dyn std::error::Error>;
 
 type Task = fn(&Repository) -> Result<Findings, TaskError>;
 
-const CHECKS: [(&str, Task); 4] = [
+const CHECKS: [(&str, Task); 5] = [
     ("layering", layering::check),
     ("sizes", sizes::check),
     ("words", words::check),
+    ("outside", outside::check),
     ("generated", generated::check),
 ];
 

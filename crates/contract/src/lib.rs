@@ -28,6 +28,7 @@ mod judgement;
 mod launch;
 mod name;
 mod observation;
+mod outside;
 mod path;
 mod pattern;
 mod plan;
@@ -88,6 +89,7 @@ pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, S
 pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
+pub use outside::{OUTSIDE, OutsideProgram};
 pub use path::{AbsPath, PathError};
 pub use pattern::{Letters, Pattern, PatternError, PatternFlags};
 pub use plan::{

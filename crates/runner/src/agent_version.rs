@@ -73,6 +73,7 @@ pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion>
 /// Asks it, without a word of the user's environment and in a home of its own. Nothing is remembered.
 pub(crate) fn said(program: &AbsPath) -> Option<AgentVersion> {
     let home = tempfile::Builder::new().prefix("belljar-agent-").tempdir().ok()?;
+    // outside: agent-version
     let mut command = Command::new(program.as_path());
     command.arg("--version").env_clear().current_dir(home.path());
     command.env("HOME", home.path()).env("PATH", "/usr/bin:/bin");

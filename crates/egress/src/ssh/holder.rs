@@ -6,6 +6,7 @@
 use super::grant::SshGrant;
 use super::known_hosts::{KnownHostError, host_keys};
 use super::public_half::{PrivateHalf, PublicHalf, PublicHalfError, public_half};
+use super::tool::tool;
 use super::upstream;
 use belljar_contract::{SshEntry, SshFound, SshPublicKey};
 use std::ffi::OsString;
@@ -210,14 +211,16 @@ impl PrivateAgent {
         let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
         made.map_err(|cause| HoldError::Folder { path: folder.to_owned(), cause })?;
         let socket = folder.join("agent.sock");
-        let spawned = Command::new("sh")
-            .args(["-c", KEEPER])
-            .arg(&socket)
-            .stdin(Stdio::piped())
-            .process_group(0)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
+        let spawned = tool("sh").and_then(|mut shell| {
+            shell
+                .args(["-c", KEEPER])
+                .arg(&socket)
+                .stdin(Stdio::piped())
+                .process_group(0)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+        });
         let child = match spawned {
             Ok(child) => child,
             Err(cause) => {
@@ -248,7 +251,7 @@ impl PrivateAgent {
         public_key: &SshPublicKey,
         request: &HoldRequest<'_>,
     ) -> Result<(), HoldError> {
-        let mut command = Command::new("ssh-add");
+        let mut command = tool("ssh-add").map_err(|cause| HoldError::Tool { program: "ssh-add", cause })?;
         command.arg("-q").arg("--").arg(path).env("SSH_AUTH_SOCK", &self.socket).stdin(Stdio::null());
         match (request.asking, &request.askpass) {
             (Asking::Terminal, _) => {}

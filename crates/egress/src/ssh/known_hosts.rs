@@ -3,10 +3,11 @@
 //! `ssh-keygen -F` reads those files, hashed lines and patterns included, as ssh itself would.
 
 use super::host_key::{HostKey, HostKeyError};
+use super::tool::tool;
 use belljar_contract::{Host, Port, SshEntry, SshPublicKey};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// The port that known hosts do not mention.
 const PLAIN_PORT: u16 = 22;
@@ -158,7 +159,8 @@ impl Lines {
 fn look_up(name: &str, files: &[PathBuf]) -> Result<Lines, KnownHostError> {
     let mut out = Lines::default();
     for file in files.iter().filter(|file| file.is_file()) {
-        let ended = Command::new("ssh-keygen")
+        let ended = tool("ssh-keygen")
+            .map_err(KnownHostError::Tool)?
             .arg("-F")
             .arg(name)
             .arg("-f")

@@ -17,6 +17,7 @@ mod rate;
 mod report;
 mod serve;
 mod signable;
+mod tool;
 mod upstream;
 mod wire;
 

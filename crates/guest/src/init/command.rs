@@ -148,6 +148,7 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         .collect::<Result<Vec<_>, _>>()?;
     let limits: Vec<_> = spec.limits.iter().map(limit).collect();
     lead_session(spec, streams).map_err(|errno| setup(&errno))?;
+    // inside: the first process of the sandbox starts the command
     let program = Program {
         file: &c_string(file.as_bytes())?,
         arguments: &arguments,

@@ -156,6 +156,7 @@ fn shell(script: &str) -> Seen {
         Ok(copy) => copy,
         Err(error) => return unsupported(&error.to_string()),
     };
+    // outside: prove-attempt
     let child = Command::new("sh")
         .args(["-c", script])
         .stdin(Stdio::null())

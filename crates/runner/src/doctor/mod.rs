@@ -239,6 +239,7 @@ fn tried(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>, wal
         );
     };
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    // outside: doctor-sandbox
     let mut command = Command::new(own.as_path());
     command
         .args(["exec", "--backend", backend, "--", "true"])
@@ -474,6 +475,7 @@ fn file_system(path: &Path) -> String {
 
 /// The first line that a program says about itself.
 fn version(program: &AbsPath, arguments: &[&str]) -> Option<String> {
+    // outside: doctor-version
     let mut command = Command::new(program.as_path());
     command.args(arguments);
     first_line(command)

@@ -171,6 +171,7 @@ impl User {
         let script = self.root.join("script.json");
         fs::write(&script, self.script()).map_err(failed)?;
         let path = request.surroundings.variables.get(std::ffi::OsStr::new("PATH"));
+        // outside: prove-belljar
         let mut command = Command::new(request.own.as_path());
         command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
         command.current_dir(self.project()).env_clear();

@@ -255,6 +255,7 @@ fn tidy(path: &Path, before: &sight::Snapshot) {
 
 fn lowered(side: &Side<'_>, scene: &Scene) -> serde_json::Value {
     let Side::Inside { own, path, .. } = side else { return serde_json::Value::Null };
+    // outside: prove-belljar
     let mut command = std::process::Command::new(own.as_path());
     command.args(["plan", "prove", "--lowered", "--json"]).current_dir(&scene.project);
     let output = command.env_clear().envs(scene.environment(path)).output();

@@ -86,6 +86,7 @@ impl Scene {
         let abstract_name = format!("belljar-prove-{unique}");
         let listeners = Listeners::open(&home, temporary.path(), &abstract_name);
         // Waits for input that never comes, with a secret on its command line and others in its environment.
+        // outside: prove-sleeper
         let mut sleeper = Command::new("cat")
             .args(["-", &cmdsecret])
             .env_clear()
@@ -316,6 +317,7 @@ pub(super) fn toolchain(variables: &BTreeMap<std::ffi::OsString, std::ffi::OsStr
     if system.join("bin/cargo").is_file() {
         return system;
     }
+    // outside: prove-rustc
     let asked = Command::new("rustc").args(["--print", "sysroot"]).env_clear().envs(variables).output();
     let named = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
     let named = named.and_then(|line| PathBuf::from(line.trim()).canonicalize().ok());
@@ -346,6 +348,7 @@ fn repository(at: &Path, home: &Path) {
 
 /// git on the host, of the made-up user, with nothing of the repository executed.
 pub(super) fn host_git(at: &Path, home: &Path) -> Command {
+    // outside: prove-git
     let mut git = Command::new("git");
     git.env_clear().env("HOME", home).env("PATH", SYSTEM_PATH).env("GIT_CONFIG_NOSYSTEM", "1");
     git.env("GIT_CONFIG_GLOBAL", "/dev/null").stdin(Stdio::null());

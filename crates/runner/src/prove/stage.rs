@@ -275,6 +275,7 @@ impl Side<'_> {
         match self {
             Side::Host { guest } => {
                 // Its parent has the secret in its environment and on its command line, as a careless supervisor.
+                // outside: prove-probe
                 let mut command = Command::new("sh");
                 command.args(["-c", "\"$@\"; exit $?", &scene.entering]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear();
@@ -285,6 +286,7 @@ impl Side<'_> {
                 command
             }
             Side::Inside { own, guest, path, engine, .. } => {
+                // outside: prove-belljar
                 let mut command = Command::new(own.as_path());
                 let agent = if stage == Stage::WayOut { "outward" } else { "prove" };
                 command.args(["exec", agent, "--"]).arg(guest.as_path());
@@ -304,8 +306,10 @@ impl Side<'_> {
 
     fn shell(&self, scene: &Scene, script: &str) -> Command {
         let (mut command, path, engine) = match self {
+            // outside: prove-probe
             Side::Host { .. } => (Command::new("sh"), std::ffi::OsStr::new(SYSTEM_PATH), &None),
             Side::Inside { own, path, engine, .. } => {
+                // outside: prove-belljar
                 let mut command = Command::new(own.as_path());
                 command.args(["exec", "prove", "--", "sh"]);
                 (command, path.as_os_str(), engine)

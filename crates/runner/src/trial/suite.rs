@@ -148,6 +148,7 @@ fn start(
     sender: &Sender<Message>,
 ) -> Result<Worker, SuiteError> {
     let began = Instant::now();
+    // outside: suite-worker
     let mut child = Command::new(&request.program)
         .args(&wanted.arguments)
         .stdin(Stdio::piped())

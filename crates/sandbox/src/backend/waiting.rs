@@ -178,11 +178,13 @@ fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), Lau
     let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
     let (words, theirs) = std::io::pipe().map_err(failed)?;
     let borrowed: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
+    // outside: bwrap
     let program = Program {
         file: arguments.first().map(CString::as_c_str).unwrap_or_default(),
         arguments: &arguments,
         environment: &[],
-        directory: c".",
+        // The working directory may be a stranger's; the guest enters the one that the plan names.
+        directory: c"/",
         stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
         keeps: &borrowed,
         terminal: Terminal::Absent,
@@ -203,7 +205,9 @@ fn start_in_overlay(
     overlay: &Overlay,
 ) -> Result<(OwnedChild, File), LaunchError> {
     let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
+    // outside: bwrap
     let mut command = Command::new(words.next().unwrap_or_default());
+    command.current_dir("/");
     command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.own_session().keeps(kept);
     let preparation = belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?;

@@ -42,6 +42,7 @@ impl CommandDecider {
 
     fn started(&mut self) -> Result<&mut Started, String> {
         if self.started.is_none() {
+            // outside: decider-command
             let spawned = Command::new("/bin/sh")
                 .arg("-c")
                 .arg(&self.command)

@@ -72,6 +72,7 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     fs::remove_file(&socket).ok();
     let log = folder.child("log");
     let words = File::create(&log).map_err(|cause| make(&log, cause))?;
+    // outside: podman-service
     let mut command = Command::new(podman.as_path());
     command.args(["system", "service", "--time", IDLE_SECONDS]).arg(format!("unix://{socket}"));
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
@@ -89,9 +90,10 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     wait(socket.as_path(), log.as_path(), pid)
 }
 
-/// The user's path, and what it lacks at its end.
+/// The user's path without its relative entries, and what it lacks at its end.
 fn path(users: Option<&OsString>) -> OsString {
-    let users: Vec<PathBuf> = users.map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+    let split = |path| std::env::split_paths(path).filter(|entry| entry.is_absolute()).collect();
+    let users: Vec<PathBuf> = users.map(split).unwrap_or_default();
     let more = ADMINISTRATION.iter().map(PathBuf::from).filter(|one| !users.contains(one));
     let all: Vec<PathBuf> = users.iter().cloned().chain(more).collect();
     std::env::join_paths(all).unwrap_or_default()

@@ -261,6 +261,7 @@ fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, Refused> {
         .iter()
         .map(|variable| c_string(&[variable.name.as_bytes(), b"=", variable.value.as_bytes()].concat()))
         .collect::<Result<Vec<_>, _>>()?;
+    // outside: host-command
     let program = Program {
         file: &c_string(&file)?,
         arguments: &arguments,

@@ -1,0 +1,154 @@
+//! Every program that belljar starts outside the sandbox.
+//!
+//! A start carries the comment `// outside: ID`; `cargo xtask outside` fails for a start without one, for an id that is
+//! not listed here, and for a row that nothing starts.
+
+/// A program that belljar starts outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutsideProgram {
+    /// What the comment at its start says.
+    pub id: &'static str,
+    /// The program.
+    pub program: &'static str,
+    /// When it is started.
+    pub when: &'static str,
+    /// Its current directory.
+    pub directory: &'static str,
+    /// Its environment.
+    pub environment: &'static str,
+    /// What it reads on its standard input.
+    pub input: &'static str,
+}
+
+/// The programs.
+pub const OUTSIDE: [OutsideProgram; 16] = [
+    OutsideProgram {
+        id: "agent-version",
+        program: "the agent's program with `--version`, as your `PATH` has it",
+        when: "before a test, once for each version that is installed",
+        directory: "an empty temporary directory",
+        environment: "`HOME`, the temporary directory, and `PATH=/usr/bin:/bin`",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "bwrap",
+        program: "`bwrap`, as your `PATH` has it",
+        when: "a sandbox of the backend `bwrap` is built",
+        directory: "`/`",
+        environment: "nothing",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "decider-command",
+        program: "`/bin/sh -c` with what `--decider-cmd` says",
+        when: "a question of the agent is to be decided by your command",
+        directory: "yours",
+        environment: "yours",
+        input: "the questions, one JSON object a line",
+    },
+    OutsideProgram {
+        id: "doctor-sandbox",
+        program: "belljar itself: `exec -- true`",
+        when: "`belljar doctor`",
+        directory: "an empty temporary directory",
+        environment: "`HOME`, the temporary directory, `PATH`, and what names the container engine",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "doctor-version",
+        program: "the programs that belljar uses, with `--version`, as your `PATH` has them",
+        when: "`belljar doctor`",
+        directory: "yours",
+        environment: "yours",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "host-command",
+        program: "the agent, or the command of `exec`",
+        when: "the backend is `host`, which builds no sandbox",
+        directory: "the project",
+        environment: "what the plan lists",
+        input: "yours, or the conversation",
+    },
+    OutsideProgram {
+        id: "podman-service",
+        program: "`podman system service`",
+        when: "the backend is `container` and no engine serves yet",
+        directory: "`/`",
+        environment: "`HOME`, the absolute entries of `PATH`, and the variables that configure podman",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "prove-attempt",
+        program: "`sh -c` with a probe's own script",
+        when: "`belljar prove` shows that a probe would succeed without a sandbox",
+        directory: "a made-up project",
+        environment: "made up",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "prove-belljar",
+        program: "belljar itself: `exec`, `run` and `plan`",
+        when: "`belljar prove`",
+        directory: "a made-up project",
+        environment: "made up, with your `PATH`",
+        input: "nothing, or what the probe is about",
+    },
+    OutsideProgram {
+        id: "prove-git",
+        program: "`git`, of the system's path",
+        when: "`belljar prove` makes a repository, and looks at it afterwards",
+        directory: "a made-up project",
+        environment: "made up",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "prove-probe",
+        program: "`sh`, which starts belljar's own prober",
+        when: "`belljar prove` shows that a probe would succeed without a sandbox",
+        directory: "a made-up project",
+        environment: "made up",
+        input: "nothing, or what the probe is about",
+    },
+    OutsideProgram {
+        id: "prove-rustc",
+        program: "`rustc --print sysroot`, as your `PATH` has it",
+        when: "`belljar prove`, where the system has no Rust of its own",
+        directory: "yours",
+        environment: "yours",
+        input: "nothing",
+    },
+    OutsideProgram {
+        id: "prove-sleeper",
+        program: "`cat`, of the system's path",
+        when: "`belljar prove`: a process whose command line and environment hold made-up secrets",
+        directory: "yours",
+        environment: "made up",
+        input: "a pipe to which nothing is written",
+    },
+    OutsideProgram {
+        id: "ssh-tool",
+        program: "`ssh-keygen`, `ssh-add`, and `ssh-agent` under a shell, from absolute entries of your `PATH`",
+        when: "the plan has `ssh` entries",
+        directory: "`/`",
+        environment: "`HOME`, the absolute entries of `PATH`, and what is needed to ask for a passphrase",
+        input: "nothing; a terminal is asked for a passphrase",
+    },
+    OutsideProgram {
+        id: "suite-worker",
+        program: "belljar itself",
+        when: "a suite of tests, one for each that runs",
+        directory: "yours",
+        environment: "yours",
+        input: "a pipe to which nothing is written",
+    },
+    OutsideProgram {
+        id: "value-command",
+        program: "what `env.NAME = { command = [...] }` or a credential names: below your directory where it has a slash, \
+                  else from absolute entries of your `PATH`",
+        when: "a plan that you agreed to is carried out; files of the project are compared with what you agreed to first",
+        directory: "yours",
+        environment: "yours",
+        input: "nothing",
+    },
+];

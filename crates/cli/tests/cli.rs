@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod agreed_files;
 mod cases;
 mod cmd;
 mod container;
@@ -14,4 +15,5 @@ mod help;
 mod inputs;
 mod outward;
 mod stage;
+mod stranger_git;
 mod vm;

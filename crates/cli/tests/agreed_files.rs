@@ -1,0 +1,140 @@
+//! Files of the project that are run or read outside: their content is part of what was agreed to.
+
+use crate::stage::Stage;
+use belljar_testkit::require;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+fn script(stage: &Stage, name: &str, text: &str) {
+    stage.write(&format!("project/{name}"), format!("#!/bin/sh\n{text}\n"));
+    fs::set_permissions(stage.path("project").join(name), PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// A project whose token comes from a script of its own.
+fn project(more: &str) -> Stage {
+    let stage = Stage::with(&format!(
+        "[agents.a]\n{more}[agents.a.env]\nTOK = {{ command = [\"./scripts/token.sh\"] }}\n"
+    ));
+    script(&stage, "scripts/token.sh", "echo fine");
+    stage
+}
+
+fn agree(stage: &Stage) {
+    assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0));
+}
+
+const SHOW: [&str; 5] = ["exec", "--", "sh", "-c", "echo $TOK"];
+
+#[test]
+fn a_script_that_changed_is_asked_about_by_name() {
+    require!(Bwrap);
+    let stage = project("");
+    agree(&stage);
+    assert_eq!(stage.run(&SHOW).stdout, "fine\n");
+    let marks = stage.path("ran").display().to_string();
+    script(&stage, "scripts/token.sh", &format!("touch {marks}; echo evil"));
+    let found = stage.run(&SHOW);
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    let path = stage.path("project/scripts/token.sh").display().to_string();
+    assert!(found.stderr.contains(&format!("used_outside.{path}.digest")), "{}", found.stderr);
+    assert!(!stage.path("ran").exists(), "nothing ran");
+    agree(&stage);
+    assert_eq!(stage.run(&SHOW).stdout, "evil\n");
+    assert!(stage.run(&["plan"]).stdout.contains("scripts/token.sh"));
+}
+
+#[test]
+fn every_form_of_naming_a_file_counts() {
+    require!(Bwrap);
+    for source in [
+        "{ command = [\"sh\", \"scripts/token.sh\"] }",
+        "{ command = [\"sh\", \"-c\", \". ./scripts/token.sh\"] }",
+        "{ command = [\"env\", \"X=1\", \"./link\"] }",
+        "{ file = \"scripts/token.sh\" }",
+    ] {
+        let stage = Stage::with(&format!("[agents.a.env]\nTOK = {source}\n"));
+        script(&stage, "scripts/token.sh", "echo fine");
+        stage.link("project/link", "scripts/token.sh");
+        agree(&stage);
+        assert_eq!(stage.run(&["exec", "--", "true"]).status.code(), Some(0), "{source}");
+        script(&stage, "scripts/token.sh", "echo other");
+        let found = stage.run(&["exec", "--", "true"]);
+        assert_eq!(found.status.code(), Some(125), "{source}");
+        assert!(found.stderr.contains("scripts/token.sh.digest"), "{source}: {}", found.stderr);
+    }
+}
+
+#[test]
+fn a_script_that_changes_between_the_plan_and_its_use_is_an_error() {
+    require!(Bwrap);
+    let change =
+        "{ command = [\"sh\", \"-c\", \"echo 'touch ran; echo evil' >> scripts/token.sh; echo x\"] }";
+    for (more, what) in [
+        (format!("A = {change}\nTOK = {{ command = [\"./scripts/token.sh\"] }}\n"), "env"),
+        (format!("A = {change}\nTOK = {{ file = \"scripts/token.sh\" }}\n"), "file"),
+    ] {
+        let stage = Stage::with(&format!("[agents.a.env]\n{more}"));
+        script(&stage, "scripts/token.sh", "echo fine");
+        let found = stage.run(&["exec", "--yes", "--", "true"]);
+        assert_eq!(found.status.code(), Some(125), "{what}: {found:?}");
+        let path = stage.path("project/scripts/token.sh").display().to_string();
+        assert!(
+            found.stderr.contains(&format!("`{path}` changed after the plan was made")),
+            "{}",
+            found.stderr
+        );
+        assert!(!stage.path("project/ran").exists());
+    }
+}
+
+#[test]
+fn a_program_of_the_project_on_the_path_needs_its_path_written() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a.env]\nTOK = { command = [\"token\"] }\n");
+    script(&stage, "bin/token", "echo fine");
+    let run = |path: String| stage.finish(stage.command(&["exec", "--yes", "--", "true"]).env("PATH", path));
+    let found = run(format!("{}:/usr/bin:/bin", stage.path("project/bin").display()));
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    assert!(found.stderr.contains("a file of the project; write its path"), "{}", found.stderr);
+    // A relative entry is not searched at all.
+    let found = run("bin:/usr/bin:/bin".to_owned());
+    assert!(found.stderr.contains("`token` is not on your PATH"), "{}", found.stderr);
+}
+
+#[test]
+fn it_is_read_only_inside_and_reported() {
+    require!(Bwrap);
+    let stage = project("");
+    let found = stage.run(&["exec", "--yes", "--", "sh", "-c", "echo evil > scripts/token.sh"]);
+    assert_ne!(found.status.code(), Some(0), "{found:?}");
+    assert_eq!(fs::read_to_string(stage.path("project/scripts/token.sh")).unwrap(), "#!/bin/sh\necho fine\n");
+    // Another name in its place is told.
+    let swap = "mv scripts s2 && mkdir scripts && echo evil > scripts/token.sh";
+    let found = stage.run(&["exec", "--yes", "--", "sh", "-c", swap]);
+    if found.status.code() == Some(0) {
+        assert!(found.stderr.contains("scripts/token.sh"), "{}", found.stderr);
+    }
+}
+
+#[test]
+fn in_an_overlay_it_needs_its_own_yes() {
+    require!(Bwrap);
+    let stage = project("workspace = \"overlay\"\n");
+    let edit = "echo evil > scripts/token.sh; echo new > new.txt";
+    assert_eq!(stage.run(&["exec", "--yes", "--", "sh", "-c", edit]).status.code(), Some(0));
+    let found = stage.run(&["apply"]);
+    assert_eq!(
+        (found.status.code(), found.stdout.as_str()),
+        (Some(1), "applied new.txt\n"),
+        "{}",
+        found.stderr
+    );
+    assert!(
+        found.stderr.contains("left aside: scripts/token.sh: needs a yes of its own"),
+        "{}",
+        found.stderr
+    );
+    assert_eq!(fs::read_to_string(stage.path("project/scripts/token.sh")).unwrap(), "#!/bin/sh\necho fine\n");
+    let found = stage.run(&["apply", "--allow", "scripts/token.sh", "--", "scripts/token.sh"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}

@@ -116,9 +116,8 @@ impl UserFiles {
             .iter()
             .filter_map(|path| bounded(path, LARGEST_TEXT, Links::Followed).ok()?)
             .flat_map(|text| git_settings(&text))
-            .filter(|setting| setting.is("core", "excludesfile"))
-            .filter_map(|setting| setting.value)
-            .last();
+            .rfind(|setting| setting.is("core", "excludesfile"))
+            .and_then(|setting| setting.value);
         let Some(named) = named else { return self.config.join("git/ignore") };
         match named.strip_prefix(b"~/") {
             Some(below) => self.home.as_path().join(std::ffi::OsStr::from_bytes(below)),
@@ -169,7 +168,7 @@ fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, S
     let text =
         text.map_err(|cause| SharedError::Rules { path: abs(folder, &path), why: cause.to_string() })?;
     let settings = git_settings(&text.unwrap_or_default());
-    let last = |section, key| settings.iter().filter(|setting| setting.is(section, key)).next_back();
+    let last = |section, key| settings.iter().rfind(|setting| setting.is(section, key));
     if let Some(stated) = last("core", "worktree").and_then(|setting| setting.value.as_deref()) {
         let stated = common.join(std::ffi::OsStr::from_bytes(stated)).canonicalize().ok();
         // In a linked work tree the setting is about the main one.

@@ -10,7 +10,7 @@ use belljar_testkit::require;
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -421,25 +421,49 @@ fn what_cannot_be_read_is_named_with_its_way_out() {
     assert!(failed("victim/a").contains("core.worktree"));
 }
 
+/// Entries that may be right, as the fuzzer makes them: mode, flags, further flags, path.
+type MadeEntry = (u32, u16, u16, Vec<u8>);
+
+/// An index of these, which is as right as its numbers are.
+fn assembled(version: u32, entries: &[MadeEntry], rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (mode, flags, further, path) in entries {
+        let start = body.len();
+        body.extend([[0; 24].as_slice(), &mode.to_be_bytes(), &[0; 12], &[7; 20]].concat());
+        let extended = flags & 0x4000 != 0 && version > 2;
+        let length = u16::try_from(path.len()).unwrap_or(0xfff).min(0xfff);
+        body.extend((if version == 4 { *flags } else { (flags & 0xf000) | length }).to_be_bytes());
+        if extended {
+            body.extend(further.to_be_bytes());
+        }
+        body.extend(path);
+        let used = body.len() - start;
+        body.resize(start + if version == 4 { used + 1 } else { (used + 8) & !7 }, 0);
+    }
+    made(version, u32::try_from(entries.len()).unwrap(), &[&body, rest].concat())
+}
+
 #[test]
 fn fuzz_git_index() {
-    bolero::check!().for_each(|bytes: &[u8]| {
-        for hash in [HashLength::Twenty, HashLength::ThirtyTwo] {
-            // As it comes, and with the head that lets it through.
-            let begun = [b"DIRC\0\0\0\x04\0\0\0\x03", bytes].concat();
-            for text in [bytes, &begun] {
-                let read = index::read(text, hash, |Entry { path, .. }| {
-                    assert!(
-                        !path.is_empty()
-                            && path.len() <= 4096
-                            && !Path::new(std::str::from_utf8(path).unwrap_or("x")).is_absolute()
-                    );
-                    ControlFlow::Continue(())
-                });
-                drop(read);
+    bolero::check!().with_type::<(u8, Vec<MadeEntry>, Vec<u8>, (u16, u8))>().for_each(
+        |(version, entries, rest, (at, byte))| {
+            let whole = assembled(2 + u32::from(version % 3), entries, rest);
+            let mut spoiled = whole.clone();
+            let at = usize::from(*at) % spoiled.len();
+            spoiled[at] = *byte;
+            for text in [&whole, &spoiled, &whole[..at], rest] {
+                for hash in [HashLength::Twenty, HashLength::ThirtyTwo] {
+                    let read = index::read(text, hash, |Entry { path, .. }| {
+                        assert!((1..=4096).contains(&path.len()) && !path.contains(&0), "{path:?}");
+                        let plain = |name: &[u8]| !matches!(name, b"" | b"." | b".." | b".git");
+                        assert!(path.split(|byte| *byte == b'/').all(plain), "{path:?}");
+                        ControlFlow::Continue(())
+                    });
+                    drop(read);
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 #[test]

@@ -162,13 +162,52 @@ mod tests {
         }
     }
 
+    /// What a configuration is made of.
+    const PIECES: [&str; 24] = [
+        "[",
+        "]",
+        "[core]",
+        "[alias]",
+        "[filter \"x\"]",
+        "[include]",
+        "\"",
+        "\\",
+        "\\\n",
+        "\n",
+        "\r\n",
+        "=",
+        "#",
+        ";",
+        " ",
+        "\t",
+        "!",
+        "hooksPath",
+        "clean",
+        "path",
+        "$(",
+        "./a/b",
+        "~/",
+        "\0",
+    ];
+
     #[test]
     fn fuzz_git_configuration() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            let begun = [b"[alias \"x\"]\nx = !", bytes].concat();
-            for text in [bytes, &begun] {
+            let text: Vec<u8> = bytes
+                .iter()
+                .flat_map(|byte| match PIECES.get(usize::from(*byte) % 48) {
+                    Some(piece) => piece.as_bytes().to_vec(),
+                    None => vec![*byte],
+                })
+                .collect();
+            let begun = [b"[alias \"x\"]\nx = !", text.as_slice()].concat();
+            for text in [bytes, &text, &begun] {
+                let settings = git_settings(text);
+                assert!(settings.iter().all(|setting| !setting.key.is_empty()));
+                let values: usize =
+                    settings.iter().filter_map(|setting| setting.value.as_ref()).map(Vec::len).sum();
+                assert!(values <= text.len());
                 assert!(named(text).len() <= text.len() * 4 + 4);
-                assert!(git_settings(text).iter().all(|setting| !setting.key.is_empty()));
             }
         });
     }

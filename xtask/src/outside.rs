@@ -107,9 +107,9 @@ pub fn page() -> Result<String, TaskError> {
         "<!-- Written by `cargo xtask generated --write` from crates/contract/src/outside.rs. -->\n\n\
          # Programs outside the sandbox\n\n\
          Every program that belljar starts outside the sandbox, where, and with which environment. A check of the\n\
-         source fails when belljar starts one that is not listed. git is not among them: belljar reads a\n\
-         repository's index, configuration and ignore files by itself. \"Yours\" is what belljar itself was started\n\
-         with.\n\n\
+         source fails when belljar starts one that is not listed. git runs in projects that `prove` makes up, and\n\
+         nowhere else: belljar reads a repository's index, configuration and ignore files by itself. \"Yours\" is\n\
+         what belljar itself was started with.\n\n\
          | program | when | current directory | environment | standard input |\n\
          | --- | --- | --- | --- | --- |\n",
     );

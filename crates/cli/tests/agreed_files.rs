@@ -3,7 +3,9 @@
 use crate::stage::Stage;
 use belljar_testkit::require;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 fn script(stage: &Stage, name: &str, text: &str) {
     stage.write(&format!("project/{name}"), format!("#!/bin/sh\n{text}\n"));
@@ -108,12 +110,24 @@ fn it_is_read_only_inside_and_reported() {
     let found = stage.run(&["exec", "--yes", "--", "sh", "-c", "echo evil > scripts/token.sh"]);
     assert_ne!(found.status.code(), Some(0), "{found:?}");
     assert_eq!(fs::read_to_string(stage.path("project/scripts/token.sh")).unwrap(), "#!/bin/sh\necho fine\n");
-    // Another name in its place is told.
-    let swap = "mv scripts s2 && mkdir scripts && echo evil > scripts/token.sh";
-    let found = stage.run(&["exec", "--yes", "--", "sh", "-c", swap]);
-    if found.status.code() == Some(0) {
-        assert!(found.stderr.contains("scripts/token.sh"), "{}", found.stderr);
+    for line in ["rm scripts/token.sh", "mv scripts/token.sh x", "mv scripts s2", "rm -rf scripts"] {
+        let found = stage.run(&["exec", "--yes", "--", "sh", "-c", line]);
+        assert_ne!(found.status.code(), Some(0), "{line}: {found:?}");
     }
+    assert_eq!(fs::read_to_string(stage.path("project/scripts/token.sh")).unwrap(), "#!/bin/sh\necho fine\n");
+    // What happens outside meanwhile is told.
+    let mut command = stage.command(&["exec", "--yes", "--", "sh", "-c", "echo ready; read line"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    script(&stage, "scripts/token.sh", "echo other");
+    drop(child.stdin.take());
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    child.wait().unwrap();
+    assert!(told.contains("scripts/token.sh  changed; a manifest"), "{told}");
 }
 
 #[test]
@@ -137,4 +151,48 @@ fn in_an_overlay_it_needs_its_own_yes() {
     assert_eq!(fs::read_to_string(stage.path("project/scripts/token.sh")).unwrap(), "#!/bin/sh\necho fine\n");
     let found = stage.run(&["apply", "--allow", "scripts/token.sh", "--", "scripts/token.sh"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+#[test]
+fn a_credential_of_a_script_is_held_to_the_same() {
+    require!(Bwrap);
+    let change = "[\"sh\", \"-c\", \"echo evil >> scripts/token.sh; echo secret-value\"]";
+    let stage = Stage::with(&format!(
+        "[agents.a.egress]\nallow = [\"a.example.org\", \"b.example.org\"]\n\
+         [[agents.a.credentials]]\nhost = \"a.example.org\"\nvalue = {{ command = {change} }}\n\
+         [[agents.a.credentials]]\nhost = \"b.example.org\"\nvalue = {{ command = [\"./scripts/token.sh\"] }}\n"
+    ));
+    script(&stage, "scripts/token.sh", "echo secret-value");
+    let plan = stage.json(&["plan", "--json"]);
+    let path = stage.path("project/scripts/token.sh").display().to_string();
+    assert!(plan.to_string().contains(&format!("{{\"what\":\"{path}\"")), "{plan:#}");
+    let found = stage.run(&["exec", "--yes", "--", "true"]);
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    assert!(found.stderr.contains(&format!("`{path}` changed after the plan was made")), "{}", found.stderr);
+}
+
+#[test]
+fn programs_that_the_repository_of_a_linked_work_tree_names_are_guarded() {
+    require!(Bwrap, Git);
+    let stage = Stage::new();
+    let git = |folder: &str, words: &[&str]| {
+        let mut command = std::process::Command::new("git");
+        command
+            .current_dir(stage.path(folder))
+            .args(["-c", "user.name=a", "-c", "user.email=a@b"])
+            .args(words);
+        assert!(command.env("HOME", stage.path("home")).output().unwrap().status.success(), "{words:?}");
+    };
+    stage.write("main/tools/clean", "cat\n");
+    stage.write("main/other", "x\n");
+    git("main", &["init", "-q"]);
+    git("main", &["add", "."]);
+    git("main", &["commit", "-q", "-m", "first"]);
+    git("main", &["config", "filter.x.clean", "sh tools/clean"]);
+    fs::remove_dir(stage.path("project")).unwrap();
+    git("main", &["worktree", "add", "-q", &stage.path("project").display().to_string()]);
+    let write = |path: &str| stage.run(&["exec", "--yes", "--", "sh", "-c", &format!("echo evil > {path}")]);
+    assert_eq!(write("other").status.code(), Some(0));
+    assert_ne!(write("tools/clean").status.code(), Some(0));
+    assert_eq!(fs::read_to_string(stage.path("project/tools/clean")).unwrap(), "cat\n");
 }

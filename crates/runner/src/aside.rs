@@ -59,7 +59,7 @@ impl Aside {
         }
         let instance = HeldInstance::prepare(plan, SystemTime::now())?;
         let lock = take_aside(plan, &instance)?;
-        Ok(Self { overlay: overlay_of(plan), _lock: lock, _instance: instance })
+        Ok(Self { overlay: overlay_of(plan, planned.repository.as_ref()), _lock: lock, _instance: instance })
     }
 
     /// The changes, and parts that could not be read.

@@ -5,10 +5,17 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use belljar_contract::{AbsPath, Access, Event, Plan, RunName, WorkspaceMode};
 use belljar_sandbox::{
     Class, CopyError, Created, Overlay, Scan, ScanError, Since, copy_directory, copy_tree, created_since,
-    overlay_directory, scan_named,
+    named_by_git, overlay_directory, scan_named,
 };
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// No configuration of git is larger.
+const LARGEST_CONFIG: u64 = 1 << 20;
+/// Work trees whose own configuration is read.
+const MOST_WORK_TREES: usize = 1000;
 
 /// Why the project cannot be kept as the plan wants it.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +52,7 @@ impl Watch {
         let mut roots = Vec::new();
         let project = (plan.workspace.mode == WorkspaceMode::Direct).then_some(&plan.workspace.source);
         for root in project.into_iter().chain(repository) {
-            roots.push((root.clone(), scan_named(root.as_path(), &named_in(plan, root))?));
+            roots.push((root.clone(), scan_named(root.as_path(), &named_in(plan, root, repository))?));
         }
         Ok(Self { roots })
     }
@@ -55,13 +62,12 @@ impl Watch {
     pub fn guarded(&self) -> Vec<(AbsPath, Access)> {
         let mut out = Vec::new();
         for (root, scan) in &self.roots {
-            let below = |path: &std::path::Path| root.join(path).ok();
-            // Only hidden directories are pinned: a pin on every directory above would forbid ordinary renames.
-            let hidden = scan
-                .anchors()
-                .into_iter()
-                .filter(|path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".")));
-            out.extend(hidden.filter_map(|path| Some((below(&path)?, Access::ReadWrite))));
+            let below = |path: &Path| root.join(path).ok();
+            // Only hidden directories, and those of files that are used outside by name, are pinned: a pin on every
+            // directory above would forbid ordinary renames.
+            let hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+            let pinned = scan.anchors().into_iter().filter(|path| hidden(path) || scan.holds_named(path));
+            out.extend(pinned.filter_map(|path| Some((below(&path)?, Access::ReadWrite))));
             let guarded = scan.protected.iter().filter_map(|protected| below(&protected.path));
             out.extend(guarded.map(|path| (path, Access::ReadOnly)));
         }
@@ -125,14 +131,36 @@ impl Planted {
 
 /// The layers of the plan's project.
 #[must_use]
-pub(crate) fn overlay_of(plan: &Plan) -> Overlay {
+pub(crate) fn overlay_of(plan: &Plan, repository: Option<&AbsPath>) -> Overlay {
     let source = &plan.workspace.source;
-    Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named_in(plan, source))
+    let named = named_in(plan, source, repository);
+    Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named)
 }
 
-/// The files below a directory that the plan uses outside.
-fn named_in(plan: &Plan, root: &AbsPath) -> Vec<PathBuf> {
-    plan.used_outside.iter().filter_map(|used| used.path.relative_to(root)).map(PathBuf::from).collect()
+/// The files below a directory that the plan uses outside, or that the configuration of the project's repository, where
+/// it lies elsewhere, makes git run or obey.
+fn named_in(plan: &Plan, root: &AbsPath, repository: Option<&AbsPath>) -> Vec<PathBuf> {
+    let used = plan.used_outside.iter().filter_map(|used| used.path.relative_to(root)).map(PathBuf::from);
+    let mut named: Vec<PathBuf> = used.collect();
+    for config in repository.into_iter().filter(|_| *root == plan.workspace.source).flat_map(configurations) {
+        let mut text = Vec::new();
+        let is_file = fs::metadata(&config).is_ok_and(|found| found.is_file());
+        let opened = if is_file { File::open(&config).ok() } else { None };
+        // What cannot be read here is the repository's own trouble: git cannot either.
+        opened.map(|file| file.take(LARGEST_CONFIG).read_to_end(&mut text));
+        named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+    }
+    named.sort();
+    named.dedup();
+    named
+}
+
+/// The configurations of a repository: the shared one, and those of its work trees.
+fn configurations(repository: &AbsPath) -> Vec<PathBuf> {
+    let trees = fs::read_dir(repository.child("worktrees")).into_iter().flatten().flatten();
+    let own = trees.take(MOST_WORK_TREES).map(|tree| tree.path().join("config.worktree"));
+    let shared = ["config", "config.worktree"].map(|name| repository.child(name).as_path().to_owned());
+    shared.into_iter().chain(own).collect()
 }
 
 /// Takes the changes that are kept aside: one run, or one look at them, at a time.

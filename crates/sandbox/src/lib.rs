@@ -15,5 +15,6 @@ pub use workspace::{
     CopyError, Created, CreatedSince, Discarded, EntryKind, GitSetting, Grade, HOST_EXECUTED, HostExecuted,
     LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Refused, RefusedBecause, Scan,
     ScanError, Selection, Side, SideContent, Since, SpecialKind, Surroundings, UNFINISHED, Unseen,
-    UnseenBecause, classify, classify_in, copy_tree, created_since, git_settings, scan, scan_named,
+    UnseenBecause, classify, classify_in, copy_tree, created_since, git_settings, named_by_git, scan,
+    scan_named,
 };

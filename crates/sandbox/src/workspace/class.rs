@@ -124,7 +124,7 @@ pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surrou
     let leads = |named: &PathBuf| match entry {
         EntryKind::Directory | EntryKind::Special(_) => false,
         EntryKind::Symlink(_) => named.starts_with(relative),
-        EntryKind::File | EntryKind::SetIdFile => named == relative,
+        EntryKind::File | EntryKind::SetIdFile => relative.starts_with(named),
     };
     if surroundings.named().iter().any(leads) {
         return stronger(through, Class::HostExecuted { grade: Grade::Guarded, why: USED_OUTSIDE });

@@ -314,5 +314,5 @@ pub(super) const GIT_POINTER: &str = "git obeys the configuration where it point
 /// A regular file with a set-id bit runs as its owner, whoever starts it.
 pub(super) const SET_ID: &str = "whoever starts it runs as its owner";
 
-/// A file that the user's manifest has belljar run or read for a value.
-pub(super) const USED_OUTSIDE: &str = "belljar runs or reads it outside the sandbox for a value";
+/// A file that the user's manifest, or the configuration of a repository elsewhere, names.
+pub(super) const USED_OUTSIDE: &str = "a manifest or git's configuration has it run or read outside";

@@ -31,5 +31,7 @@ pub use overlay::{
     Refused, RefusedBecause, Selection, Side, SideContent,
 };
 pub use place::UNFINISHED;
-pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
+pub use scan::{
+    Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan, scan_named,
+};
 pub use since::{Created, CreatedSince, Since, created_since};

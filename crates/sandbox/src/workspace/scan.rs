@@ -128,6 +128,12 @@ impl Scan {
         let anchors: BTreeSet<&Path> = above.filter(|path| !path.as_os_str().is_empty()).collect();
         anchors.into_iter().map(Path::to_owned).collect()
     }
+
+    /// Whether a file lies below that is used outside because somebody named it.
+    #[must_use]
+    pub fn holds_named(&self, directory: &Path) -> bool {
+        self.named.iter().any(|named| named.starts_with(directory))
+    }
 }
 
 /// Finds what must be read-only, and remembers what else of the class is there.
@@ -136,6 +142,27 @@ impl Scan {
 /// Fails if the top cannot be opened; what cannot be read below is in the outcome.
 pub fn scan(root: &Path) -> Result<Scan, ScanError> {
     scan_named(root, &[])
+}
+
+/// What of a tree a git configuration names that lies elsewhere, as the one of a linked work tree does.
+///
+/// # Errors
+/// As [`scan`].
+pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
+    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
+    let place = |named: &git_config::Named| {
+        let Leads::Inside(path) = follow(Path::new("x"), tree.relative(&named.path)?, &tree) else {
+            return None;
+        };
+        let kind = tree.status(&path).ok()??.kind;
+        let is_there = match named.what {
+            What::Program | What::Attributes | What::Config => kind != Kind::Directory,
+            What::Hooks => !path.as_os_str().is_empty(),
+            What::WorkTree => false,
+        };
+        is_there.then_some(path)
+    };
+    Ok(git_config::named(config).iter().filter_map(place).collect())
 }
 
 /// The same with files of the tree that are used outside because somebody named them; they are of the class.

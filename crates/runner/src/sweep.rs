@@ -6,9 +6,9 @@
 use crate::engine::engine_places;
 use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
+use crate::leftovers::{self, SCENE_PREFIX};
 use crate::locks;
 use crate::planning::Surroundings;
-use crate::prove::SCENE_PREFIX;
 use crate::runtime::{MAKING_PREFIX, RuntimeDirectory, RuntimeError};
 use crate::trial::stage;
 use belljar_contract::{AbsPath, TimeSpan};
@@ -128,13 +128,14 @@ pub enum SweepError {
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
     // Stages before instances: the state of a workspace that goes here is of no more use either.
-    let places: [(Place, &AbsPath, SweptKind); 7] = [
+    let places: [(Place, &AbsPath, SweptKind); 8] = [
         (stages, state, SweptKind::Stage),
         (conversations, state, SweptKind::Conversation),
         (instances, data, SweptKind::Instance { root: None }),
         (runtime, runtime_path, SweptKind::Runtime),
         (runs, state, SweptKind::Run),
         (groups, runtime_path, SweptKind::Leftover),
+        (interrupted, data, SweptKind::Leftover),
         (containers, runtime_path, SweptKind::Container { id: String::new() }),
     ];
     let mut out = Vec::new();
@@ -175,6 +176,16 @@ fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepE
             });
             out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
         }
+    }
+    Ok(())
+}
+
+/// What interrupted commands left outside belljar's own directories.
+fn interrupted(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    for leftover in leftovers::find(request.surroundings, request.now) {
+        let path = leftover.path().clone();
+        let failed = |cause| SweepError::Tree { path: path.clone(), cause };
+        out.push(request.leftover(path.clone(), || leftover.remove().map_err(failed)));
     }
     Ok(())
 }
@@ -234,11 +245,13 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
 /// A proof, or unpacking a guest, takes seconds; what is left of one after this long was interrupted.
 const LEFT_AGE: Duration = Duration::from_secs(3600);
 
-/// Folders of proofs that were interrupted.
+/// Directories of proofs that an earlier belljar left, which did not name their maker.
 fn scenes(request: &SweepRequest<'_>) -> Vec<AbsPath> {
     old_entries(&request.surroundings.data.child("prove"), request.now)
         .into_iter()
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SCENE_PREFIX)))
+        // Those that name their maker are found by it.
+        .filter(|path| path.file_name().is_none_or(|name| !leftovers::is_ours(name, SCENE_PREFIX)))
         .collect()
 }
 

@@ -4,6 +4,7 @@ use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
 use super::table::{Evidence, Kind, Row, Stage};
 use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
+use belljar_sys::process::Prepare;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -118,7 +119,8 @@ fn refused(row: &Row, run: &StageRun) -> bool {
 }
 
 fn clean(scene: &Scene) -> Sight {
-    let status = host_git(&scene.project, &scene.home).args(["status", "--porcelain"]).output();
+    let status =
+        host_git(&scene.project, &scene.home).args(["status", "--porcelain"]).dies_with_spawner().output();
     match status {
         Ok(output) if output.status.success() && output.stdout.is_empty() => open("git finds nothing new"),
         Ok(output) => closed(String::from_utf8_lossy(&output.stdout).trim().replace('\n', " | ")),

@@ -12,6 +12,7 @@ mod deciders;
 mod faults;
 mod help;
 mod inputs;
+mod interrupted;
 mod outward;
 mod stage;
 mod vm;

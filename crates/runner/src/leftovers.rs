@@ -3,9 +3,11 @@
 //! Only names of the exact form are looked at, only what belongs to this user, and no link is followed. A name whose maker
 //! still runs is left alone.
 
+use crate::engine::engine_places;
 use crate::planning::Surroundings;
 use belljar_contract::AbsPath;
 use belljar_record::remove_tree;
+use belljar_sandbox::{Engine, ServiceEnd};
 use belljar_sys::birth::{Birth, Standing};
 use belljar_sys::cgroup::{Found, Leaf, PROBE_PREFIX};
 use belljar_sys::process;
@@ -219,9 +221,32 @@ fn orphans(place: &Path, prefixes: &[&str], now: SystemTime) -> Vec<AbsPath> {
 
 /// Removes everything that an interrupted command left, of this user's; what cannot be removed stays for `gc` to name.
 pub fn remove_leftovers(surroundings: &Surroundings) {
-    for leftover in find(surroundings, SystemTime::now()) {
+    let found = find(surroundings, SystemTime::now());
+    let engine = used_engine(&found).then(|| own_engine(surroundings)).flatten();
+    for leftover in found {
         leftover.remove().ok();
     }
+    if let Some((engine, _run)) = engine {
+        for orphan in engine.orphans().unwrap_or_default() {
+            engine.remove_orphan(&orphan).ok();
+        }
+    }
+}
+
+/// Whether a command that was interrupted had started an engine of its own, which may have made containers.
+pub(crate) fn used_engine(found: &[Leftover]) -> bool {
+    let used =
+        |path: &AbsPath| ["engine", "run/engine"].iter().any(|name| path.child(name).as_path().is_dir());
+    found.iter().any(|leftover| matches!(leftover, Leftover::Path(path) if used(path)))
+}
+
+/// The engine that would be used; a podman that is started for it ends with this thread.
+pub(crate) fn own_engine(surroundings: &Surroundings) -> Option<(Engine, Scratch)> {
+    let run = Scratch::temporary(DOCTOR_PREFIX).ok()?;
+    let mut places = engine_places(surroundings);
+    places.runtime = AbsPath::new(run.path()).ok()?;
+    places.service = ServiceEnd::WithCaller;
+    Some((Engine::find(&places).ok()?, run))
 }
 
 /// A process with the mark of a keeper.

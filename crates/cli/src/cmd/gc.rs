@@ -84,6 +84,10 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
         SweptKind::Stage => "the stage of a trial".to_owned(),
         SweptKind::Conversation => "the conversation".to_owned(),
         SweptKind::Container { id } => format!("the container {}", id.get(..12).unwrap_or(id)),
+        SweptKind::Image { id } => {
+            let id = id.trim_start_matches("sha256:");
+            format!("the unfinished image {}", id.get(..12).unwrap_or(id))
+        }
         SweptKind::Leftover => "the leftover".to_owned(),
     };
     let at = surroundings.shown_from_home(path);
@@ -105,6 +109,17 @@ fn machine(swept: &Swept) -> Value {
         | SweptKind::Runtime
         | SweptKind::Stage
         | SweptKind::Conversation
+        | SweptKind::Image { .. }
+        | SweptKind::Leftover => None,
+    };
+    let image = match kind {
+        SweptKind::Image { id } => Some(id),
+        SweptKind::Instance { .. }
+        | SweptKind::Run
+        | SweptKind::Runtime
+        | SweptKind::Stage
+        | SweptKind::Conversation
+        | SweptKind::Container { .. }
         | SweptKind::Leftover => None,
     };
     let (kind, root) = match kind {
@@ -114,6 +129,7 @@ fn machine(swept: &Swept) -> Value {
         SweptKind::Stage => ("stage", None),
         SweptKind::Conversation => ("conversation", None),
         SweptKind::Container { .. } => ("container", None),
+        SweptKind::Image { .. } => ("image", None),
         SweptKind::Leftover => ("leftover", None),
     };
     let (outcome, why) = match outcome {
@@ -123,7 +139,7 @@ fn machine(swept: &Swept) -> Value {
         SweepOutcome::Failed(error) => ("failed", Some(chain(error).join(": "))),
     };
     json!({
-        "kind": kind, "path": path, "root": root, "container": container, "bytes": bytes, "outcome": outcome,
+        "kind": kind, "path": path, "root": root, "container": container, "image": image, "bytes": bytes, "outcome": outcome,
         "why": why,
     })
 }

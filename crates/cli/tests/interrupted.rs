@@ -90,7 +90,7 @@ fn elsewhere(before: &[PathBuf]) -> Vec<PathBuf> {
 
 fn names() -> Vec<PathBuf> {
     let entries = |place: &&str| fs::read_dir(place).into_iter().flatten().flatten();
-    let paths = ELSEWHERE.iter().flat_map(|place| entries(place)).map(|entry| entry.path());
+    let paths = ELSEWHERE.iter().flat_map(entries).map(|entry| entry.path());
     let ours = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let ours = ["belljar-prove-", "belljar-doctor-", "belljar-probe-"];

@@ -328,11 +328,12 @@ mod tests {
         make(format!("belljar-doctor-{gone}"));
         make(format!("belljar-doctor-{gone}.x"));
         make(format!("belljar-other-{gone}.0"));
-        make(format!("belljar-doctor-1.2.3.0"));
+        make("belljar-doctor-1.2.3.0".to_owned());
         std::os::unix::fs::symlink("/", place.path().join(format!("belljar-doctor-{gone}.7"))).unwrap();
         let mut found = orphans(place.path(), &[DOCTOR_PREFIX], SystemTime::now());
         found.sort();
-        let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        let names: Vec<String> =
+            found.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
         assert_eq!(names, [format!("belljar-doctor-{gone}.0"), format!("belljar-doctor-{gone}.7")]);
         for path in &found {
             remove(path.as_path()).unwrap();

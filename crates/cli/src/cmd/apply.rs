@@ -13,7 +13,8 @@ use std::path::PathBuf;
 ///
 /// Ordinary changes are written at once. Files that your machine would execute later, and links that lead out, need a
 /// yes of their own: at the terminal you are asked for each; elsewhere, and with `--json`, `--allow` names them. Nothing
-/// is written through a link or outside the project, and a file that you changed meanwhile is left alone.
+/// is written through a link or outside the project, and a file that you changed meanwhile is left alone. A signal ends
+/// it between two changes; another apply goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar apply\n")]
 pub struct Args {

@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 /// Remove what is of no more use, and print each thing
 ///
-/// Instances whose project is gone, and what runs and trials left behind when the machine lost power. Folders of runs
-/// and conversations that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
+/// Instances whose project is gone, and what runs, trials, `prove`, `doctor`, `apply` and `image build` left behind when
+/// they were killed: directories, control groups, containers, images and processes. Folders of runs and conversations
+/// that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"

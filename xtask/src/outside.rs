@@ -113,7 +113,7 @@ pub fn page() -> Result<String, TaskError> {
          | program | when | current directory | environment | standard input |\n\
          | --- | --- | --- | --- | --- |\n",
     );
-    for OutsideProgram { id: _, program, when, directory, environment, input } in &OUTSIDE {
+    for OutsideProgram { id: _, program, when, directory, environment, input } in OUTSIDE {
         writeln!(page, "| {program} | {when} | {directory} | {environment} | {input} |")?;
     }
     Ok(page)

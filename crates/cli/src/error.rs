@@ -230,7 +230,10 @@ impl From<AsideError> for CliError {
             AsideError::NotKept { .. } => {
                 out.hint("`workspace = \"overlay\"` keeps an agent's changes aside")
             }
-            AsideError::Instance(_) | AsideError::Workspace(_) | AsideError::Layers(_) => out,
+            AsideError::Instance(_)
+            | AsideError::Workspace(_)
+            | AsideError::Signals(_)
+            | AsideError::Layers(_) => out,
         }
     }
 }

@@ -7,6 +7,7 @@ mod env;
 mod error;
 mod output;
 
+use belljar_runner::{Waiting, kept};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -21,15 +22,34 @@ fn main() -> ExitCode {
         }
     };
     let output = output::Output::new(arguments.color, arguments.verb.wants_json());
-    let status = match cmd::run(&arguments, waiting, &output) {
-        Ok(status) => status,
-        Err(error) => error.print(arguments.verb.name(), &output).code(),
+    let Some(tidy) = arguments.verb.tidied() else {
+        return ExitCode::from(spoken(&arguments, waiting, &output));
     };
-    let status = match output.lost() {
+    let status = kept(
+        || spoken(&arguments, waiting, &output),
+        || {
+            // Where there is no home to look at, nothing was made either.
+            if let Ok(surroundings) = env::surroundings(arguments.directory.as_deref()) {
+                tidy(&surroundings);
+            }
+        },
+    );
+    ExitCode::from(status.unwrap_or_else(|error| {
+        let error = error::CliError::from_chain(belljar_contract::ExitCode::Unsupported, &error);
+        error.print(arguments.verb.name(), &output).code()
+    }))
+}
+
+/// Does what the words say, and prints what went wrong.
+fn spoken(arguments: &cmd::Arguments, waiting: Option<Waiting>, output: &output::Output) -> u8 {
+    let status = match cmd::run(arguments, waiting, output) {
+        Ok(status) => status,
+        Err(error) => error.print(arguments.verb.name(), output).code(),
+    };
+    match output.lost() {
         Some(cause) => {
-            error::CliError::io("cannot write to standard output", cause).print_to_person(&output).code()
+            error::CliError::io("cannot write to standard output", cause).print_to_person(output).code()
         }
         None => status,
-    };
-    ExitCode::from(status)
+    }
 }

@@ -13,6 +13,7 @@ mod deciders;
 mod faults;
 mod help;
 mod inputs;
+mod interrupted;
 mod outward;
 mod stage;
 mod stranger_git;

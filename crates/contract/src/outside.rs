@@ -21,7 +21,7 @@ pub struct OutsideProgram {
 }
 
 /// The programs.
-pub const OUTSIDE: [OutsideProgram; 16] = [
+pub const OUTSIDE: &[OutsideProgram] = &[
     OutsideProgram {
         id: "agent-version",
         program: "the agent's program with `--version`, as your `PATH` has it",
@@ -109,14 +109,6 @@ pub const OUTSIDE: [OutsideProgram; 16] = [
         directory: "a made-up project",
         environment: "made up",
         input: "nothing, or what the probe is about",
-    },
-    OutsideProgram {
-        id: "prove-rustc",
-        program: "`rustc --print sysroot`, as your `PATH` has it",
-        when: "`belljar prove`, where the system has no Rust of its own",
-        directory: "yours",
-        environment: "yours",
-        input: "nothing",
     },
     OutsideProgram {
         id: "prove-sleeper",

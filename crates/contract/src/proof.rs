@@ -12,6 +12,11 @@ pub enum Sight {
         /// How that was seen.
         how: String,
     },
+    /// It went through, and belljar reported it.
+    Reported {
+        /// How that was seen.
+        how: String,
+    },
     /// It did not.
     Closed {
         /// How that was seen.
@@ -30,6 +35,7 @@ impl Sight {
     pub const fn word(&self) -> &'static str {
         match self {
             Sight::Open { .. } => "open",
+            Sight::Reported { .. } => "reported",
             Sight::Closed { .. } => "closed",
             Sight::Unseen { .. } => "unseen",
         }
@@ -39,7 +45,7 @@ impl Sight {
     #[must_use]
     pub fn how(&self) -> &str {
         match self {
-            Sight::Open { how } | Sight::Closed { how } => how,
+            Sight::Open { how } | Sight::Reported { how } | Sight::Closed { how } => how,
             Sight::Unseen { why } => why,
         }
     }
@@ -51,6 +57,8 @@ impl Sight {
 pub enum Verdict {
     /// Open on the host, closed inside: there is a wall.
     Closed,
+    /// It happened, and belljar reported it: nothing stops it, and the user is told.
+    Reported,
     /// Open inside.
     Open,
     /// Closed on the bare host already, so being closed inside shows no wall.
@@ -71,6 +79,7 @@ impl Verdict {
     pub const fn word(self) -> &'static str {
         match self {
             Verdict::Closed => "closed",
+            Verdict::Reported => "reported",
             Verdict::Open => "OPEN",
             Verdict::ProvesNothing => "proves nothing here",
             Verdict::Unseen => "NOT SEEN",
@@ -114,7 +123,7 @@ impl Proof {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// The status that goes with it. Not having seen is not a pass, and neither is having shown no wall at all.
+    /// The status that goes with it. What is only reported is neither closed nor a failure. Not having seen is not a pass, and neither is having shown no wall at all.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         if self.count(Verdict::Open) + self.count(Verdict::Broken) > 0 {

@@ -62,13 +62,16 @@ fn shown(sight: &Sight, verdict: Verdict) -> &'static str {
 pub(crate) fn is_bad(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Open | Verdict::Broken | Verdict::Unseen => true,
-        Verdict::Closed | Verdict::ProvesNothing | Verdict::Works | Verdict::Given => false,
+        Verdict::Closed | Verdict::Reported | Verdict::ProvesNothing | Verdict::Works | Verdict::Given => {
+            false
+        }
     }
 }
 
 pub(crate) fn summary(proof: &Proof) -> String {
     let parts = [
         (Verdict::Closed, "closed"),
+        (Verdict::Reported, "reported"),
         (Verdict::Open, "OPEN"),
         (Verdict::Unseen, "not seen"),
         (Verdict::Works, "controls work"),

@@ -132,8 +132,9 @@ mod tests {
 
     #[test]
     fn backends_stand_side_by_side() {
-        let good = Proof { rows: vec![row("a", Verdict::Closed), row("b", Verdict::ProvesNothing)] };
-        let bad = Proof { rows: vec![row("a", Verdict::Open), row("b", Verdict::ProvesNothing)] };
+        let rows =
+            |first| vec![row("a", first), row("b", Verdict::ProvesNothing), row("c", Verdict::Reported)];
+        let (good, bad) = (Proof { rows: rows(Verdict::Closed) }, Proof { rows: rows(Verdict::Open) });
         let proven = |backend, proof| Proven { backend, proof, flags: "--flag <x>".to_owned() };
         let all = [proven("one", Ok(&good)), proven("two", Ok(&bad)), proven("three", Err("no engine"))];
         let text = render_proofs(&all, Style::Plain);
@@ -141,9 +142,10 @@ mod tests {
             text,
             "probe  on host   one                   two\n\
              a      open      closed                OPEN\n\
-             b      open      proves nothing here   proves nothing here\n\n\
-             one: 1 closed, 1 prove nothing on this machine\n\
-             two: 1 OPEN, 1 prove nothing on this machine\n\
+             b      open      proves nothing here   proves nothing here\n\
+             c      open      reported              reported\n\n\
+             one: 1 closed, 1 reported, 1 prove nothing on this machine\n\
+             two: 1 reported, 1 OPEN, 1 prove nothing on this machine\n\
              three: not on this machine: no engine\n"
         );
         let page = proofs_html(&all, &serde_json::json!({"kernel": "6 & more"}));

@@ -1,6 +1,7 @@
 //! Which version an agent's program is. It is asked once, and again when the file is another one.
 
 use crate::doctor;
+use crate::leftovers::{AGENT_PREFIX, Scratch};
 use belljar_contract::{AbsPath, AgentVersion, AgentVersions, Digest, VersionStanding};
 use belljar_record::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -72,7 +73,7 @@ pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion>
 
 /// Asks it, without a word of the user's environment and in a home of its own. Nothing is remembered.
 pub(crate) fn said(program: &AbsPath) -> Option<AgentVersion> {
-    let home = tempfile::Builder::new().prefix("belljar-agent-").tempdir().ok()?;
+    let home = Scratch::temporary(AGENT_PREFIX).ok()?;
     // outside: agent-version
     let mut command = Command::new(program.as_path());
     command.arg("--version").env_clear().current_dir(home.path());

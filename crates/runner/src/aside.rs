@@ -5,13 +5,15 @@ use crate::locks::SessionLock;
 use crate::planning::Planned;
 use crate::workspace::{WorkspaceError, overlay_of, take_aside};
 use belljar_contract::{AgentName, WorkspaceMode};
-use belljar_sandbox::{LayersError, Overlay, Side, SideContent};
+use belljar_sandbox::{LayersError, Overlay, Recovery, Side, SideContent};
+use belljar_sys::signal::{SignalError, SignalSet, Signals};
+use rustix::process::Signal;
 use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
-    Applied, ApplyRequest, Change, ChangeKind, Class, Consent, Discarded, EntryKind, OnConflict, Refused,
-    RefusedBecause, Selection, Unseen,
+    Applied, ApplyRequest, Change, ChangeKind, Class, Consent, Discarded, EntryKind, OnConflict, Recovered,
+    Refused, RefusedBecause, Selection, Unseen,
 };
 
 /// As much of a file as a difference is shown of.
@@ -35,6 +37,9 @@ pub enum AsideError {
     /// A run has them.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    /// Signals cannot be received.
+    #[error("cannot take over signals")]
+    Signals(#[from] SignalError),
     /// The layers cannot be read or written.
     #[error(transparent)]
     Layers(#[from] LayersError),
@@ -43,6 +48,7 @@ pub enum AsideError {
 /// The kept changes of one project, held for as long as this lives.
 pub struct Aside {
     overlay: Overlay,
+    recovered: Recovered,
     _lock: SessionLock,
     _instance: HeldInstance,
 }
@@ -59,7 +65,15 @@ impl Aside {
         }
         let instance = HeldInstance::prepare(plan, SystemTime::now())?;
         let lock = take_aside(plan, &instance)?;
-        Ok(Self { overlay: overlay_of(plan, planned.repository.as_ref()), _lock: lock, _instance: instance })
+        let overlay = overlay_of(plan, planned.repository.as_ref());
+        let recovered = overlay.recover(Recovery::Remove)?;
+        Ok(Self { overlay, recovered, _lock: lock, _instance: instance })
+    }
+
+    /// What an interrupted apply had left in the project: removed, or kept because somebody's change is in it.
+    #[must_use]
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
     }
 
     /// The changes, and parts that could not be read.
@@ -89,12 +103,21 @@ impl Aside {
         Ok(read(Side::Before)?.zip(read(Side::After)?))
     }
 
-    /// Writes changes to the project.
+    /// Writes changes to the project. A signal that would end this process is taken between two changes: nothing is left
+    /// half written, and the outcome is given with its number.
     ///
     /// # Errors
     /// When a layer cannot be opened; what cannot be written is in the outcome.
-    pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, AsideError> {
-        Ok(self.overlay.apply(request)?)
+    pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<(Applied, Option<i32>), AsideError> {
+        let signals = Signals::take(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
+        let mut came = None;
+        let applied = self.overlay.apply_until(request, &mut || {
+            came = came.or_else(|| signals.next().ok().flatten());
+            came.is_some()
+        });
+        // One that came after the last look ends this process here, with nothing left to do.
+        SignalSet::none().block_exactly()?;
+        Ok((applied?, came))
     }
 
     /// Drops changes.
@@ -104,4 +127,11 @@ impl Aside {
     pub fn discard(&self, selection: &Selection) -> Result<Discarded, AsideError> {
         Ok(self.overlay.discard(selection)?)
     }
+}
+
+/// Ends this process as the signal would have, had it not been taken.
+pub fn end_by(signal: i32) {
+    let own = rustix::process::getpid();
+    // None of those that `apply` takes fails to end a process that does nothing about it.
+    belljar_sys::process::signal(belljar_sys::process::Target::Process(own), signal).ok();
 }

@@ -1,7 +1,8 @@
 //! Where container engines are looked for on the user's side of the world.
 
+use crate::leftovers::remove_leftovers;
 use crate::planning::{Surroundings, program_on};
-use belljar_sandbox::{ENGINE_VARIABLE, EnginePlaces};
+use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -14,11 +15,22 @@ pub fn engine_places(surroundings: &Surroundings) -> EnginePlaces {
         named: known(ENGINE_VARIABLE).cloned(),
         user_runtime: known("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir()),
         runtime: runtime.clone(),
+        service: ServiceEnd::WhenIdle,
         podman: surroundings.program("podman"),
         // Podman finds it in these without being told.
         runc: surroundings
             .program("runc")
             .or_else(|| program_on(OsStr::new("/usr/local/sbin:/usr/sbin:/sbin"), "runc")),
         variables: variables.clone().into_iter().collect(),
+    }
+}
+
+/// Removes what an interrupted or failed build left in the engine, and what else an interrupted command left. An engine
+/// that does not answer, or refuses, is asked again by `gc`.
+pub fn remove_build_leftovers(surroundings: &Surroundings) {
+    remove_leftovers(surroundings);
+    let Ok(Some(engine)) = Engine::running(&engine_places(surroundings)) else { return };
+    for unfinished in engine.unfinished_builds().unwrap_or_default() {
+        engine.remove_unfinished(&unfinished).ok();
     }
 }

@@ -170,8 +170,17 @@ impl SessionLock {
         session: &str,
         holder: &Holder,
     ) -> Result<Self, SessionLockError> {
+        Self::take_in(instance.directory(), session, holder)
+    }
+
+    /// The same in the directory of an instance.
+    pub(crate) fn take_in(
+        instance: &AbsPath,
+        session: &str,
+        holder: &Holder,
+    ) -> Result<Self, SessionLockError> {
         // The id may come from a command line; its digest is a file name whatever it holds.
-        let directory = instance.directory().child("sessions");
+        let directory = instance.child("sessions");
         let path = directory.child(&format!("{}.lock", &Digest::of(session.as_bytes()).hex()[..32]));
         let taken = crate::runtime::make_private(&directory).and_then(|()| Claim::take(&path, holder));
         match taken {

@@ -6,14 +6,17 @@
 use crate::engine::engine_places;
 use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
-use crate::locks;
+use crate::leftovers::{self, SCENE_PREFIX};
+use crate::locks::{self, Holder};
 use crate::planning::Surroundings;
-use crate::prove::SCENE_PREFIX;
 use crate::runtime::{MAKING_PREFIX, RuntimeDirectory, RuntimeError};
 use crate::trial::stage;
-use belljar_contract::{AbsPath, TimeSpan};
+use crate::workspace::take_changes;
+use belljar_contract::{AbsPath, RunName, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
-use belljar_sandbox::{CONTAINER_FOLDER_PREFIX, Engine, EngineError, LEAF_PREFIX};
+use belljar_sandbox::{
+    CONTAINER_FOLDER_PREFIX, Engine, EngineError, LEAF_PREFIX, LayersError, Overlay, Recovered, Recovery,
+};
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use std::time::{Duration, SystemTime};
 
@@ -73,6 +76,11 @@ pub enum SweptKind {
         /// Its number.
         id: String,
     },
+    /// An image whose build did not end well.
+    Image {
+        /// Its number.
+        id: String,
+    },
     /// Something that was half made or half removed.
     Leftover,
 }
@@ -108,6 +116,9 @@ pub enum SweepError {
     /// Control groups.
     #[error("cannot look after control groups")]
     Group(#[from] CgroupError),
+    /// The layers of a project.
+    #[error(transparent)]
+    Layers(#[from] LayersError),
     /// Containers.
     #[error("cannot look after containers")]
     Container(#[from] EngineError),
@@ -128,14 +139,17 @@ pub enum SweepError {
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
     // Stages before instances: the state of a workspace that goes here is of no more use either.
-    let places: [(Place, &AbsPath, SweptKind); 7] = [
+    let places: [(Place, &AbsPath, SweptKind); 9] = [
         (stages, state, SweptKind::Stage),
         (conversations, state, SweptKind::Conversation),
         (instances, data, SweptKind::Instance { root: None }),
         (runtime, runtime_path, SweptKind::Runtime),
         (runs, state, SweptKind::Run),
         (groups, runtime_path, SweptKind::Leftover),
+        // Before the traces of those that had an engine of their own are gone.
         (containers, runtime_path, SweptKind::Container { id: String::new() }),
+        (interrupted, data, SweptKind::Leftover),
+        (applies, data, SweptKind::Leftover),
     ];
     let mut out = Vec::new();
     for (place, path, kind) in places {
@@ -179,6 +193,48 @@ fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepE
     Ok(())
 }
 
+/// What interrupted commands left outside belljar's own directories.
+fn interrupted(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    for leftover in leftovers::find(request.surroundings, request.now) {
+        let path = leftover.path().clone();
+        let failed = |cause| SweepError::Tree { path: path.clone(), cause };
+        out.push(request.leftover(path.clone(), || leftover.remove().map_err(failed)));
+    }
+    Ok(())
+}
+
+/// What interrupted applies left in projects. A project whose changes somebody has right now is left alone.
+fn applies(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    for entry in Instances::new(&request.surroundings.data).list()? {
+        let Some(overlay) = Overlay::interrupted(entry.directory.child("overlay").as_path()) else {
+            continue;
+        };
+        let Some(root) = entry.root.as_ref().filter(|_| entry.project == ProjectState::Present) else {
+            continue;
+        };
+        let Ok(run) = RunName::new("gc") else { continue };
+        let holder = Holder { run, pid: std::process::id() };
+        let Ok(_lock) = take_changes(&entry.directory, &holder) else { continue };
+        let mode = match request.mode {
+            SweepMode::DryRun => Recovery::Look,
+            SweepMode::Remove => Recovery::Remove,
+        };
+        let Recovered { removed, kept } = overlay.recover(mode)?;
+        let done = || match request.mode {
+            SweepMode::DryRun => SweepOutcome::WouldRemove,
+            SweepMode::Remove => SweepOutcome::Removed,
+        };
+        let stays = || SweepOutcome::Kept("it holds a version of a file that changed meanwhile".to_owned());
+        let removed = removed.into_iter().map(|path| (path, done()));
+        for (path, outcome) in removed.chain(kept.into_iter().map(|path| (path, stays()))) {
+            if let Ok(path) = root.join(&path) {
+                out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Containers that have lost their supervisor, in the engine that would be used now. Where none runs, podman is asked only
 /// if belljar has used it before: an engine is not started to find nothing.
 fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
@@ -189,7 +245,23 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
             out.push(request.leftover(path.clone(), || tree(&path)));
         }
     }
-    let Some(engine) = Engine::running(&places)? else { return Ok(()) };
+    let interrupted = leftovers::used_engine(&leftovers::find(request.surroundings, request.now));
+    let (engine, _run) = match Engine::running(&places)? {
+        Some(engine) => (engine, None),
+        None if interrupted => match leftovers::own_engine(request.surroundings) {
+            Some((engine, run)) => (engine, Some(run)),
+            None => return Ok(()),
+        },
+        None => return Ok(()),
+    };
+    for image in engine.unfinished_builds()? {
+        let outcome = request.act(|| {
+            engine.remove_unfinished(&image)?;
+            Ok(SweepOutcome::Removed)
+        });
+        let path = AbsPath::new(engine.socket()).unwrap_or_else(|_| places.runtime.clone());
+        out.push(Swept { kind: SweptKind::Image { id: image.id }, path, bytes: image.bytes, outcome });
+    }
     for orphan in engine.orphans()? {
         let outcome = request.act(|| {
             engine.remove_orphan(&orphan)?;
@@ -234,11 +306,13 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
 /// A proof, or unpacking a guest, takes seconds; what is left of one after this long was interrupted.
 const LEFT_AGE: Duration = Duration::from_secs(3600);
 
-/// Folders of proofs that were interrupted.
+/// Directories of proofs that an earlier belljar left, which did not name their maker.
 fn scenes(request: &SweepRequest<'_>) -> Vec<AbsPath> {
     old_entries(&request.surroundings.data.child("prove"), request.now)
         .into_iter()
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SCENE_PREFIX)))
+        // Those that name their maker are found by it.
+        .filter(|path| path.file_name().is_none_or(|name| !leftovers::is_ours(name, SCENE_PREFIX)))
         .collect()
 }
 

@@ -169,7 +169,12 @@ fn configurations(repository: &AbsPath) -> Vec<PathBuf> {
 /// When someone else has them; the error says who.
 pub(crate) fn take_aside(plan: &Plan, instance: &HeldInstance) -> Result<SessionLock, WorkspaceError> {
     let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
-    SessionLock::take(instance, "changes kept aside", &holder).map_err(WorkspaceError::InUse)
+    take_changes(instance.directory(), &holder).map_err(WorkspaceError::InUse)
+}
+
+/// The same by the directory of the instance.
+pub(crate) fn take_changes(instance: &AbsPath, holder: &Holder) -> Result<SessionLock, SessionLockError> {
+    SessionLock::take_in(instance, "changes kept aside", holder)
 }
 
 /// Makes a fresh copy of the project.

@@ -7,13 +7,13 @@ pub use backend::{
     BackendError, Beginning, BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError,
     EnginePlaces, FromError, Image, ImageAct, ImageNews, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering,
     MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER, Rebuild, Running,
-    SSH_LISTENER, StreamEnd, Streams, SystemEntry, Waiting, copy_directory, guest_path, held_limits, launch,
-    look_around, lower, overlay_directory, wanted_of_images,
+    SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting, copy_directory,
+    guest_path, held_limits, launch, look_around, lower, overlay_directory, wanted_of_images,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,
     CopyError, Created, CreatedSince, Discarded, EntryKind, GitSetting, Grade, HOST_EXECUTED, HostExecuted,
-    LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Refused, RefusedBecause, Scan,
+    LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Recovered, Recovery, Refused, RefusedBecause, Scan,
     ScanError, Selection, Side, SideContent, Since, SpecialKind, Surroundings, UNFINISHED, Unseen,
     UnseenBecause, classify, classify_in, copy_tree, created_since, git_settings, named_by_git, scan,
     scan_named,

@@ -9,6 +9,7 @@
 
 pub mod apart;
 pub mod beneath;
+pub mod birth;
 pub mod caps;
 pub mod cgroup;
 pub mod fds;

@@ -183,11 +183,6 @@ impl OwnedChild {
         self.0
     }
 
-    /// Lets it outlive this process, which ends soon: whoever takes over its children waits for it.
-    pub fn leave(self) {
-        std::mem::forget(self);
-    }
-
     /// Waits until it has ended by itself, but not for longer.
     pub fn ends_within(&self, limit: Duration) {
         // One that cannot be watched has ended; nobody else waits for it.
@@ -257,6 +252,20 @@ pub fn signal(target: Target, signal: i32) -> Result<(), ProcessError> {
 pub fn in_child(work: impl FnOnce() -> u8) -> Result<Ended, ProcessError> {
     match fork().map_err(ProcessError::Fork)? {
         Some(child) => wait_for(child),
+        // Unwinding out of here would run the parent's code a second time, in the child.
+        None => exit_now(catch_unwind(AssertUnwindSafe(work)).unwrap_or(101).into()),
+    }
+}
+
+/// Starts `work` in a forked child, which exits with the status that `work` returns; a panic is status 101.
+///
+/// To be called while this process has one thread: the child goes on in a copy of it.
+///
+/// # Errors
+/// Fails if no child could be forked.
+pub fn begin_child(work: impl FnOnce() -> u8) -> Result<Pid, ProcessError> {
+    match fork().map_err(ProcessError::Fork)? {
+        Some(child) => Ok(child),
         // Unwinding out of here would run the parent's code a second time, in the child.
         None => exit_now(catch_unwind(AssertUnwindSafe(work)).unwrap_or(101).into()),
     }

@@ -1,10 +1,10 @@
-use super::aside::{Options, plain, reason, selection, shown};
+use super::aside::{Options, plain, reason, selection, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Purpose};
 use belljar_runner::Planner;
-use belljar_runner::aside::{Applied, ApplyRequest, Aside, Consent, OnConflict, RefusedBecause};
+use belljar_runner::aside::{Applied, ApplyRequest, Aside, Consent, OnConflict, RefusedBecause, end_by};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use std::path::PathBuf;
 ///
 /// Ordinary changes are written at once. Files that your machine would execute later, and links that lead out, need a
 /// yes of their own: at the terminal you are asked for each; elsewhere, and with `--json`, `--allow` names them. Nothing
-/// is written through a link or outside the project, and a file that you changed meanwhile is left alone.
+/// is written through a link or outside the project, and a file that you changed meanwhile is left alone. A signal ends
+/// it between two changes; another apply goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar apply\n")]
 pub struct Args {
@@ -35,8 +36,10 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let on_conflict = if args.force { OnConflict::Overwrite } else { OnConflict::Refuse };
     let apply =
         |consent: &Consent| aside.apply(&ApplyRequest { selection: &selection, consent, on_conflict });
-    let mut done = if aside.changes()?.0.is_empty() { Applied::default() } else { apply(&consent)? };
-    if !output.json && std::io::stdin().is_terminal() {
+    tell_recovered(&aside, output);
+    let (mut done, mut signal) =
+        if aside.changes()?.0.is_empty() { (Applied::default(), None) } else { apply(&consent)? };
+    if signal.is_none() && !output.json && std::io::stdin().is_terminal() {
         let mut asked = false;
         for refused in &done.refused {
             if let RefusedBecause::NeedsConsent { .. } = refused.why
@@ -50,7 +53,8 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             }
         }
         if asked {
-            let more = apply(&consent)?;
+            let (more, came) = apply(&consent)?;
+            signal = came;
             done.applied.extend(more.applied);
             done.refused = more.refused;
         }
@@ -64,6 +68,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             .collect();
         let applied: Vec<_> = done.applied.iter().map(|path| shown(path)).collect();
         output.envelope(&Envelope::new("apply", exit, json!({"applied": applied, "refused": refused})));
+        signal.into_iter().for_each(end_by);
         return Ok(exit);
     }
     for path in &done.applied {
@@ -74,6 +79,10 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     if done.refused.iter().any(|refused| matches!(refused.why, RefusedBecause::NeedsConsent { .. })) {
         output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
+    }
+    if let Some(signal) = signal {
+        output.say("interrupted: what is not listed is still kept aside; `belljar apply` goes on");
+        end_by(signal);
     }
     if done.applied.is_empty() && done.refused.is_empty() {
         output.say("Nothing is kept aside.");

@@ -1,6 +1,7 @@
 //! What `diff`, `apply` and `discard` share: the words for changes, and which are meant.
 
-use belljar_runner::aside::{Change, ChangeKind, Class, Refused, RefusedBecause, Selection};
+use crate::output::Output;
+use belljar_runner::aside::{Aside, Change, ChangeKind, Class, Refused, RefusedBecause, Selection};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,17 @@ pub struct Options {
     /// Only these, and what lies below them
     #[arg(last = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+}
+
+/// Says what an interrupted apply had left in the project.
+pub fn tell_recovered(aside: &Aside, output: &Output) {
+    for path in &aside.recovered().kept {
+        output.say(&format!(
+            "warning: an interrupted apply left `{}`, which holds a version of a file that changed meanwhile; \
+             look at it, then remove it",
+            shown(path)
+        ));
+    }
 }
 
 /// All changes, or those that were named; `./` and `/` at the ends do not matter.

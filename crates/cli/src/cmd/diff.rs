@@ -1,4 +1,4 @@
-use super::aside::{Options, machine, mark, remark, selection, shown};
+use super::aside::{Options, machine, mark, remark, selection, shown, tell_recovered};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Purpose};
@@ -24,6 +24,7 @@ pub struct Args {
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
     let aside = Aside::open(&planned)?;
+    tell_recovered(&aside, output);
     let (mut changes, unseen) = aside.changes()?;
     if let Selection::Paths(paths) = selection(&args.options.paths) {
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));

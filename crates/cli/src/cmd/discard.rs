@@ -1,4 +1,4 @@
-use super::aside::{Options, reason, selection, shown};
+use super::aside::{Options, reason, selection, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
@@ -23,6 +23,7 @@ pub struct Args {
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
     let aside = Aside::open(&planned)?;
+    tell_recovered(&aside, output);
     let count = aside.changes()?.0.len();
     let all = args.options.paths.is_empty();
     if all

@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 /// Remove what is of no more use, and print each thing
 ///
-/// Instances whose project is gone, and what runs and trials left behind when the machine lost power. Folders of runs
-/// and conversations that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
+/// Instances whose project is gone, and what runs, trials, `prove`, `doctor`, `apply` and `image build` left behind when
+/// they were killed: directories, control groups, containers, images and processes. Folders of runs and conversations
+/// that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"
@@ -84,6 +85,10 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
         SweptKind::Stage => "the stage of a trial".to_owned(),
         SweptKind::Conversation => "the conversation".to_owned(),
         SweptKind::Container { id } => format!("the container {}", id.get(..12).unwrap_or(id)),
+        SweptKind::Image { id } => {
+            let id = id.trim_start_matches("sha256:");
+            format!("the unfinished image {}", id.get(..12).unwrap_or(id))
+        }
         SweptKind::Leftover => "the leftover".to_owned(),
     };
     let at = surroundings.shown_from_home(path);
@@ -105,6 +110,17 @@ fn machine(swept: &Swept) -> Value {
         | SweptKind::Runtime
         | SweptKind::Stage
         | SweptKind::Conversation
+        | SweptKind::Image { .. }
+        | SweptKind::Leftover => None,
+    };
+    let image = match kind {
+        SweptKind::Image { id } => Some(id),
+        SweptKind::Instance { .. }
+        | SweptKind::Run
+        | SweptKind::Runtime
+        | SweptKind::Stage
+        | SweptKind::Conversation
+        | SweptKind::Container { .. }
         | SweptKind::Leftover => None,
     };
     let (kind, root) = match kind {
@@ -114,6 +130,7 @@ fn machine(swept: &Swept) -> Value {
         SweptKind::Stage => ("stage", None),
         SweptKind::Conversation => ("conversation", None),
         SweptKind::Container { .. } => ("container", None),
+        SweptKind::Image { .. } => ("image", None),
         SweptKind::Leftover => ("leftover", None),
     };
     let (outcome, why) = match outcome {
@@ -123,7 +140,7 @@ fn machine(swept: &Swept) -> Value {
         SweepOutcome::Failed(error) => ("failed", Some(chain(error).join(": "))),
     };
     json!({
-        "kind": kind, "path": path, "root": root, "container": container, "bytes": bytes, "outcome": outcome,
+        "kind": kind, "path": path, "root": root, "container": container, "image": image, "bytes": bytes, "outcome": outcome,
         "why": why,
     })
 }

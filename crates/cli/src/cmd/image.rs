@@ -4,7 +4,7 @@ use belljar_contract::{Envelope, ExitCode, ImageName};
 use belljar_runner::report::human_size;
 use belljar_runner::{
     BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Surroundings,
-    engine_places,
+    engine_places, remove_build_leftovers,
 };
 use serde_json::json;
 use std::io::IsTerminal;
@@ -26,6 +26,14 @@ pub struct Args {
 }
 
 impl Args {
+    /// See [`super::Verb::tidied`].
+    pub fn tidied(&self) -> Option<fn(&Surroundings)> {
+        match &self.deed {
+            Deed::Build(_) => Some(remove_build_leftovers),
+            Deed::List(_) | Deed::Prune(_) => None,
+        }
+    }
+
     pub fn json(&self) -> bool {
         match &self.deed {
             Deed::Build(args) => args.json,

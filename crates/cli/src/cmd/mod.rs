@@ -35,7 +35,9 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
-use belljar_runner::{Planner, Waiting, guard_secrets, names_without_modules};
+use belljar_runner::{
+    Planner, Surroundings, Waiting, guard_secrets, names_without_modules, remove_leftovers,
+};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -152,6 +154,39 @@ impl Verb {
             | Verb::Gates(_)
             | Verb::Answer(_)
             | Verb::Completions(_) => false,
+        }
+    }
+
+    /// What removes the traces of an interruption, for those that make something on the host which does not end with
+    /// them.
+    pub fn tidied(&self) -> Option<fn(&Surroundings)> {
+        match self {
+            Verb::Doctor(_) | Verb::Prove(_) => Some(remove_leftovers),
+            Verb::Image(args) => args.tidied(),
+            Verb::Run(_)
+            | Verb::Exec(_)
+            | Verb::Shell(_)
+            | Verb::Plan(_)
+            | Verb::Check(_)
+            | Verb::Init(_)
+            | Verb::Import(_)
+            | Verb::Trust(_)
+            | Verb::Diff(_)
+            | Verb::Apply(_)
+            | Verb::Discard(_)
+            | Verb::Instances(_)
+            | Verb::Gc(_)
+            | Verb::Skill(_)
+            | Verb::Test(_)
+            | Verb::Record(_)
+            | Verb::Replay(_)
+            | Verb::Tape(_)
+            | Verb::Chat(_)
+            | Verb::Trace(_)
+            | Verb::Decide(_)
+            | Verb::Gates(_)
+            | Verb::Answer(_)
+            | Verb::Completions(_) => None,
         }
     }
 

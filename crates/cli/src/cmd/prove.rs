@@ -13,9 +13,10 @@ use std::path::PathBuf;
 /// Show that the walls hold: try what must not go through, outside and inside
 ///
 /// Every probe is first tried on the bare host, by the same program with the same made-up user and project; one that
-/// is closed there already proves nothing about the sandbox and is not counted. Nothing of yours is touched. The
-/// status is 0 when everything is closed and the controls work, 1 when something is open, 3 when nothing could be
-/// verified, 4 when the backend builds no sandbox here. With --all it is the worst of those that are here.
+/// is closed there already proves nothing about the sandbox and is not counted. Nothing of yours is touched. What
+/// nothing stops, but belljar reports when the run ends, is counted as reported, not as closed. The status is 0 when
+/// nothing is open and the controls work, 1 when something is open or broken, 3 when nothing could be verified, 4 when
+/// the backend builds no sandbox here. With --all it is the worst of those that are here.
 ///
 /// With --leaks, canaries are planted in the places of a made-up user, the real agent looks for them in a run on a
 /// scripted model, and every request is searched for them; the same run without walls shows that each could leak.

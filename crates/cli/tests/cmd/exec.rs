@@ -1,4 +1,5 @@
 mod early;
+mod leaving;
 mod limits;
 
 use crate::stage::Stage;

@@ -390,3 +390,55 @@ fn whoever_waits_is_told_what_for() {
     assert!(rest.contains("\r\u{1b}[Kmade localhost/belljar/from:"), "{rest:?}");
     own.end();
 }
+
+/// Ended while the engine fetches, installs or looks at the result.
+#[test]
+fn a_build_that_is_ended_leaves_neither_images_nor_containers_nor_files() {
+    require!(Podman, Curl);
+    let registry = Registry::start();
+    let own = Own::of(&registry);
+    fs::create_dir(own.stage.path("tmp")).unwrap();
+    let system = base(&format!("[ $1 = install ] && sleep 0.3\n{INSTALLS}"));
+    system.take("/usr/bin/sleep".as_ref());
+    let base = registry.publish("team/slow", &system.archive(), MACHINES[0]);
+    let command = || {
+        let mut command = own.command(&["image", "build", "--from", &base, "--rebuild"]);
+        command.env("TMPDIR", own.stage.path("tmp")).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let began = Instant::now();
+    assert_eq!(command().status().unwrap().code(), Some(0));
+    let whole = began.elapsed();
+    let files = || -> Vec<_> {
+        let all = fs::read_dir(own.stage.path("tmp")).unwrap().map(|entry| entry.unwrap().file_name());
+        all.filter(|name| name != "engine").collect()
+    };
+    let usual = (own.images().len(), files());
+    for round in 0..6_u32 {
+        let mut child = command().spawn().unwrap();
+        std::thread::sleep(whole * (round * 7 % 10) / 10);
+        let signal = ["-INT", "-KILL", "-TERM"][round as usize % 3];
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        child.wait().unwrap();
+        if signal == "-KILL" {
+            // What tidies up after a kill is not waited for.
+            let gc = own.run(&["gc"]);
+            assert_eq!(gc.status.code(), Some(0), "{gc:?}");
+        }
+        let until = Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let containers = own.ask(&[], "/libpod/containers/json?all=true&external=true");
+            let containers = containers.as_array().map_or(0, Vec::len);
+            let found = (own.images().len(), files());
+            if found == usual && containers == 0 {
+                break;
+            }
+            assert!(
+                Instant::now() < until,
+                "{signal} in round {round}: {found:?} instead of {usual:?}, {containers} containers"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+    own.end();
+}

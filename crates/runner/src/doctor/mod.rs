@@ -7,11 +7,13 @@ pub use fixes::launch_hints;
 use crate::agent_version;
 use crate::engine::engine_places;
 use crate::interpreter::interpreter;
+use crate::leftovers::{DOCTOR_PREFIX, MARK, OVERLAY_PREFIX, Scratch, mark};
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, VersionStanding};
-use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, wanted_of_images};
+use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd, wanted_of_images};
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
+use belljar_sys::process::Prepare;
 use belljar_sys::userns::{self, Userns};
 use belljar_sys::{landlock, mounts, process};
 use serde_json::{Value, json};
@@ -36,8 +38,8 @@ pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
 /// Looks at everything, and into the images that the manifests name.
 #[must_use]
 pub fn examine(surroundings: &Surroundings, own: &AbsPath, images: &[ImageName]) -> Vec<Checkup> {
-    let scratch = tempfile::Builder::new().prefix("belljar-doctor-").tempdir().ok();
-    let scratch_path = scratch.as_ref().map(tempfile::TempDir::path);
+    let scratch = Scratch::temporary(DOCTOR_PREFIX).ok();
+    let scratch_path = scratch.as_ref().map(Scratch::path);
     let mut out = vec![
         bubblewrap(surroundings),
         namespaces(surroundings),
@@ -148,6 +150,7 @@ fn places_of_its_own(surroundings: &Surroundings, scratch: Option<&Path>) -> Eng
     let mut places = engine_places(surroundings);
     if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
         places.runtime = scratch;
+        places.service = ServiceEnd::WithCaller;
     }
     places
 }
@@ -246,7 +249,8 @@ fn tried(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>, wal
         .current_dir(project)
         .env_clear()
         .env("HOME", home)
-        .env("PATH", path);
+        .env("PATH", path)
+        .env(MARK, mark());
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     match output(command) {
         Some((true, _, _)) => good(id, "built and sealed one, with the flags of a real run"),
@@ -343,18 +347,14 @@ fn overlay(surroundings: &Surroundings) -> Checkup {
     let loses = "`workspace = \"overlay\"` is refused";
     // On the file system that instances lie on: not every one can be an upper layer.
     let place = existing(surroundings.data.as_path());
-    let scratch = tempfile::Builder::new().prefix(".belljar-overlay-").tempdir_in(place);
+    let scratch = Scratch::make(place, OVERLAY_PREFIX);
     let scratch = match scratch {
         Ok(scratch) => scratch,
         Err(error) => {
             return missing(id, CheckupState::Absent, format!("not tried: {error}"), loses, Vec::new());
         }
     };
-    let answer = mounts::probe_overlay(scratch.path());
-    // The kernel leaves a directory without permissions behind, which a plain removal stops at.
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(scratch.path().join("work/work"), std::fs::Permissions::from_mode(0o700)).ok();
-    match answer {
+    match mounts::probe_overlay(scratch.path()) {
         Ok(OverlaySupport::Works) => good(id, "an unprivileged overlay was mounted"),
         Ok(OverlaySupport::Refused(errno)) => missing(
             id,
@@ -477,7 +477,8 @@ fn file_system(path: &Path) -> String {
 fn version(program: &AbsPath, arguments: &[&str]) -> Option<String> {
     // outside: doctor-version
     let mut command = Command::new(program.as_path());
-    command.args(arguments);
+    // What it says of itself depends on nothing of the user's.
+    command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
     first_line(command)
 }
 
@@ -490,8 +491,8 @@ pub(crate) fn first_line(command: Command) -> Option<String> {
 
 /// Success and both outputs; nothing if it cannot be started or does not end.
 fn output(mut command: Command) -> Option<(bool, String, String)> {
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.dies_with_spawner().spawn().ok()?;
     let (stdout, stderr) = (child.stdout.take()?, child.stderr.take()?);
     let read = |stream: Box<dyn Read + Send>| {
         std::thread::spawn(move || {

@@ -384,8 +384,6 @@ fn carry_out(
         emit(&Event::EgressLogged { head });
     }
     let Some(journal) = journal else {
-        // What keeps no record is a command at the user's terminal, and belljar ends with it.
-        running.leave();
         return Ok(Outcome::Ended(ending));
     };
     if launch.container.is_some() {

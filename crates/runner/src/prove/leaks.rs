@@ -7,7 +7,9 @@
 use super::scene::random;
 use super::stage::collect;
 use super::{Place, ProveError, ProveRequest};
+use crate::leftovers::{MARK, mark};
 use belljar_contract::{BackendKind, ExitCode};
+use belljar_sys::process::Prepare;
 use serde::Serialize;
 use serde_json::json;
 use std::fs;
@@ -183,6 +185,7 @@ impl User {
         let variable = self.canaries.iter().find(|canary| canary.name == "variable");
         command.env(VARIABLE, variable.map_or("", |canary| canary.token.as_str()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env(MARK, mark()).dies_with_spawner();
         let (_, errors, status) = collect(command.spawn().map_err(failed)?);
         let requests = self.requests().map_err(failed)?;
         match (status, requests.len()) {

@@ -12,9 +12,11 @@ pub use leaks::{LeakRow, LeakVerdict, Leaks, leaks};
 
 use crate::engine::engine_places;
 use crate::guest_program::UnpackError;
+use crate::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight};
-use belljar_sandbox::{Engine, EngineError};
+use belljar_sandbox::{Engine, EngineError, ServiceEnd};
+use belljar_sys::process::Prepare;
 use outside::Outside;
 use scene::{SYSTEM_PATH, Scene};
 use stage::StageRun;
@@ -22,9 +24,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use table::{Kind, Row, Stage};
-
-/// The folders of a proof begin with this, so that a sweep finds those that an interrupted one left.
-pub(crate) const SCENE_PREFIX: &str = "scene-";
 
 /// Why nothing was proved.
 #[derive(Debug, thiserror::Error)]
@@ -107,14 +106,17 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let place = Place::make(surroundings)?;
     let guest = place.guest(surroundings)?;
     let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-    let rust = scene::toolchain(&surroundings.variables);
+    let rust = scene::toolchain(&path);
     let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
     // Both before anything that starts threads.
     let (inside_out, host_out) = (place.outside("o")?, place.outside("p")?);
     let inside_scene = Scene::build(&inside_root, backend.name(), &rust, inside_out)?;
     let host_scene = Scene::build(&host_root, backend.name(), &rust, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
-    let engine = engine(surroundings, backend)?;
+    // Where files for a while are put: the path of a socket is short.
+    let run = Scratch::temporary(PROVE_PREFIX)
+        .map_err(|cause| ProveError::Scene { path: std::env::temp_dir(), cause })?;
+    let engine = engine(surroundings, backend, &run)?;
     let _held = engine.as_ref().map(Engine::hold);
     let inside = Side::Inside {
         own,
@@ -148,12 +150,21 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     Ok(Proved { proof: Proof { rows: rows.iter().map(row).collect() }, lowered, engine })
 }
 
-/// The user's engine, if the backend needs one.
-fn engine(surroundings: &Surroundings, backend: BackendKind) -> Result<Option<Engine>, ProveError> {
+/// The user's engine, if the backend needs one. A podman that is started for it serves in `run`, and ends with this.
+fn engine(
+    surroundings: &Surroundings,
+    backend: BackendKind,
+    run: &Scratch,
+) -> Result<Option<Engine>, ProveError> {
     if backend != BackendKind::Container {
         return Ok(None);
     }
-    Engine::find(&engine_places(surroundings)).map(Some).map_err(ProveError::Engine)
+    let mut places = engine_places(surroundings);
+    if let Ok(path) = AbsPath::new(run.path()) {
+        places.runtime = path;
+        places.service = ServiceEnd::WithCaller;
+    }
+    Engine::find(&places).map(Some).map_err(ProveError::Engine)
 }
 
 /// A key in a fresh session keyring of this process, which all its children inherit.
@@ -258,22 +269,22 @@ fn lowered(side: &Side<'_>, scene: &Scene) -> serde_json::Value {
     // outside: prove-belljar
     let mut command = std::process::Command::new(own.as_path());
     command.args(["plan", "prove", "--lowered", "--json"]).current_dir(&scene.project);
-    let output = command.env_clear().envs(scene.environment(path)).output();
+    let output = command.env_clear().envs(scene.environment(path)).dies_with_spawner().output();
     // Without it the proof stands all the same; the reader sees that the flags are missing.
     let value =
         output.ok().and_then(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).ok());
     value.map_or(serde_json::Value::Null, |mut value| value["data"].take())
 }
 
-/// The folder of all scenes. Removed at the end, named so that a sweep finds it.
-struct Place(tempfile::TempDir);
+/// The directory of all scenes. Removed at the end, named so that a sweep finds it.
+struct Place(Scratch);
 
 impl Drop for Place {
     fn drop(&mut self) {
         // Its parent goes with the last scene; one that is in use is not empty, and stays.
         let parent = self.0.path().parent().map(Path::to_owned);
-        std::fs::remove_dir_all(self.0.path()).ok();
-        parent.map(std::fs::remove_dir);
+        belljar_record::remove_tree(self.0.path()).ok();
+        parent.filter(|parent| parent.ends_with("prove")).map(std::fs::remove_dir);
     }
 }
 
@@ -282,9 +293,12 @@ impl Place {
         // Where the user's own data lies: what hides the made-up home there hides the real one.
         let preferred = surroundings.data.child("prove");
         let usable = scene::is_plain(&preferred) && std::fs::create_dir_all(&preferred).is_ok();
-        let parent = if usable { preferred.as_path().to_owned() } else { std::env::temp_dir() };
+        let (parent, prefix) = match usable {
+            true => (preferred.as_path().to_owned(), SCENE_PREFIX),
+            false => (std::env::temp_dir(), PROVE_PREFIX),
+        };
         let failed = |cause| ProveError::Scene { path: parent.clone(), cause };
-        tempfile::Builder::new().prefix(SCENE_PREFIX).tempdir_in(&parent).map(Place).map_err(failed)
+        Scratch::make(&parent, prefix).map(Place).map_err(failed)
     }
 
     /// The prober, unpacked here: a proof leaves nothing behind.

@@ -3,13 +3,17 @@
 use super::ProveError;
 use super::outside::{NAIVE, NAIVE_TOKEN, Outside, RULES};
 use super::table::{Listener, Row};
+use crate::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
 use belljar_contract::{AbsPath, Attempt};
+use belljar_sys::process::Prepare;
 use belljar_sys::segment::Segment;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -19,6 +23,8 @@ pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 /// The file in the project that lists what to try.
 pub(super) const ATTEMPTS: &str = ".attempts.json";
 
+/// Longer than a stage may take.
+const SLEEP_SECONDS: u32 = 600;
 /// What stands for the credential inside.
 const PLACEHOLDER: &str = "stands-for-the-credential";
 /// Without it a program inside would have to be told where the authority of the run lies.
@@ -40,7 +46,7 @@ pub(super) struct Scene {
     marks: u64,
     words: BTreeMap<&'static str, String>,
     listeners: Listeners,
-    _temporary: tempfile::TempDir,
+    _temporary: Scratch,
     sleeper: Child,
     _sleeper_input: Option<ChildStdin>,
 }
@@ -70,11 +76,11 @@ impl Scene {
     ) -> Result<Self, ProveError> {
         let failed = |cause| ProveError::Scene { path: root.to_owned(), cause };
         let number = random();
+        let unique = leftovers::unique().map_err(failed)?;
         let secret = format!("belljar-secret-{number:016x}");
         let entering = format!("belljar-entering-{number:016x}");
         let credential = format!("belljar-credential-{number:016x}");
         let cmdsecret = format!("belljar-argument-{number:016x}");
-        let unique = format!("{number:016x}");
         let home = root.join("user");
         let project = home.join("demo");
         lay_out(&home, &project, &secret).map_err(failed)?;
@@ -82,8 +88,8 @@ impl Scene {
         if let Ok(outside) = &mut outside {
             outside.open()?;
         }
-        let temporary = tempfile::Builder::new().prefix("belljar-prove-").tempdir().map_err(failed)?;
-        let abstract_name = format!("belljar-prove-{unique}");
+        let temporary = Scratch::temporary(PROVE_PREFIX).map_err(failed)?;
+        let abstract_name = format!("{PROVE_PREFIX}{unique}");
         let listeners = Listeners::open(&home, temporary.path(), &abstract_name);
         // Waits for input that never comes, with a secret on its command line and others in its environment.
         // outside: prove-sleeper
@@ -92,6 +98,8 @@ impl Scene {
             .env_clear()
             .env("GITHUB_TOKEN", &secret)
             .env("PATH", SYSTEM_PATH)
+            .env(MARK, mark())
+            .dies_with_spawner()
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -125,7 +133,7 @@ impl Scene {
             pid: sleeper.id(),
             // A kernel without them has none to find.
             segment: Segment::create(i32::try_from(number & 0x3fff_ffff).unwrap_or(1) | 1).ok(),
-            marks: 1_000_000_000 + number % 900_000_000,
+            marks: number % 1_000_000_000,
             _sleeper_input: sleeper.stdin.take(),
             sleeper,
             home,
@@ -141,10 +149,11 @@ impl Scene {
         })
     }
 
-    /// The seconds that the process of a row sleeps, by which it is found.
+    /// The seconds that the process of a row sleeps, by which it is found: longer than a stage takes, told apart by their
+    /// fraction, and over soon where nobody is left to end it.
     pub fn mark(&self, row: &Row) -> String {
         let offset: u64 = row.id.bytes().map(u64::from).sum();
-        (self.marks + offset).to_string()
+        format!("{SLEEP_SECONDS}.{:09}", (self.marks + offset) % 1_000_000_000)
     }
 
     /// The text with names put in for the words in braces.
@@ -188,6 +197,7 @@ impl Scene {
             ("ANTHROPIC_API_KEY", self.secret.clone().into()),
             ("PROVE_TOKEN", self.entering.clone().into()),
             ("SSH_AUTH_SOCK", self.home.join("agent.sock").into()),
+            (MARK, mark().into()),
         ]
     }
 }
@@ -252,12 +262,6 @@ fn port(listener: Option<&TcpListener>) -> String {
     listener.and_then(|l| l.local_addr().ok()).map_or_else(|| "1".to_owned(), |at| at.port().to_string())
 }
 
-/// A place where this user may be able to make a control group.
-fn control_group() -> PathBuf {
-    let candidates = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
-    candidates.iter().map(PathBuf::from).find(|path| path.is_dir()).unwrap_or_else(|| "/sys/fs/cgroup".into())
-}
-
 fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
     let file = |path: PathBuf, text: &str| -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
@@ -311,24 +315,28 @@ fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io:
     )
 }
 
-/// Where a Rust toolchain lies: the system's, or the one that the caller's `rustc` names.
-pub(super) fn toolchain(variables: &BTreeMap<std::ffi::OsString, std::ffi::OsString>) -> PathBuf {
+/// Where a Rust toolchain lies: the system's, or the one that the search path leads to. None is asked: one that is chosen
+/// by a program at each start, as rustup does it, would have to be run with the user's own settings.
+pub(super) fn toolchain(path: &OsStr) -> PathBuf {
     let system = PathBuf::from("/usr");
     if system.join("bin/cargo").is_file() {
         return system;
     }
-    // outside: prove-rustc
-    let asked = Command::new("rustc").args(["--print", "sysroot"]).env_clear().envs(variables).output();
-    let named = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    let named = named.and_then(|line| PathBuf::from(line.trim()).canonicalize().ok());
+    let compiler = belljar_sys::spawn::find(b"rustc", path.as_bytes()).ok();
+    let compiler = compiler.and_then(|file| Path::new(OsStr::from_bytes(&file)).canonicalize().ok());
+    let top = compiler
+        .as_deref()
+        .filter(|file| file.ends_with("bin/rustc"))
+        .and_then(|file| file.ancestors().nth(2));
+    let whole = |top: &&Path| top.join("lib/rustlib").is_dir() && top.join("bin/cargo").is_file();
     let fit = |path: &PathBuf| AbsPath::new(path).is_ok_and(|path| is_plain(&path));
-    named.filter(fit).unwrap_or(system)
+    top.filter(whole).map(Path::to_owned).filter(fit).unwrap_or(system)
 }
 
 /// A repository with a commit and a hook. Without git there is none, and the rows that need it say so.
 fn repository(at: &Path, home: &Path) {
     let git = |arguments: &[&str]| {
-        let run = host_git(at, home).args(arguments).output();
+        let run = host_git(at, home).args(arguments).dies_with_spawner().output();
         run.is_ok_and(|output| output.status.success())
     };
     let made = fs::create_dir_all(at).is_ok()

@@ -4,6 +4,7 @@ use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
 use super::table::{Evidence, Kind, Row, Stage};
 use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
+use belljar_sys::process::Prepare;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,11 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         Evidence::Reported(_) => {
             let name = path.as_deref().and_then(|path| path.strip_prefix(&scene.project).ok());
             let named = name.is_some_and(|name| run.stderr.contains(&*name.to_string_lossy()));
-            if named { closed("the supervisor reported it") } else { open("it is on the host, unreported") }
+            if named {
+                Sight::Reported { how: "it is on the host, and the supervisor reported it".to_owned() }
+            } else {
+                open("it is on the host, unreported")
+            }
         }
         Evidence::NotSetuid(path) => {
             let file = PathBuf::from(scene.text(path, row));
@@ -118,7 +123,8 @@ fn refused(row: &Row, run: &StageRun) -> bool {
 }
 
 fn clean(scene: &Scene) -> Sight {
-    let status = host_git(&scene.project, &scene.home).args(["status", "--porcelain"]).output();
+    let status =
+        host_git(&scene.project, &scene.home).args(["status", "--porcelain"]).dies_with_spawner().output();
     match status {
         Ok(output) if output.status.success() && output.stdout.is_empty() => open("git finds nothing new"),
         Ok(output) => closed(String::from_utf8_lossy(&output.stdout).trim().replace('\n', " | ")),
@@ -131,11 +137,16 @@ pub(super) fn judge(kind: Kind, host: &Sight, inside: &Sight) -> Verdict {
     match (kind, host, inside) {
         (Kind::Given, _, _) => Verdict::Given,
         (Kind::Wall, _, Sight::Open { .. }) => Verdict::Open,
-        (Kind::Wall, Sight::Open { .. }, Sight::Closed { .. }) => Verdict::Closed,
-        (Kind::Wall, Sight::Open { .. }, Sight::Unseen { .. }) => Verdict::Unseen,
+        (Kind::Wall, _, Sight::Reported { .. }) => Verdict::Reported,
+        (Kind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Closed { .. }) => Verdict::Closed,
+        (Kind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Unseen { .. }) => Verdict::Unseen,
         (Kind::Wall, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
-        (Kind::Control, _, Sight::Open { .. }) => Verdict::Works,
-        (Kind::Control, Sight::Open { .. }, Sight::Closed { .. } | Sight::Unseen { .. }) => Verdict::Broken,
+        (Kind::Control, _, Sight::Open { .. } | Sight::Reported { .. }) => Verdict::Works,
+        (
+            Kind::Control,
+            Sight::Open { .. } | Sight::Reported { .. },
+            Sight::Closed { .. } | Sight::Unseen { .. },
+        ) => Verdict::Broken,
         (Kind::Control, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
     }
 }
@@ -147,9 +158,12 @@ mod tests {
     #[test]
     fn closed_counts_only_where_it_was_open_without_walls() {
         let unseen = || Sight::Unseen { why: String::new() };
+        let reported = || Sight::Reported { how: String::new() };
         let cases = [
             (Kind::Wall, open(""), closed(""), Verdict::Closed),
             (Kind::Wall, open(""), open(""), Verdict::Open),
+            (Kind::Wall, open(""), reported(), Verdict::Reported),
+            (Kind::Wall, closed(""), reported(), Verdict::Reported),
             (Kind::Wall, open(""), unseen(), Verdict::Unseen),
             (Kind::Wall, closed(""), closed(""), Verdict::ProvesNothing),
             (Kind::Wall, unseen(), closed(""), Verdict::ProvesNothing),

@@ -66,7 +66,8 @@ pub(super) fn run(
     if stage == Stage::Plain {
         command.keeps(open_files(scene));
     }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Last: what was asked for before can change credentials, and that takes the wish away.
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
     let child = command.spawn().map_err(failed)?;
     // The closure of the command holds copies of descriptors.
     drop(command);
@@ -151,7 +152,7 @@ pub(super) fn kill_supervisor(side: &Side<'_>, scene: &Scene, row: &Row) -> Resu
     let script = format!("sleep {mark}; true");
     let mut command = side.shell(scene, &script);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.dies_with_spawner().spawn().map_err(failed)?;
     let until = Instant::now() + Duration::from_secs(20);
     let mut there = false;
     while !there && Instant::now() < until && matches!(child.try_wait(), Ok(None)) {

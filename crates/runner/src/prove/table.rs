@@ -89,7 +89,7 @@ pub(super) enum Evidence {
     Unchanged(String),
     /// A file of the host changes.
     Changed(String),
-    /// A file of the host stays as it is, or the supervisor names it at the end.
+    /// A file of the host stays as it is; where it does not, the supervisor names it at the end.
     Reported(String),
     /// A file of the host has no set-user-ID bit.
     NotSetuid(String),

@@ -24,14 +24,6 @@ impl Running {
         }
     }
 
-    /// For one who ends soon as well: everything inside is ended, and what held it may follow a little later.
-    pub fn leave(self) {
-        match self {
-            Running::Sealed(sealed) => sealed.leave(),
-            Running::Host(unwalled) => drop(unwalled),
-        }
-    }
-
     /// What Landlock adds; nothing where there are no walls.
     #[must_use]
     pub fn landlock(&self) -> Option<GuestLandlock> {

@@ -14,7 +14,7 @@ mod waiting;
 pub use bwrap::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
 pub use container::{
     BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError, EnginePlaces, FromError,
-    Image, ImageAct, ImageNews, OrphanContainer, Rebuild, wanted_of_images,
+    Image, ImageAct, ImageNews, OrphanContainer, Rebuild, ServiceEnd, UnfinishedImage, wanted_of_images,
 };
 pub use either::Running;
 pub use limits::{LEAF_PREFIX, held_limits};

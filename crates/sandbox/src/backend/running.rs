@@ -2,7 +2,7 @@
 
 use super::container::{EngineError, EnginePlaces, Vessel};
 use super::telling::{self, Told};
-use super::waiting::{Begun, Leaving, Waiting};
+use super::waiting::{Begun, LEAVING, Leaving, Waiting};
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
@@ -190,15 +190,30 @@ pub enum News {
 #[derive(Debug)]
 enum Holder {
     /// Its death is the death of the namespace's first process, once that is sealed.
-    Bwrap {
-        /// Known once it is sealed, as long as it lives.
-        first: Option<First>,
-        child: OwnedChild,
-        /// What bubblewrap says.
-        words: Option<File>,
-    },
+    Bwrap(Held),
     /// It goes when it is removed.
     Container(Vessel),
+}
+
+/// bubblewrap and the first process of its namespaces. Dropping this ends both and waits for both: the kernel lets go of
+/// the sandbox's mounts before the first process counts as ended, bubblewrap reaps that one, and is reaped here.
+#[derive(Debug)]
+struct Held {
+    /// Known once it is sealed, as long as it lives.
+    first: Option<First>,
+    /// Taken only by [`Running::let_go`].
+    child: Option<OwnedChild>,
+    /// What bubblewrap says.
+    words: Option<File>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        let patience = if self.first.take().is_some() { LEAVING } else { EXIT_TIME };
+        // If it were killed before it has reaped the first process, nobody would.
+        child.ends_within(patience);
+    }
 }
 
 /// The first process of a namespace, which takes all others with it. Dropping this ends it, whatever it minds.
@@ -265,7 +280,8 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             match telling::tell(GuestGround::Namespaces, None, &launch.root, identities) {
                 Ok(root) => {
                     let Begun { bwrap, words, control } = begun;
-                    (Holder::Bwrap { first: None, child: bwrap, words: Some(words) }, root, control, leaving)
+                    let held = Held { first: None, child: Some(bwrap), words: Some(words) };
+                    (Holder::Bwrap(held), root, control, leaving)
                 }
                 Err(error) => {
                     drop(begun.let_go());
@@ -300,12 +316,13 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         return Err(LaunchError::Talk(std::io::Error::other("the kernel does not say which process it is")));
     };
     match &mut running.holder {
-        Holder::Bwrap { first, child, .. } => {
+        Holder::Bwrap(Held { first, child: Some(child), .. }) => {
             // One that had nothing to do for long may be gone already, and its number another's: it is the guest's while the
             // line to it is open.
             *first = process::open(guest).ok().filter(|_| is_open(running.control.as_fd())).map(First);
             running.leaf = limits::confine(name, &launch.limits, child.pid(), guest)?;
         }
+        Holder::Bwrap(Held { child: None, .. }) => {}
         Holder::Container(_) => limits::confirm(&launch.limits, guest)?,
     }
     Ok(running)
@@ -330,7 +347,10 @@ fn attach(spec: &mut GuestSpec, streams: Streams) -> Vec<OwnedFd> {
 impl Running {
     /// Ends what does not stand yet.
     fn let_go(self) {
-        if let Self { holder: Holder::Bwrap { child: bwrap, words: Some(words), .. }, control, .. } = self {
+        let Self { mut holder, control, .. } = self;
+        if let Holder::Bwrap(held) = &mut holder
+            && let (Some(bwrap), Some(words)) = (held.child.take(), held.words.take())
+        {
             drop(Begun { bwrap, words, control }.let_go());
         }
     }
@@ -386,7 +406,7 @@ impl Running {
     #[must_use]
     pub fn used(&self) -> Option<GuestUsage> {
         match &self.holder {
-            Holder::Bwrap { .. } => None,
+            Holder::Bwrap(_) => None,
             Holder::Container(_) => self.used,
         }
     }
@@ -395,7 +415,7 @@ impl Running {
     #[must_use]
     pub fn lacks(&self) -> &[String] {
         match &self.holder {
-            Holder::Bwrap { .. } => &[],
+            Holder::Bwrap(_) => &[],
             Holder::Container(vessel) => &vessel.lacks,
         }
     }
@@ -476,17 +496,8 @@ impl Running {
 
     /// Waits until bubblewrap has followed the guest, so that what everything used is known; not for long.
     pub fn settle(&self) {
-        if let Holder::Bwrap { child, .. } = &self.holder {
+        if let Holder::Bwrap(Held { child: Some(child), .. }) = &self.holder {
             child.ends_within(EXIT_TIME);
-        }
-    }
-
-    /// For one who ends soon as well: everything inside is ended, and bubblewrap, which follows by itself, is not waited
-    /// for.
-    pub fn leave(self) {
-        if let Self { holder: Holder::Bwrap { first: Some(first), child, .. }, leaf: None, .. } = self {
-            drop(first);
-            child.leave();
         }
     }
 
@@ -516,7 +527,7 @@ impl Running {
     fn complaint(&mut self) -> LaunchError {
         let words = match &mut self.holder {
             Holder::Container(vessel) => return LaunchError::Container { words: vessel.complaint() },
-            Holder::Bwrap { words, .. } => words.take(),
+            Holder::Bwrap(held) => held.words.take(),
         };
         let mut text = String::new();
         if let Some(said) = words {

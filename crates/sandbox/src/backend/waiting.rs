@@ -26,7 +26,7 @@ use std::time::Duration;
 const UMASK: u32 = 0o022;
 
 /// How long what nobody wants any more may take to leave: as long as a start on a busy machine.
-const LEAVING: Duration = Duration::from_secs(5);
+pub(super) const LEAVING: Duration = Duration::from_secs(5);
 
 /// What starts a sandbox: bubblewrap, what it is told, and the guest that it executes.
 #[derive(Debug, Clone, PartialEq, Eq)]

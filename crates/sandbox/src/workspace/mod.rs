@@ -21,6 +21,7 @@ mod removal;
 mod scan;
 mod since;
 mod tree;
+mod unfinished;
 
 pub use class::{Alias, Class, EntryKind, NamesOnly, SpecialKind, Surroundings, classify, classify_in};
 pub use copy::{CopiedTree, CopyError, copy_tree};
@@ -30,8 +31,8 @@ pub use overlay::{
     Applied, ApplyRequest, Change, ChangeKind, Changes, Consent, Discarded, LayersError, OnConflict, Overlay,
     Refused, RefusedBecause, Selection, Side, SideContent,
 };
-pub use place::UNFINISHED;
 pub use scan::{
     Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan, scan_named,
 };
 pub use since::{Created, CreatedSince, Since, created_since};
+pub use unfinished::{Recovered, Recovery, UNFINISHED};

@@ -7,17 +7,17 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto, Status, is_superuser};
+use belljar_sys::birth::Birth;
 use belljar_sys::fds::errno_of;
 use belljar_sys::mounts::{MountError, share_or_copy};
 
 use super::removal::{absent_is_fine, opened};
-
-/// How names begin under which entries are made. One that is found later was left by a power cut.
-pub const UNFINISHED: &str = ".belljar-unfinished-";
+use super::unfinished::{Places, Unfinished};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -55,7 +55,7 @@ impl<'path> Placing<'path> {
 
     /// A file with this content, and with the permissions, owner and time of `like`.
     pub(super) fn file(&self, content: &File, like: &Status, expected: &Expected) -> Result<(), PlaceError> {
-        let (made, unfinished) = self.fresh(|name| self.parent.create(name, 0o600))?;
+        let (made, unfinished) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
         let finish = || -> Result<(), Errno> {
             share_or_copy(content, &made).map_err(copy_errno)?;
             if is_superuser() {
@@ -75,7 +75,7 @@ impl<'path> Placing<'path> {
         like: &Status,
         expected: &Expected,
     ) -> Result<(), PlaceError> {
-        let ((), unfinished) = self.fresh(|name| self.parent.make_symlink(target, name))?;
+        let ((), unfinished) = self.fresh(None, |name| self.parent.make_symlink(target, name))?;
         let finish = || {
             if is_superuser() { self.parent.set_owner(&unfinished, like.owner, like.group) } else { Ok(()) }
         };
@@ -122,7 +122,12 @@ impl<'path> Placing<'path> {
 
     /// Removes a file or a link. It is moved aside first, so that what is removed is what was looked at.
     pub(super) fn remove(&self, expected: &Expected) -> Result<(), PlaceError> {
-        let moved = self.fresh(|aside| self.parent.rename(self.name, &self.parent, aside, Onto::Nothing));
+        let places = match expected {
+            Expected::Same(before) => Some(Places { made: 0, before: before.into() }),
+            Expected::Nothing | Expected::Anything => None,
+        };
+        let moved =
+            self.fresh(places, |aside| self.parent.rename(self.name, &self.parent, aside, Onto::Nothing));
         let aside = match moved {
             Err(PlaceError::Refused(Errno::NOENT)) => return Ok(()),
             answer => answer?.1,
@@ -136,15 +141,26 @@ impl<'path> Placing<'path> {
     }
 
     /// Does `make` with a name that is free.
-    fn fresh<T>(&self, make: impl Fn(&OsStr) -> Result<T, Errno>) -> Result<(T, OsString), PlaceError> {
+    fn fresh<T>(
+        &self,
+        places: Option<Places>,
+        make: impl Fn(&OsStr) -> Result<T, Errno>,
+    ) -> Result<(T, OsString), PlaceError> {
         loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let name = OsString::from(format!("{UNFINISHED}{}-{number}", std::process::id()));
+            let name = unfinished(places)?;
             match opened(&self.parent, || make(&name)) {
                 Err(Errno::EXIST) => {}
                 answer => return Ok((answer?, name)),
             }
         }
+    }
+
+    /// Gives what was made the name that tells it from what it changes places with.
+    fn announce(&self, made: &OsStr, before: &Status) -> Result<OsString, PlaceError> {
+        let made_now = opened(&self.parent, || self.parent.status(made))?;
+        let places = Places { made: made_now.identity.inode, before: before.into() };
+        let rename = |name: &OsStr| self.parent.rename(made, &self.parent, name, Onto::Nothing);
+        Ok(self.fresh(Some(places), rename)?.1)
     }
 
     /// Brings what was made to its place, or removes it.
@@ -154,9 +170,17 @@ impl<'path> Placing<'path> {
         finished: Result<(), PlaceError>,
         expected: &Expected,
     ) -> Result<(), PlaceError> {
-        let outcome = finished.and_then(|()| self.swap(unfinished, expected));
+        let mut unfinished = unfinished.to_owned();
+        let announced = finished.and_then(|()| match expected {
+            Expected::Same(before) => self.announce(&unfinished, before).map(Some),
+            Expected::Nothing | Expected::Anything => Ok(None),
+        });
+        let outcome = announced.and_then(|announced| {
+            unfinished = announced.unwrap_or_else(|| unfinished.clone());
+            self.swap(&unfinished, expected)
+        });
         if outcome.is_err() {
-            opened(&self.parent, || absent_is_fine(self.parent.remove(unfinished)))?;
+            opened(&self.parent, || absent_is_fine(self.parent.remove(&unfinished)))?;
         }
         outcome
     }
@@ -192,6 +216,19 @@ impl<'path> Placing<'path> {
         rename(Onto::Exchange)?;
         Err(PlaceError::NotAsExpected)
     }
+}
+
+/// A name that this process has not given yet.
+fn unfinished(places: Option<Places>) -> Result<OsString, Errno> {
+    static OWN: OnceLock<Birth> = OnceLock::new();
+    let own = match OWN.get() {
+        Some(own) => *own,
+        None => {
+            let own = Birth::own().map_err(|cause| errno_of(&cause))?;
+            *OWN.get_or_init(|| own)
+        }
+    };
+    Ok(Unfinished { maker: own, number: NEXT.fetch_add(1, Ordering::Relaxed), places }.name())
 }
 
 fn is_expected(expected: &Expected, found: &Status) -> bool {

@@ -10,6 +10,7 @@ mod tree;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::birth::Birth;
 use rustix::process::{Pid, Signal};
 
 pub use hierarchy::{Controller, Hierarchy, Mode, Unified};
@@ -185,6 +186,9 @@ pub struct Support {
     pub holds: Vec<Controller>,
 }
 
+/// The leaves of [`probe`] begin with this; the [`Birth`] of their maker follows.
+pub const PROBE_PREFIX: &str = "belljar-probe-";
+
 /// Finds out by doing: makes a leaf for each controller, sets a limit, and removes it.
 ///
 /// # Errors
@@ -199,7 +203,7 @@ pub fn probe() -> Result<Support, CgroupError> {
         (Controller::Pids, Limits { pids: Limit::AtMost(1000), ..Limits::NONE }),
         (Controller::Cpu, Limits { cpu_percent: Limit::AtMost(100), ..Limits::NONE }),
     ];
-    let name = format!("belljar-probe-{}", std::process::id());
+    let name = format!("{PROBE_PREFIX}{}", Birth::own().map_err(CgroupError::Detect)?);
     let holds = |limits| Leaf::create_in(&hierarchy, &name, limits).is_ok();
     let holds = tried.iter().filter(|(_, limits)| holds(limits)).map(|(controller, _)| *controller).collect();
     Ok(Support { mode: hierarchy.mode(), holds })

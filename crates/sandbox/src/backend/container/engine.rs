@@ -30,12 +30,23 @@ pub struct EnginePlaces {
     pub user_runtime: Option<PathBuf>,
     /// belljar's own runtime directory.
     pub runtime: AbsPath,
+    /// When a podman that is started in it ends.
+    pub service: ServiceEnd,
     /// Podman's program.
     pub podman: Option<AbsPath>,
     /// runc's program.
     pub runc: Option<AbsPath>,
     /// The environment; what an engine needs of it is handed on.
     pub variables: Vec<(OsString, OsString)>,
+}
+
+/// When a podman that belljar starts to serve ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceEnd {
+    /// When nobody has asked it for a while; others may use it meanwhile.
+    WhenIdle,
+    /// With the thread that looked for it: nobody else knows its socket.
+    WithCaller,
 }
 
 /// An engine that answers.

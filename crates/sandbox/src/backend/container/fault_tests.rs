@@ -1,6 +1,6 @@
 //! Engines that are not what they should be, played by a thread.
 
-use super::engine::{Engine, EngineError, EnginePlaces};
+use super::engine::{Engine, EngineError, EnginePlaces, ServiceEnd};
 use super::image::{Rebuild, base_name};
 use super::vessel::Vessel;
 use crate::backend::tests::{machine, plan};
@@ -74,6 +74,7 @@ fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<
         named: Some(played.socket().into()),
         user_runtime: None,
         runtime: AbsPath::new(run.clone()).unwrap(),
+        service: ServiceEnd::WhenIdle,
         podman: None,
         runc: None,
         variables: Vec::new(),

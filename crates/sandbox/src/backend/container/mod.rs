@@ -13,14 +13,16 @@ mod orphans;
 mod recipe;
 mod service;
 mod tar;
+mod unfinished;
 mod vessel;
 
 pub use contents::wanted as wanted_of_images;
-pub use engine::{Engine, EngineError, EnginePlaces, VARIABLE as ENGINE_VARIABLE};
+pub use engine::{Engine, EngineError, EnginePlaces, ServiceEnd, VARIABLE as ENGINE_VARIABLE};
 pub use image::{BuiltImage, Image, Rebuild};
 pub(super) use lower::lower;
 pub use orphans::OrphanContainer;
 pub use recipe::{FromError, ImageAct, ImageNews};
+pub use unfinished::UnfinishedImage;
 pub use vessel::FOLDER_PREFIX as CONTAINER_FOLDER_PREFIX;
 pub(super) use vessel::Vessel;
 

@@ -35,7 +35,7 @@ fn born(pid: &str) -> Option<String> {
 }
 
 /// Whether the process that a label names is still the one that wrote it.
-fn lives(label: &str) -> bool {
+pub(super) fn lives(label: &str) -> bool {
     label.split_once(':').is_some_and(|(pid, time)| born(pid).is_some_and(|born| born == time))
 }
 

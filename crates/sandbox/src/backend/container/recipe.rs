@@ -3,10 +3,12 @@
 //! This is the one act that fetches. The base is taken by its number, so that everything after the first look is about the
 //! same image, and the result gets its name last: what has it was looked at and lacks nothing.
 
+use super::body::{OWNER, SUPERVISOR};
 use super::contents;
 use super::engine::{Engine, EngineError, VERSION};
 use super::http::{Heard, Sent, escaped};
 use super::image::{ARCHITECTURE, BuiltImage, Rebuild};
+use super::orphans;
 use super::tar::{self, Entry};
 use belljar_contract::{Digest, ImageName, ImageWant};
 use hyper::Method;
@@ -280,7 +282,13 @@ fn build_query(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
         [] => ("whole", json!({ "BASE": base_id })),
         _ => ("completed", json!({ "BASE": base_id, "PACKAGES": packages.join(" ") })),
     };
-    let labels = json!({ BASE: base, BASE_ID: base_id });
+    let labels = json!({
+        BASE: base,
+        BASE_ID: base_id,
+        // Until it has its name, it is known by who makes it.
+        OWNER: orphans::owner(),
+        SUPERVISOR: orphans::this_process(),
+    });
     // Podman would use the network of this machine, with all that listens on its loopback. Docker does not know the word,
     // and has a network of its own for builds.
     let namespaces = json!([{ "Name": "network", "Host": false, "Path": "" }]);

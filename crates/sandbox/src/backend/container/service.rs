@@ -1,7 +1,7 @@
 //! Podman as an engine of belljar's own: it serves in belljar's runtime directory, and ends when nobody has asked it for a
 //! while. What it started goes on without it.
 
-use super::engine::{Engine, EngineError, EnginePlaces};
+use super::engine::{Engine, EngineError, EnginePlaces, ServiceEnd};
 use belljar_contract::AbsPath;
 use belljar_sys::cgroup::{Hierarchy, Mode};
 use belljar_sys::process::Prepare;
@@ -85,6 +85,9 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
         command.env("CONTAINERS_CONF", path.as_path());
     }
     command.current_dir("/").own_session();
+    if places.service == ServiceEnd::WithCaller {
+        command.dies_with_spawner();
+    }
     let child = command.spawn().map_err(|cause| EngineError::Service { words: cause.to_string() })?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     wait(socket.as_path(), log.as_path(), pid)

@@ -121,6 +121,8 @@ pub struct Applied {
     pub applied: Vec<PathBuf>,
     /// Changes that it has not.
     pub refused: Vec<Refused>,
+    /// Whether it was asked to stop; what was not tried by then is in neither list.
+    pub stopped: bool,
 }
 
 impl Overlay {
@@ -129,19 +131,41 @@ impl Overlay {
     /// # Errors
     /// Fails if a layer cannot be opened; what cannot be written is in the outcome.
     pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, LayersError> {
+        self.apply_until(request, &mut || false)
+    }
+
+    /// Writes changes to the project until `stop` says so, which is asked between two of them.
+    ///
+    /// # Errors
+    /// As [`Overlay::apply`].
+    pub fn apply_until(
+        &self,
+        request: &ApplyRequest<'_>,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Applied, LayersError> {
         let layers = self.open()?;
         let path = self.starts();
         let starts = Starts::read(&path).map_err(|cause| LayersError::Starts { path, cause })?;
         let changes = compare(&layers).changes;
         let mut work = Applying { layers: &layers, request, out: Applied::default(), modes: Vec::new() };
         let tasks = work.choose(&changes, &starts);
-        for task in tasks.iter().rev().filter(|task| task.change.kind == ChangeKind::Deleted) {
-            work.delete(task);
-        }
-        for task in tasks.iter().filter(|task| task.change.kind != ChangeKind::Deleted) {
-            work.write(task);
+        let parent = |task: &Task<'_>| task.change.path.parent().map(Path::to_owned).unwrap_or_default();
+        self.begin_apply(tasks.iter().map(parent).collect())?;
+        let deleted = |task: &&Task<'_>| task.change.kind == ChangeKind::Deleted;
+        let deletions = tasks.iter().rev().filter(deleted).map(|task| (task, Deed::Delete));
+        let writes = tasks.iter().filter(|task| !deleted(task)).map(|task| (task, Deed::Write));
+        for (task, deed) in deletions.chain(writes) {
+            if stop() {
+                work.out.stopped = true;
+                break;
+            }
+            match deed {
+                Deed::Delete => work.delete(task),
+                Deed::Write => work.write(task),
+            }
         }
         work.finish_directories();
+        self.end_apply()?;
         let mut out = work.out;
         out.applied.sort();
         out.refused.sort_by(|one, other| one.path.cmp(&other.path));
@@ -153,6 +177,12 @@ impl Overlay {
 struct Task<'changes> {
     change: &'changes Change,
     before: Option<Status>,
+}
+
+#[derive(Clone, Copy)]
+enum Deed {
+    Delete,
+    Write,
 }
 
 struct Applying<'apply> {

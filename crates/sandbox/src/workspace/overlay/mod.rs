@@ -6,6 +6,7 @@
 //! these may happen while a run has the overlay mounted; the caller holds a lock.
 
 mod apply;
+mod applying;
 mod changes;
 mod discard;
 mod layers;
@@ -50,6 +51,15 @@ pub enum LayersError {
     /// The times of the runs cannot be read or written.
     #[error("cannot keep the start of the run in {}", path.display())]
     Starts {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Where an apply writes cannot be noted.
+    #[error("cannot note an apply in {}", path.display())]
+    Applying {
         /// The file.
         path: PathBuf,
         /// Why.

@@ -1,0 +1,292 @@
+//! Verbs that are ended in the middle leave nothing that the next command or `gc` does not find.
+//!
+//! Processes are found by what they hold of the stage: an environment, a command line, a program or a working directory
+//! below it. Moments are drawn from a seed, so that a failure can be repeated.
+
+use crate::stage::Stage;
+use belljar_testkit::require;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What ends a command in the middle.
+const SIGNALS: [&str; 4] = ["INT", "KILL", "TERM", "HUP"];
+/// Where `prove` and `doctor` make something outside the stage.
+const ELSEWHERE: [&str; 6] =
+    ["/tmp", "/var/tmp", "/dev/shm", "/sys/fs/cgroup", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified"];
+
+/// Numbers that are the same each time.
+struct Moments(u64);
+
+impl Moments {
+    fn next(&mut self, below: Duration) -> Duration {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        below.mul_f64((self.0 >> 33) as f64 / f64::from(1_u32 << 31))
+    }
+}
+
+/// A user whose places are all below the stage.
+fn user() -> Stage {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("tmp")).unwrap();
+    stage
+}
+
+fn start(stage: &Stage, words: &[&str]) -> Child {
+    let mut command = stage.command(words);
+    command.env("TMPDIR", stage.path("tmp")).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn end(child: &mut Child, signal: &str) {
+    // One that has ended by itself is as good.
+    Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap();
+}
+
+/// The processes that hold something of the stage. Those of an engine's own are not belljar's to end.
+fn processes(stage: &Stage) -> Vec<String> {
+    let mark = stage.path("");
+    let holds = |process: &Path| {
+        let mark = mark.to_str().unwrap();
+        let text = |name: &str| {
+            String::from_utf8_lossy(&fs::read(process.join(name)).unwrap_or_default()).into_owned()
+        };
+        let link = |name: &str| fs::read_link(process.join(name)).unwrap_or_default();
+        text("environ").contains(mark)
+            || text("cmdline").contains(mark)
+            || ["exe", "cwd"].iter().any(|name| link(name).starts_with(mark))
+    };
+    let all = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let found = all.filter(|process| process.join("stat").exists() && holds(process));
+    let shown = |process: PathBuf| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        format!("{}: {}", process.display(), String::from_utf8_lossy(&line).replace('\0', " "))
+    };
+    found.map(shown).collect()
+}
+
+#[track_caller]
+fn assert_no_process(stage: &Stage, when: &str) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !processes(stage).is_empty() {
+        assert!(Instant::now() < until, "{when}: {:#?}", processes(stage));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Names of belljar's outside the stage that were not there before and whose maker has ended.
+fn elsewhere(before: &[PathBuf]) -> Vec<PathBuf> {
+    let maker_runs = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let pid = name.split('.').nth(1).and_then(|digits| u32::from_str_radix(digits, 36).ok());
+        pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+    };
+    let mut now = names();
+    now.retain(|path| !before.contains(path) && !maker_runs(path));
+    now
+}
+
+fn names() -> Vec<PathBuf> {
+    let entries = |place: &&str| fs::read_dir(place).into_iter().flatten().flatten();
+    let paths = ELSEWHERE.iter().flat_map(entries).map(|entry| entry.path());
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let ours = ["belljar-prove-", "belljar-doctor-", "belljar-probe-"];
+        // Those of another belljar, whose tests may run on this machine, do not tell who made them.
+        ours.iter().any(|prefix| name.starts_with(prefix)) && name.contains('.')
+    };
+    paths.filter(ours).collect()
+}
+
+/// Everything below some directories of the stage.
+fn below(stage: &Stage, names: &[&str]) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    let mut open: Vec<PathBuf> = names.iter().map(|name| stage.path(name)).collect();
+    while let Some(path) = open.pop() {
+        for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                open.push(entry.path());
+            }
+            out.push(entry.path());
+        }
+    }
+    out
+}
+
+fn gc(stage: &Stage) {
+    let mut command = stage.command(&["gc"]);
+    command.env("TMPDIR", stage.path("tmp")).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+    let found = stage.finish(&mut command);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+}
+
+/// Ends a verb at random moments, and looks at what is left.
+fn ended_at_random(words: &[&str], rounds: usize, span: Duration) {
+    let (stage, before) = (user(), names());
+    let mut moments = Moments(7);
+    for round in 0..rounds {
+        let signal = SIGNALS[round % SIGNALS.len()];
+        let moment = moments.next(span);
+        let when = format!("{words:?} ended by SIG{signal} after {moment:?}");
+        let mut child = start(&stage, words);
+        std::thread::sleep(moment);
+        end(&mut child, signal);
+        assert_no_process(&stage, &when);
+        if signal == "KILL" {
+            gc(&stage);
+        }
+        let mut left = below(&stage, &["tmp", "data/belljar/prove"]);
+        left.extend(
+            below(&stage, &["data"]).into_iter().filter(|path| path.to_string_lossy().contains("/.belljar")),
+        );
+        left.extend(elsewhere(&before));
+        assert!(left.is_empty(), "{when}: {left:#?}");
+    }
+}
+
+#[test]
+fn prove_leaves_nothing_whenever_it_is_ended() {
+    require!(Bwrap, Git);
+    ended_at_random(&["prove"], 10, Duration::from_secs(5));
+}
+
+#[test]
+fn doctor_leaves_nothing_whenever_it_is_ended() {
+    require!(Bwrap);
+    ended_at_random(&["doctor"], 24, Duration::from_millis(900));
+}
+
+/// The process that tidies up is killed with the one that is waited for: the next command finds the rest.
+#[test]
+fn prove_that_lost_its_keeper_is_tidied_up_by_gc() {
+    require!(Bwrap, Git);
+    let (stage, before) = (user(), names());
+    let mut moments = Moments(11);
+    let mut found_any = false;
+    for _ in 0..6 {
+        let mut child = start(&stage, &["prove"]);
+        std::thread::sleep(Duration::from_millis(300) + moments.next(Duration::from_secs(4)));
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let keeper = fs::read_to_string(children).unwrap_or_default().trim().to_owned();
+        let both = ["-KILL".to_owned(), child.id().to_string(), keeper];
+        Command::new("kill").args(both.iter().filter(|word| !word.is_empty())).status().unwrap();
+        child.wait().unwrap();
+        let dry = stage.finish(stage.command(&["gc", "--dry-run"]).env("TMPDIR", stage.path("tmp")));
+        found_any |= dry.stdout.contains("would remove the leftover");
+        gc(&stage);
+        assert_no_process(&stage, "after gc");
+        gc(&stage);
+        let mut left = below(&stage, &["tmp", "data/belljar/prove"]);
+        left.extend(elsewhere(&before));
+        assert!(left.is_empty(), "{left:#?}");
+    }
+    assert!(found_any, "gc --dry-run names what is left");
+}
+
+/// What the agent changes in the overlay: some of it takes long to write.
+const CHANGES: &str = "for n in 1 2 3 4 5; do head -c 8000000 /dev/zero > new$n; done; \
+    for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo changed >> old$n; done; rm -f gone*";
+
+#[test]
+fn apply_leaves_nothing_unfinished_whenever_it_is_ended() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nworkspace = \"overlay\"\n");
+    let numbered = |name: &str, count: u32| -> Vec<String> {
+        (1..=count).map(|number| format!("project/{name}{number}")).collect()
+    };
+    let unfinished = || -> Vec<PathBuf> {
+        let named = |path: &PathBuf| path.to_string_lossy().contains("/.belljar-unfinished-");
+        below(&stage, &["project"]).into_iter().filter(named).collect()
+    };
+    let prepare = || {
+        numbered("gone", 9).iter().for_each(|name| stage.write(name, "to be deleted\n"));
+        let changed = stage.run(&["exec", "--yes", "--", "sh", "-c", CHANGES]);
+        assert_eq!(changed.status.code(), Some(0), "{changed:?}");
+    };
+    numbered("old", 12).iter().for_each(|name| stage.write(name, "first\n"));
+    prepare();
+    let began = Instant::now();
+    assert_eq!(stage.run(&["apply"]).status.code(), Some(0));
+    let (whole, mut moments, mut left) = (began.elapsed(), Moments(3), 0);
+    for round in 0..12 {
+        prepare();
+        let signal = ["KILL", "INT", "KILL", "TERM"][round % 4];
+        let mut child = start(&stage, &["apply"]);
+        std::thread::sleep(moments.next(whole));
+        end(&mut child, signal);
+        left += unfinished().len();
+        if signal != "KILL" {
+            assert_eq!(unfinished(), Vec::<PathBuf>::new(), "SIG{signal} in round {round}");
+        }
+        // Each of them finds what is left; another apply does so before it goes on.
+        match round % 3 {
+            0 => assert_eq!(stage.run(&["diff"]).status.code(), Some(0)),
+            1 => gc(&stage),
+            _ => {}
+        }
+        if round % 3 != 2 {
+            assert_eq!(unfinished(), Vec::<PathBuf>::new(), "round {round}");
+        }
+        let rest = stage.run(&["apply", "--force"]);
+        assert_eq!(rest.status.code(), Some(0), "{rest:?}");
+        assert_eq!(unfinished(), Vec::<PathBuf>::new(), "round {round}");
+        for name in numbered("old", 12) {
+            assert_eq!(fs::read_to_string(stage.path(&name)).unwrap().lines().count(), round + 3, "{name}");
+        }
+        assert!(numbered("gone", 9).iter().all(|name| !stage.path(name).exists()));
+        for name in numbered("new", 5) {
+            assert_eq!(fs::metadata(stage.path(&name)).unwrap().len(), 8_000_000);
+            fs::remove_file(stage.path(&name)).unwrap();
+        }
+    }
+    assert!(left > 0, "no moment was one in which something was unfinished");
+}
+
+/// Names that tell when anything below a directory was made, written or replaced.
+fn snapshot(top: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut out = Vec::new();
+    let mut open = vec![top.to_owned()];
+    while let Some(path) = open.pop() {
+        let found = path.symlink_metadata().unwrap();
+        let times = (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec());
+        out.push(format!("{} {} {} {times:?}", path.display(), found.ino(), found.size()));
+        if found.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    out.sort();
+    out
+}
+
+/// Programs that a user has, each of which writes into the home that it is started with.
+#[test]
+fn prove_touches_nothing_of_the_users_home() {
+    require!(Bwrap, Git);
+    let stage = user();
+    let home = stage.path("home");
+    for name in
+        [".bashrc", ".rustup/settings.toml", ".cargo/config.toml", ".gitconfig", ".config/x", ".claude.json"]
+    {
+        stage.write(&format!("home/{name}"), "the user's\n");
+    }
+    for name in ["rustc", "cargo", "rustup"] {
+        let path = format!("programs/{name}");
+        stage.write(&path, "#!/bin/sh\necho started > \"$HOME/started\"\nmkdir -p \"$HOME/.rustup\"\n");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(stage.path(&path), mode).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", stage.path("programs").display());
+    let before = snapshot(&home);
+    let mut command = stage.command(&["prove"]);
+    command.env("PATH", path).env("TMPDIR", stage.path("tmp"));
+    // State lies in the home unless it is told otherwise.
+    command.env("XDG_STATE_HOME", stage.path("state")).env("XDG_CACHE_HOME", stage.path("cache"));
+    command.env("CARGO_HOME", home.join(".cargo")).env("RUSTUP_HOME", home.join(".rustup"));
+    let found = belljar_testkit::process::run_within(&mut command, Duration::from_secs(110)).unwrap();
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    assert_eq!(snapshot(&home), before, "nothing in the user's home was made or written");
+    assert_eq!(below(&stage, &["tmp", "state", "cache", "data/belljar"]), Vec::<PathBuf>::new());
+}

@@ -30,6 +30,10 @@ pub fn engine_places(surroundings: &Surroundings) -> EnginePlaces {
 pub fn remove_build_leftovers(surroundings: &Surroundings) {
     remove_leftovers(surroundings);
     let Ok(Some(engine)) = Engine::running(&engine_places(surroundings)) else { return };
+    // The containers first: one that looked at an unfinished image keeps it.
+    for orphan in engine.orphans().unwrap_or_default() {
+        engine.remove_orphan(&orphan).ok();
+    }
     for unfinished in engine.unfinished_builds().unwrap_or_default() {
         engine.remove_unfinished(&unfinished).ok();
     }

@@ -254,14 +254,6 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
         },
         None => return Ok(()),
     };
-    for image in engine.unfinished_builds()? {
-        let outcome = request.act(|| {
-            engine.remove_unfinished(&image)?;
-            Ok(SweepOutcome::Removed)
-        });
-        let path = AbsPath::new(engine.socket()).unwrap_or_else(|_| places.runtime.clone());
-        out.push(Swept { kind: SweptKind::Image { id: image.id }, path, bytes: image.bytes, outcome });
-    }
     for orphan in engine.orphans()? {
         let outcome = request.act(|| {
             engine.remove_orphan(&orphan)?;
@@ -269,6 +261,15 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
         });
         let path = AbsPath::new(engine.socket()).unwrap_or_else(|_| places.runtime.clone());
         out.push(Swept { kind: SweptKind::Container { id: orphan.id }, path, bytes: 0, outcome });
+    }
+    // After the containers that may have been made from them.
+    for image in engine.unfinished_builds()? {
+        let outcome = request.act(|| {
+            engine.remove_unfinished(&image)?;
+            Ok(SweepOutcome::Removed)
+        });
+        let path = AbsPath::new(engine.socket()).unwrap_or_else(|_| places.runtime.clone());
+        out.push(Swept { kind: SweptKind::Image { id: image.id }, path, bytes: image.bytes, outcome });
     }
     Ok(())
 }

@@ -66,8 +66,8 @@ impl Engine {
     pub fn remove_orphan(&self, orphan: &OrphanContainer) -> Result<(), EngineError> {
         let target = format!("/containers/{}?force=true&v=true", orphan.id);
         let act = "remove a container";
-        let answer = self.ask(Method::DELETE, &target, Sent::Nothing, act)?;
-        // It may have gone by itself.
+        let answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
+        // It may have gone by itself, or with another sweep.
         if answer.is_good() || answer.status == 404 {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use super::body::{OWNER, SUPERVISOR};
 use super::engine::{Engine, EngineError};
-use super::http::{Sent, escaped};
+use super::http::escaped;
 use super::orphans::{lives, owner};
 use super::recipe::BASE_ID;
 use hyper::Method;
@@ -48,7 +48,7 @@ impl Engine {
     pub fn remove_unfinished(&self, image: &UnfinishedImage) -> Result<(), EngineError> {
         let act = "remove an image";
         let target = format!("/images/{}", escaped(&image.id));
-        let answer = self.ask(Method::DELETE, &target, Sent::Nothing, act)?;
+        let answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
         // It may have gone by itself.
         if answer.is_good() || answer.status == 404 {
             return Ok(());

@@ -40,6 +40,7 @@ mod secret;
 mod ssh;
 mod tape;
 mod trust;
+mod visible;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -113,3 +114,6 @@ pub use tape::{
     TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
+pub use visible::{
+    is_hidden, visible, visible_bytes, visible_json, visible_lines, visible_name, visible_page, visible_start,
+};

@@ -24,6 +24,7 @@ mod planning;
 mod project;
 mod prove;
 mod runtime;
+mod screen;
 mod starting;
 mod supervise;
 mod sweep;

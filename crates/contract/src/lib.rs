@@ -19,6 +19,7 @@ mod event;
 mod evidence;
 mod exit;
 mod fault;
+mod finding;
 mod frame;
 mod guest;
 mod harness;
@@ -64,6 +65,7 @@ pub use evidence::{
 };
 pub use exit::ExitCode;
 pub use fault::DataFault;
+pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs};
 pub use frame::{
     AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
     DialogRequest, ElicitationReply, ElicitationRequest, Frame, FrameError, HookCall, HookPermission,

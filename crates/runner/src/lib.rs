@@ -10,6 +10,7 @@ mod doctor;
 mod early;
 mod engine;
 mod facts;
+mod findings;
 mod guard;
 mod guest_program;
 mod instances;
@@ -52,6 +53,7 @@ pub use belljar_verdict::{reference as checks_reference, schema as checks_schema
 pub use doctor::{examine, launch_hints, versions};
 pub use early::start_early;
 pub use engine::engine_places;
+pub use findings::{FindingsEntry, FindingsError, FindingsStore};
 pub use guard::guard_secrets;
 pub use guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
@@ -72,4 +74,4 @@ pub use talk::{
     Deciders, ModelCalls, ModelLine, Outside, Pending, React, Spoken, Stopper, TalkRequest, TalkTimes, Then,
 };
 pub use terminal::ask_hidden;
-pub use workspace::{Planted, WorkspaceError};
+pub use workspace::WorkspaceError;

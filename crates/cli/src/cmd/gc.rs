@@ -1,6 +1,6 @@
 use crate::error::{CliError, chain};
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, TimeSpan};
+use belljar_contract::{Envelope, ExitCode, TimeSpan, visible};
 use belljar_runner::report::human_size;
 use belljar_runner::{Surroundings, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 use serde_json::{Value, json};
@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 /// Remove what is of no more use, and print each thing
 ///
-/// Instances whose project is gone, and what runs and trials left behind when the machine lost power. Folders of runs
-/// and conversations that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
+/// Instances whose project is gone, findings older than 30 days, and what runs and trials left behind when the machine
+/// lost power. Folders of runs and conversations that can be gone on with are kept unless --runs asks for them. Nothing
+/// that is in use is removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"
@@ -84,6 +85,7 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
         SweptKind::Stage => "the stage of a trial".to_owned(),
         SweptKind::Conversation => "the conversation".to_owned(),
         SweptKind::Container { id } => format!("the container {}", id.get(..12).unwrap_or(id)),
+        SweptKind::Findings => "the findings".to_owned(),
         SweptKind::Leftover => "the leftover".to_owned(),
     };
     let at = surroundings.shown_from_home(path);
@@ -91,8 +93,8 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
     match outcome {
         SweepOutcome::Removed => format!("removed {what}: {at} ({size})\n"),
         SweepOutcome::WouldRemove => format!("would remove {what}: {at} ({size})\n"),
-        SweepOutcome::Kept(why) => format!("kept {what}: {at}: {why}\n"),
-        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", chain(error).join(": ")),
+        SweepOutcome::Kept(why) => format!("kept {what}: {at}: {}\n", visible(why)),
+        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", visible(&chain(error).join(": "))),
     }
 }
 
@@ -105,6 +107,7 @@ fn machine(swept: &Swept) -> Value {
         | SweptKind::Runtime
         | SweptKind::Stage
         | SweptKind::Conversation
+        | SweptKind::Findings
         | SweptKind::Leftover => None,
     };
     let (kind, root) = match kind {
@@ -114,6 +117,7 @@ fn machine(swept: &Swept) -> Value {
         SweptKind::Stage => ("stage", None),
         SweptKind::Conversation => ("conversation", None),
         SweptKind::Container { .. } => ("container", None),
+        SweptKind::Findings => ("findings", None),
         SweptKind::Leftover => ("leftover", None),
     };
     let (outcome, why) = match outcome {

@@ -11,7 +11,7 @@ use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report,
+    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Report,
     RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
@@ -135,6 +135,7 @@ pub fn start(
         folder,
         trouble,
         planted,
+        findings,
         denied,
         needed,
         troubles,
@@ -186,7 +187,6 @@ pub fn start(
         }
         Outcome::Ended(Ending::Own(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
     }
-    report_planted(&planted, planner, output);
     report_denied(&denied, output);
     for (what, fix) in troubles {
         output.say(&format!("error: {what}\nhint: {fix}"));
@@ -194,6 +194,8 @@ pub fn start(
     if options.learn {
         output.say(&proposal(&planned, &needed));
     }
+    // Last of what can be long: nothing that a command causes pushes it off the screen.
+    super::findings::report(&planted, findings.as_deref(), planner.surroundings(), output);
     if let Some(spent) = spent {
         output.say(&format!("belljar: {}", spending(spent)));
     }
@@ -251,27 +253,6 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
     }
     agreements.agree(plan).map_err(|error| CliError::from(error).into_launch())?;
     Ok(())
-}
-
-/// What this machine would execute later is not to be found out later.
-fn report_planted(planted: &[Planted], planner: &Planner, output: &Output) {
-    const SHOWN: usize = 30;
-    if planted.is_empty() {
-        return;
-    }
-    let style = output.err_style();
-    let head = format!(
-        "! {} left in the project that your machine may execute, or that lead out of it:",
-        planted.len()
-    );
-    let mut text = format!("{}\n", style.warn(&head));
-    for Planted { path, why } in planted.iter().take(SHOWN) {
-        text.push_str(&format!("  {}  {why}\n", planner.surroundings().shown(path)));
-    }
-    if planted.len() > SHOWN {
-        text.push_str(&format!("  and {} more\n", planted.len() - SHOWN));
-    }
-    output.say(&text);
 }
 
 /// What could not be reached, and the line that would change that.

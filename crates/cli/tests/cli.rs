@@ -11,6 +11,7 @@ mod container;
 mod deciders;
 mod faults;
 mod help;
+mod hostile;
 mod inputs;
 mod outward;
 mod stage;

@@ -28,4 +28,4 @@ pub use proofs_page::{Proven, proofs_html, render_proofs};
 pub use style::Style;
 pub use table::{human_size, render_table};
 pub use trace_page::{FileChanges, Trace, changes as file_changes, render_trace};
-pub use unified::render_difference;
+pub use unified::{Sides, patch_text, render_difference};

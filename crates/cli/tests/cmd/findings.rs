@@ -1,5 +1,7 @@
+use crate::cmd::{project, script, tried};
 use crate::stage::Stage;
 use belljar_testkit::require;
+use serde_json::json;
 
 /// One guarded file among decoys of its own and of other kinds, and a link whose target paints.
 const PLANT: &str = r#"
@@ -73,6 +75,20 @@ fn nothing_is_kept_of_a_run_that_left_nothing() {
     assert!(listed.stderr.starts_with("No run in this project left anything"), "{}", listed.stderr);
     let unknown = stage.run(&["findings", "nothing"]);
     assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_trial_leaves_nothing_in_the_project() {
+    require!(Bwrap, Agent);
+    let stage = project();
+    let plant =
+        json!({"tool_use": {"name": "Bash", "input": {"command": "touch .mcp.json && ln -s /etc out"}}});
+    stage.write("project/plants.json", script(&[plant, json!({"text": "done"})]));
+    tried(&stage, &["skill", "skills/changelog", "Hello", "--script", "plants.json"]);
+    let traced = stage.run(&["trace", "last"]).stdout;
+    assert!(traced.contains(".mcp.json"), "it was planted where the agent worked:\n{traced}");
+    assert!(!stage.path("project/.mcp.json").exists());
+    assert!(!stage.path("home/.local/state/belljar/findings").exists());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! One yes or no at the terminal.
 
 use crate::error::CliError;
-use belljar_contract::ExitCode;
-use std::io::{BufRead, IsTerminal, Write};
+use crate::output::prompt;
+use belljar_contract::{ExitCode, visible};
+use std::io::{BufRead, IsTerminal};
 
 /// Asks. Without a terminal nobody can answer, and `instead` says what to do.
 pub fn confirmed(question: &str, instead: &str) -> Result<bool, CliError> {
@@ -10,9 +11,7 @@ pub fn confirmed(question: &str, instead: &str) -> Result<bool, CliError> {
     if !input.is_terminal() {
         return Err(CliError::new(ExitCode::Invalid, "there is no terminal to ask at").hint(instead));
     }
-    let mut err = std::io::stderr().lock();
-    // A terminal that cannot be written to cannot be read from either; the next line tells.
-    write!(err, "{question} [y/N] ").and_then(|()| err.flush()).ok();
+    prompt(&format!("{} [y/N] ", visible(question)));
     let mut line = String::new();
     input.lock().read_line(&mut line).map_err(|cause| CliError::io("cannot read the answer", cause))?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))

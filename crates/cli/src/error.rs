@@ -1,7 +1,7 @@
 //! The only printer of failures: what, why, the way out; and the exit code that goes with it.
 
 use crate::output::Output;
-use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources};
+use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources, visible_lines};
 use belljar_runner::aside::AsideError;
 use belljar_runner::report::render_diagnostics;
 use belljar_runner::{
@@ -9,6 +9,9 @@ use belljar_runner::{
 };
 use serde_json::{Value, json};
 use std::error::Error;
+
+/// Begins the further lines of a text, deeper than any line of belljar: a quoted name must not pass for one.
+const CONTINUED: &str = "        ";
 
 /// A failure of a verb. Boxed, because it is large and rare.
 #[derive(Debug)]
@@ -109,12 +112,12 @@ impl CliError {
             output.say(&render_diagnostics(diagnostics, sources, output.err_style()));
             return *exit;
         }
-        let mut text = format!("error: {}\n", message);
+        let mut text = format!("error: {}\n", visible_lines(message, CONTINUED));
         for cause in causes {
-            text.push_str(&format!("  caused by: {cause}\n"));
+            text.push_str(&format!("  caused by: {}\n", visible_lines(cause, CONTINUED)));
         }
         for hint in hints {
-            text.push_str(&format!("  hint: {hint}\n"));
+            text.push_str(&format!("  hint: {}\n", visible_lines(hint, CONTINUED)));
         }
         output.say(&text);
         *exit

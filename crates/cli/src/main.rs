@@ -16,9 +16,15 @@ fn main() -> ExitCode {
     let arguments = match cmd::Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // The process ends in the next line, without another chance to end what was started.
+            // The process ends in the next lines, without another chance to end what was started.
             drop(waiting);
-            error.exit()
+            if !error.use_stderr() {
+                error.exit();
+            }
+            // The words of the command line may be a stranger's file names.
+            let output = output::Output::new(output::Color::Auto, false);
+            output.say(&error.render().to_string());
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
     let output = output::Output::new(arguments.color, arguments.verb.wants_json());

@@ -1,7 +1,7 @@
 //! The two streams: results on standard output, everything for people on standard error.
 
 use crate::env;
-use belljar_contract::Envelope;
+use belljar_contract::{Envelope, visible, visible_json, visible_page};
 use belljar_runner::report::Style;
 use clap::ValueEnum;
 use std::cell::RefCell;
@@ -16,6 +16,13 @@ pub enum Color {
     Always,
     /// Never.
     Never,
+}
+
+/// Asks the person something on standard error; the answer is typed behind it.
+pub fn prompt(text: &str) {
+    let mut stream = std::io::stderr().lock();
+    // A terminal that cannot be written to cannot be read from either, and the reader says so.
+    stream.write_all(visible_page(text, &[]).as_bytes()).and_then(|()| stream.flush()).ok();
 }
 
 /// How this run speaks.
@@ -50,8 +57,31 @@ impl Output {
         self.style(std::io::stderr().is_terminal())
     }
 
-    /// A result.
+    /// A result. Nothing reaches the terminal but text, line breaks, tabs and the colours of [`Style`].
     pub fn result(&self, text: &str) {
+        self.write(&visible_page(text, &Style::SEQUENCES));
+    }
+
+    /// Whether standard output is read by a person: it is a terminal, or coloured for a pager.
+    pub fn is_read(&self) -> bool {
+        self.color == Color::Always || std::io::stdout().is_terminal()
+    }
+
+    /// A file: a manifest, a patch, a script for a shell. Its own bytes, unless they go to a terminal.
+    pub fn file(&self, text: &str) {
+        if self.is_read() {
+            self.result(text);
+        } else {
+            self.write(text);
+        }
+    }
+
+    /// One JSON value on a line of its own.
+    pub fn json_line(&self, value: &serde_json::Value) {
+        self.write(&visible_json(&format!("{value}\n")));
+    }
+
+    fn write(&self, text: &str) {
         let mut stream = std::io::stdout().lock();
         match stream.write_all(text.as_bytes()).and_then(|()| stream.flush()) {
             Ok(()) => {}
@@ -66,9 +96,9 @@ impl Output {
         self.lost.borrow_mut().take()
     }
 
-    /// A word to the person.
+    /// Something for the person; the same holds as for a result.
     pub fn say(&self, text: &str) {
-        let mut text = text.to_owned();
+        let mut text = visible_page(text, &Style::SEQUENCES).into_owned();
         if !text.ends_with('\n') {
             text.push('\n');
         }
@@ -79,13 +109,13 @@ impl Output {
     /// A line on a terminal that the next one is painted over; an empty one takes it away.
     pub fn paint(&self, line: &str) {
         const COLUMNS: usize = 100;
-        let line: String = line.chars().take(COLUMNS).collect();
+        let line: String = visible(line).chars().take(COLUMNS).collect();
         let mut stream = std::io::stderr().lock();
         stream.write_all(format!("\r\u{1b}[K{line}").as_bytes()).and_then(|()| stream.flush()).ok();
     }
 
     /// The envelope for machines.
     pub fn envelope(&self, envelope: &Envelope) {
-        self.result(&format!("{:#}\n", serde_json::json!(envelope)));
+        self.write(&visible_json(&format!("{:#}\n", serde_json::json!(envelope))));
     }
 }

@@ -19,6 +19,7 @@ mod event;
 mod evidence;
 mod exit;
 mod fault;
+mod finding;
 mod frame;
 mod guest;
 mod harness;
@@ -42,6 +43,7 @@ mod ssh;
 mod tape;
 mod trust;
 mod used_outside;
+mod visible;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -65,6 +67,7 @@ pub use evidence::{
 };
 pub use exit::ExitCode;
 pub use fault::DataFault;
+pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs};
 pub use frame::{
     AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
     DialogRequest, ElicitationReply, ElicitationRequest, Frame, FrameError, HookCall, HookPermission,
@@ -117,3 +120,6 @@ pub use tape::{
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};
+pub use visible::{
+    is_hidden, visible, visible_bytes, visible_json, visible_lines, visible_name, visible_page, visible_start,
+};

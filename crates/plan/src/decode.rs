@@ -4,7 +4,7 @@
 //! list of known keys and the JSON Schema all come from that one definition.
 
 use crate::syntax::{Kind, Node, Table};
-use belljar_contract::{Diagnostic, Label};
+use belljar_contract::{Diagnostic, Label, visible_start};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
@@ -397,29 +397,14 @@ fn joined<T: std::fmt::Display>(words: &[T], last_word: &str) -> String {
     }
 }
 
-/// A stranger's text, made fit for one line: bounded, control characters escaped.
+/// A stranger's text, made fit for one line: bounded, hidden characters escaped.
 pub(crate) fn shown(text: &str) -> String {
-    bounded(text, 60)
+    visible_start(text, 60)
 }
 
 /// A whole message, made fit for one line.
 pub(crate) fn plain(text: &str) -> String {
-    bounded(text, 1000)
-}
-
-fn bounded(text: &str, limit: usize) -> String {
-    let mut out: String = text
-        .chars()
-        .take(limit)
-        .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default().collect::<Vec<_>>());
-            escaped.unwrap_or_else(|| vec![c])
-        })
-        .collect();
-    if text.chars().nth(limit).is_some() {
-        out.push('…');
-    }
-    out
+    visible_start(text, 1000)
 }
 
 /// Defines a table: a struct whose fields are [`Field`]s, with its decoder and its schema.

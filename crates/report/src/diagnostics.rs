@@ -2,7 +2,8 @@
 
 use crate::Style;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
-use belljar_contract::{Diagnostic, Label, Severity, SourceFile};
+use belljar_contract::{Diagnostic, Label, Severity, SourceFile, visible, visible_lines, visible_page};
+use std::ops::Range;
 
 /// More than this many are counted instead of drawn: nobody reads a thousand.
 const SHOWN: usize = 40;
@@ -18,7 +19,8 @@ pub fn render_diagnostics(diagnostics: &[Diagnostic], sources: &[SourceFile], st
     ordered.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
     let mut out = String::new();
     for diagnostic in ordered.iter().take(SHOWN) {
-        out.push_str(&renderer.render(&[group(diagnostic, sources)]));
+        let drawn = Drawn::of(diagnostic, sources);
+        out.push_str(&renderer.render(&[drawn.group()]));
         out.push_str("\n\n");
     }
     if ordered.len() > SHOWN {
@@ -40,43 +42,78 @@ fn count(diagnostics: &[Diagnostic]) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a [SourceFile]) -> Group<'a> {
-    let level = match diagnostic.severity {
-        Severity::Error => Level::ERROR,
-        Severity::Warning => Level::WARNING,
-    };
-    let mut group = Group::with_title(level.primary_title(&diagnostic.message).id(diagnostic.code));
-    if let Some(label) = &diagnostic.label {
-        group = snippet(group, label, AnnotationKind::Primary, sources);
-    }
-    for label in &diagnostic.related {
-        group = snippet(group, label, AnnotationKind::Context, sources);
-    }
-    if let Some(help) = &diagnostic.help {
-        group = group.element(Level::HELP.message(help));
-    }
-    group
+/// The parts of a diagnostic, safe to draw.
+struct Drawn {
+    severity: Severity,
+    code: &'static str,
+    message: String,
+    places: Vec<Place>,
+    help: Option<String>,
 }
 
-fn snippet<'a>(
-    group: Group<'a>,
-    label: &'a Label,
+/// Lines of a file with a mark in them. Only they are drawn, so that a large file costs nothing.
+struct Place {
     kind: AnnotationKind,
-    sources: &'a [SourceFile],
-) -> Group<'a> {
-    let Some(source) = sources.get(label.file) else { return group };
-    // Only the lines of the place are handed over, so that a large file costs nothing.
-    let text = source.text.as_str();
-    let start = floor(text, label.span.start);
-    let end = floor(text, label.span.end.max(start));
-    let first = text[..start].rfind('\n').map_or(0, |at| at + 1);
-    let last = text[end..].find('\n').map_or(text.len(), |at| end + at);
-    let line = text[..first].matches('\n').count() + 1;
-    let annotation = kind.span(start - first..end - first);
-    let annotation = if label.text.is_empty() { annotation } else { annotation.label(&label.text) };
-    group.element(
-        Snippet::source(&text[first..last]).line_start(line).path(&source.name).annotation(annotation),
-    )
+    name: String,
+    line: usize,
+    text: String,
+    mark: Range<usize>,
+    label: String,
+}
+
+impl Drawn {
+    fn of(diagnostic: &Diagnostic, sources: &[SourceFile]) -> Self {
+        let primary = diagnostic.label.iter().map(|label| (label, AnnotationKind::Primary));
+        let related = diagnostic.related.iter().map(|label| (label, AnnotationKind::Context));
+        let place = |(label, kind): (&Label, AnnotationKind)| Place::of(label, kind, sources);
+        Self {
+            severity: diagnostic.severity,
+            code: diagnostic.code,
+            message: visible_lines(&diagnostic.message, ""),
+            places: primary.chain(related).filter_map(place).collect(),
+            help: diagnostic.help.as_deref().map(|help| visible_lines(help, "")),
+        }
+    }
+
+    fn group(&self) -> Group<'_> {
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = Group::with_title(level.primary_title(&self.message).id(self.code));
+        for Place { kind, name, line, text, mark, label } in &self.places {
+            let annotation = kind.span(mark.clone());
+            let annotation = if label.is_empty() { annotation } else { annotation.label(label) };
+            group = group
+                .element(Snippet::source(text).line_start(*line).path(name.as_str()).annotation(annotation));
+        }
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help));
+        }
+        group
+    }
+}
+
+impl Place {
+    fn of(label: &Label, kind: AnnotationKind, sources: &[SourceFile]) -> Option<Self> {
+        let source = sources.get(label.file)?;
+        let text = source.text.as_str();
+        let start = floor(text, label.span.start);
+        let end = floor(text, label.span.end.max(start));
+        let first = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let last = text[end..].find('\n').map_or(text.len(), |at| end + at);
+        // Escaped in three parts, so that the mark stays where it was.
+        let page = |part: Range<usize>| visible_page(&text[part], &[]);
+        let (before, marked, after) = (page(first..start), page(start..end), page(end..last));
+        Some(Self {
+            kind,
+            name: visible(&source.name).into_owned(),
+            line: text[..first].matches('\n').count() + 1,
+            mark: before.len()..before.len() + marked.len(),
+            text: format!("{before}{marked}{after}"),
+            label: visible_lines(&label.text, ""),
+        })
+    }
 }
 
 fn floor(text: &str, offset: usize) -> usize {
@@ -110,6 +147,20 @@ error[unknown-key]: unknown key `hom`
 1 error
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_source_cannot_paint() {
+        let text = "a = \"\u{1b}[2J\u{202e}\" # \u{9b}2J\r\n";
+        let sources = [SourceFile { name: "x\u{1b}[A".into(), text: text.into() }];
+        let label = Label { file: 0, span: 4..13, text: "not \u{1b}]0;x\u{7}".into() };
+        let diagnostic = Diagnostic::error("bad", "found `\u{1b}[2J`", label).help("\u{200b}remove it");
+        let shown = render_diagnostics(&[diagnostic], &sources, Style::Ansi);
+        let page = belljar_contract::visible_page(&shown, &Style::SEQUENCES);
+        assert_eq!(shown, page, "a sequence of the renderer is not in the list, or the source passed");
+        assert!(shown.contains("\"\\u{1b}[2J\\u{202e}\"") && !shown.contains("[8m"), "{shown}");
+        let plain = render_diagnostics(&[], &sources, Style::Plain);
+        assert!(!plain.contains('\u{1b}'));
     }
 
     #[test]

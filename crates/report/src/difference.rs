@@ -1,6 +1,7 @@
 //! What changed between two plans.
 
 use crate::Style;
+use belljar_contract::visible;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ fn flatten(prefix: String, value: &Value, out: &mut BTreeMap<String, String>) {
 pub fn render_changes(changes: &[Change], style: Style) -> String {
     let mut out = String::new();
     for Change { key, before, after } in changes {
-        out.push_str(&style.bold(key));
+        out.push_str(&style.bold(&visible(key)));
         out.push('\n');
         if let Some(before) = before {
             out.push_str(&format!("  - {}\n", excerpt(before, after.as_deref())));
@@ -78,11 +79,12 @@ fn excerpt(text: &str, other: Option<&str>) -> String {
     const SHOWN: usize = 100;
     /// Enough of what is the same to tell where it is.
     const BEFORE: usize = 24;
-    let line: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = visible(text);
+    let line: Vec<char> = text.chars().collect();
     if line.len() <= SHOWN {
         return line.into_iter().collect();
     }
-    let other = other.unwrap_or_default();
+    let other = visible(other.unwrap_or_default());
     let same = text.chars().zip(other.chars()).take_while(|(left, right)| left == right).count();
     let start = same.saturating_sub(BEFORE);
     let part: String = line.iter().skip(start).take(SHOWN).collect();
@@ -101,8 +103,8 @@ mod tests {
         let (before, after) = (json!({"text": text("first")}), json!({"text": text("second")}));
         let shown = render_changes(&changes(&before, &after), Style::Plain);
         let lines: Vec<&str> = shown.lines().collect();
-        assert!(lines[1].starts_with("  - …") && lines[1].contains("first and the rest end"), "{shown}");
-        assert!(lines[2].starts_with("  + …") && lines[2].contains("second and the rest end"), "{shown}");
+        assert!(lines[1].starts_with("  - …") && lines[1].contains("first and the rest\\nend"), "{shown}");
+        assert!(lines[2].starts_with("  + …") && lines[2].contains("second and the rest\\nend"), "{shown}");
         assert!(lines.iter().all(|line| line.chars().count() < 110), "{shown}");
     }
 

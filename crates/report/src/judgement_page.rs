@@ -1,8 +1,7 @@
 //! What was made of a run, for people.
 
 use crate::Style;
-use crate::live::plain;
-use belljar_contract::{CheckResult, Conclusion, Judgement, Metrics, Outcome, SignalWeight};
+use belljar_contract::{CheckResult, Conclusion, Judgement, Metrics, Outcome, SignalWeight, visible};
 
 /// How much of the evidence is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub fn render_judgement(judgement: &Judgement, shown: Shown, style: Style) -> St
         out.push_str(&check_lines(check, shown, style));
     }
     for signal in &judgement.signals {
-        let line = format!("{}: {}", signal.code, plain(&signal.message));
+        let line = format!("{}: {}", visible(&signal.code), visible(&signal.message));
         out.push_str(&match signal.weight {
             SignalWeight::Fail => format!("  {}\n", style.removed(&format!("x {line}"))),
             SignalWeight::Unknown => format!("  {}\n", style.warn(&format!("? {line}"))),
@@ -33,19 +32,19 @@ pub fn render_judgement(judgement: &Judgement, shown: Shown, style: Style) -> St
 
 fn check_lines(check: &CheckResult, shown: Shown, style: Style) -> String {
     let (mark, line) = match check.outcome {
-        Outcome::Pass => ("ok", style.added(&format!("ok {}", plain(&check.check)))),
-        Outcome::Fail => ("x", style.removed(&format!("x  {}", plain(&check.check)))),
-        Outcome::Unknown => ("?", style.warn(&format!("?  {}", plain(&check.check)))),
+        Outcome::Pass => ("ok", style.added(&format!("ok {}", visible(&check.check)))),
+        Outcome::Fail => ("x", style.removed(&format!("x  {}", visible(&check.check)))),
+        Outcome::Unknown => ("?", style.warn(&format!("?  {}", visible(&check.check)))),
     };
     let mut out = format!("  {line}\n");
     if mark != "ok" || shown == Shown::Everything {
         out.push_str(&format!(
             "     {}\n",
-            style.dim(&format!("{}: {}", check.place, plain(&check.message)))
+            style.dim(&format!("{}: {}", visible(&check.place), visible(&check.message)))
         ));
         for note in check.evidence.iter().take(8) {
             let seq = note.seq.map(|seq| format!("event {seq}: ")).unwrap_or_default();
-            out.push_str(&format!("     {}\n", style.dim(&format!("{seq}{}", plain(&note.text)))));
+            out.push_str(&format!("     {}\n", style.dim(&format!("{seq}{}", visible(&note.text)))));
         }
         if check.evidence.len() > 8 {
             out.push_str(&format!("     {}\n", style.dim(&format!("… {} more", check.evidence.len() - 8))));

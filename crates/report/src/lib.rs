@@ -2,6 +2,7 @@
 
 mod diagnostics;
 mod difference;
+mod findings_page;
 mod judgement_page;
 mod live;
 mod moment;
@@ -16,6 +17,7 @@ mod unified;
 
 pub use diagnostics::render_diagnostics;
 pub use difference::{Change, changes, render_changes};
+pub use findings_page::{FINDING_LINES, FindingsShown, render_findings};
 pub use judgement_page::{Shown, conclusion_word, dollars, footer, render_judgement, seconds};
 pub use live::{Detail, gist, live_text};
 pub use moment::decisive_moment;
@@ -26,4 +28,4 @@ pub use proofs_page::{Proven, proofs_html, render_proofs};
 pub use style::Style;
 pub use table::{human_size, render_table};
 pub use trace_page::{FileChanges, Trace, changes as file_changes, render_trace};
-pub use unified::render_difference;
+pub use unified::{Sides, patch_text, render_difference};

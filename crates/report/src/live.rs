@@ -1,7 +1,9 @@
 //! A conversation as it goes on, a few lines for each thing that is seen.
 
 use crate::Style;
-use belljar_contract::{Event, LimitKind, Observation, ProtocolFlaw, SkillWay, Speaker};
+use belljar_contract::{
+    Event, LimitKind, Observation, ProtocolFlaw, SkillWay, Speaker, visible, visible_lines,
+};
 use serde_json::{Map, Value};
 
 /// How much is shown.
@@ -25,11 +27,11 @@ const WIDTH: usize = 160;
 pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> {
     match event {
         Event::Seen { what } => seen(what, detail, style),
-        Event::Notice { text } => Some(format!("{}\n", style.warn(&plain(text)))),
+        Event::Notice { text } => Some(format!("{}\n", style.warn(&visible(text)))),
         Event::LimitReached { limit } => Some(format!("{}\n", style.warn(limit_text(*limit)))),
         Event::ConversationEnded { end } => {
             let failure = end.failure.as_ref()?;
-            Some(format!("{}\n", style.removed(&plain(&failure.to_string()))))
+            Some(format!("{}\n", style.removed(&visible(&failure.to_string()))))
         }
         Event::RunStarted { .. }
         | Event::Sealed { .. }
@@ -66,15 +68,15 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
             let attempt = attempt.map(|number| format!(" {number}")).unwrap_or_default();
             let why = error.clone().or_else(|| status.map(|status| format!("status {status}")));
             let text = format!("the model is asked again{attempt}: {}", why.unwrap_or_default());
-            format!("{}\n", style.warn(&plain(&text)))
+            format!("{}\n", style.warn(&visible(&text)))
         }
         _ if !normal => return None,
-        Observation::Said { by, text } => format!("{}{}\n", indent(by), block(text, indent(by))),
+        Observation::Said { by, text } => format!("{}\n", block(text, indent(by))),
         Observation::Thought { by, text } if verbose => {
-            format!("{}{}\n", indent(by), style.dim(&block(text, indent(by))))
+            format!("{}\n", style.dim(&block(text, indent(by))))
         }
         Observation::ToolCalled { by, tool, input, .. } => {
-            format!("{}{} {}\n", indent(by), style.bold(&format!("> {}", plain(tool))), gist(input))
+            format!("{}{} {}\n", indent(by), style.bold(&format!("> {}", visible(tool))), gist(input))
         }
         Observation::ToolReturned { by, text, is_error, .. } => {
             returned(indent(by), text, *is_error, verbose, style)
@@ -82,40 +84,44 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
         Observation::SubAgentStarted { agent, description, .. } => {
             let name = agent.as_deref().unwrap_or("a sub-agent");
             let about = description.as_deref().unwrap_or_default();
-            format!("  {} {}\n", style.bold(&format!("+ {}", plain(name))), plain(about))
+            format!("  {} {}\n", style.bold(&format!("+ {}", visible(name))), visible(about))
         }
         Observation::SubAgentEnded { status, .. } => {
             format!(
                 "  {}\n",
-                style.dim(&format!("- sub-agent {}", plain(status.as_deref().unwrap_or("ended"))))
+                style.dim(&format!("- sub-agent {}", visible(status.as_deref().unwrap_or("ended"))))
             )
         }
         Observation::SkillActivated { skill, way, .. } => {
-            format!("{}\n", style.added(&format!("* skill {} ({})", plain(skill), way_text(*way))))
+            format!("{}\n", style.added(&format!("* skill {} ({})", visible(skill), way_text(*way))))
         }
         Observation::Asked { questions, .. } if !questions.is_empty() => questions
             .iter()
             .map(|asked| {
-                let labels: Vec<String> = asked.options.iter().map(|option| plain(&option.label)).collect();
-                format!("{} {}\n", style.bold(&format!("? {}", plain(&asked.question))), labels.join(" / "))
+                let labels: Vec<_> = asked.options.iter().map(|option| visible(&option.label)).collect();
+                format!("{} {}\n", style.bold(&format!("? {}", visible(&asked.question))), labels.join(" / "))
             })
             .collect(),
         Observation::Answered { chosen, by, reason, .. } if !chosen.is_empty() => {
-            let text = format!("  = {}", chosen.iter().map(|one| plain(one)).collect::<Vec<_>>().join("; "));
-            format!("{text} {}\n", style.dim(&format!("({by}: {})", plain(reason))))
+            let text =
+                format!("  = {}", chosen.iter().map(|one| visible(one)).collect::<Vec<_>>().join("; "));
+            format!("{text} {}\n", style.dim(&format!("({by}: {})", visible(reason))))
         }
         Observation::Answered { answer, by, reason, .. } if answer.starts_with("deny") => {
-            let text = format!("  = {answer}");
-            format!("{} {}\n", style.warn(&text), style.dim(&format!("({by}: {})", plain(reason))))
+            let text = format!("  = {}", visible(answer));
+            format!("{} {}\n", style.warn(&text), style.dim(&format!("({by}: {})", visible(reason))))
         }
         Observation::HookRan { event, name, outcome, .. } if verbose => {
             let how = outcome.as_deref().unwrap_or("ran");
-            format!("{}\n", style.dim(&format!("hook {} {}: {}", plain(event), plain(name), plain(how))))
+            format!(
+                "{}\n",
+                style.dim(&format!("hook {} {}: {}", visible(event), visible(name), visible(how)))
+            )
         }
         Observation::CallRefused { tool, reason, .. } => {
             let tool = tool.as_deref().unwrap_or("a tool");
             let why = reason.as_deref().unwrap_or("by the agent's own rules");
-            format!("{}\n", style.warn(&format!("  {} was refused: {}", plain(tool), plain(why))))
+            format!("{}\n", style.warn(&format!("  {} was refused: {}", visible(tool), visible(why))))
         }
         Observation::Compacted => format!("{}\n", style.dim("the conversation was made shorter")),
         Observation::Ready { .. }
@@ -141,12 +147,12 @@ fn unanswered(notes: &[String], paste: Option<&str>, style: Style) -> String {
     let mut out =
         format!("{}\n", style.removed("a question was left without an answer, and the run ends for it"));
     for note in notes {
-        out.push_str(&format!("  {}\n", plain(note)));
+        out.push_str(&format!("  {}\n", visible(note)));
     }
     if let Some(paste) = paste {
         out.push_str("  these lines in the scenario's `answers` would answer it:\n");
         for line in paste.lines() {
-            out.push_str(&format!("    {}\n", plain(line)));
+            out.push_str(&format!("    {}\n", visible(line)));
         }
     }
     out
@@ -157,10 +163,10 @@ fn returned(indent: &str, text: &str, is_error: bool, verbose: bool, style: Styl
     let shown = if verbose { lines.len() } else { FOLDED.min(lines.len()) };
     let mut out = String::new();
     for line in &lines[..shown] {
-        let line = plain(line);
-        let line: String = if verbose { line } else { line.chars().take(WIDTH).collect() };
+        let line = visible(line);
+        let line: String = if verbose { line.into_owned() } else { line.chars().take(WIDTH).collect() };
         let line = if is_error { style.removed(&line) } else { style.dim(&line) };
-        out.push_str(&format!("{indent}  {line}\n"));
+        out.push_str(&format!("{indent}  | {line}\n"));
     }
     if lines.len() > shown {
         out.push_str(&format!("{indent}  {}\n", style.dim(&format!("… {} more lines", lines.len() - shown))));
@@ -171,19 +177,27 @@ fn returned(indent: &str, text: &str, is_error: bool, verbose: bool, style: Styl
 fn flaw_text(flaw: &ProtocolFlaw) -> String {
     match flaw {
         ProtocolFlaw::UnreadLine { why } => {
-            format!("the agent wrote a line that is no frame: {}", plain(why))
+            format!("the agent wrote a line that is no frame: {}", visible(why))
         }
         ProtocolFlaw::MalformedFrame { frame, why } => {
-            format!("a frame `{}` is not as it should be: {}", plain(frame), plain(why))
+            format!("a frame `{}` is not as it should be: {}", visible(frame), visible(why))
         }
         ProtocolFlaw::UnknownQuestion { subtype, why, .. } => {
-            format!("the agent asked something unknown, `{}`: {}", plain(subtype), plain(why))
+            format!("the agent asked something unknown, `{}`: {}", visible(subtype), visible(why))
         }
-        ProtocolFlaw::RepeatedQuestion { request } => format!("the agent asked {request} twice"),
+        ProtocolFlaw::RepeatedQuestion { request } => {
+            format!("the agent asked {} twice", visible(request.as_str()))
+        }
         ProtocolFlaw::TooManyQuestions => "the agent asks without end".to_owned(),
-        ProtocolFlaw::StrayResponse { request } => format!("an answer to nothing came, {request}"),
-        ProtocolFlaw::StrayWithdrawal { request } => format!("{request} was withdrawn and never asked"),
-        ProtocolFlaw::StrayResult { call } => format!("the result of an unknown call came, {call}"),
+        ProtocolFlaw::StrayResponse { request } => {
+            format!("an answer to nothing came, {}", visible(request.as_str()))
+        }
+        ProtocolFlaw::StrayWithdrawal { request } => {
+            format!("{} was withdrawn and never asked", visible(request.as_str()))
+        }
+        ProtocolFlaw::StrayResult { call } => {
+            format!("the result of an unknown call came, {}", visible(call.as_str()))
+        }
         ProtocolFlaw::NotKept { bytes } => format!("{bytes} bytes were too many for the record"),
         ProtocolFlaw::FrameAfterExit => "a frame came after the agent's end".to_owned(),
     }
@@ -200,7 +214,7 @@ pub fn gist(input: &Map<String, Value>) -> String {
         None if input.is_empty() => String::new(),
         None => Value::Object(input.clone()).to_string(),
     };
-    plain(text.lines().next().unwrap_or_default()).chars().take(WIDTH).collect()
+    visible(text.lines().next().unwrap_or_default()).chars().take(WIDTH).collect()
 }
 
 const fn way_text(way: SkillWay) -> &'static str {
@@ -220,11 +234,8 @@ const fn indent(by: &Speaker) -> &'static str {
     }
 }
 
+/// Text of others on lines of its own. No line of belljar begins with this mark.
 fn block(text: &str, indent: &str) -> String {
-    text.lines().map(plain).collect::<Vec<_>>().join(&format!("\n{indent}"))
-}
-
-/// What an agent writes cannot paint over the screen.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect()
+    let mark = format!("{indent}| ");
+    format!("{mark}{}", visible_lines(text, &mark))
 }

@@ -30,7 +30,8 @@ pub fn decisive_moment<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Strin
     };
     let (called, returned) = failed.unzip();
     let mut out: Vec<String> = called.flatten().into_iter().chain(returned).flat_map(lines).collect();
-    let said = words.map(lines).unwrap_or_default();
+    let unmarked = |line: String| line.strip_prefix("| ").map(str::to_owned).unwrap_or(line);
+    let said: Vec<String> = words.map(lines).unwrap_or_default().into_iter().map(unmarked).collect();
     // The end says more than the beginning.
     let folded = said.len().saturating_sub(WORDS);
     out.extend((folded > 0).then(|| format!("… {folded} lines before")));
@@ -77,9 +78,9 @@ mod tests {
         let lines = decisive_moment(events.iter());
         let expected = [
             "> Bash make",
-            "  one",
-            "  two",
-            "  three",
+            "  | one",
+            "  | two",
+            "  | three",
             "  … 2 more lines",
             "… 1 lines before",
             "1",

@@ -1,7 +1,7 @@
 //! What a launch without walls leaves open, in one compact block.
 
 use crate::Style;
-use belljar_contract::Unmet;
+use belljar_contract::{Unmet, visible};
 
 /// The block; empty where nothing is open.
 #[must_use]
@@ -12,7 +12,7 @@ pub fn render_open(open: &[Unmet], style: Style) -> String {
     let mut out = format!("{}\n", style.warn("belljar: no sandbox (backend host). NOT isolated:"));
     let width = open.iter().map(|unmet| word(unmet).len()).max().unwrap_or(0);
     for unmet in open {
-        out.push_str(&format!("  {:<width$}  {}\n", word(unmet), unmet.why));
+        out.push_str(&format!("  {:<width$}  {}\n", word(unmet), visible(&unmet.why)));
     }
     out
 }

@@ -3,7 +3,7 @@
 use crate::Style;
 use belljar_contract::{
     AbsPath, Access, BackendKind, Credential, CredentialPart, EnvEntry, EnvGiver, HomeMode, Limits, Mount,
-    MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode,
+    MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible, visible_name,
 };
 
 /// What the page is made of, beside the plan.
@@ -43,7 +43,7 @@ pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     start(&mut out, page);
     out.flush();
     for advice in page.advice {
-        out.text.push_str(&format!("\n{}\n", style.warn(&format!("! {advice}"))));
+        out.text.push_str(&format!("\n{}\n", style.warn(&format!("! {}", visible(advice)))));
     }
     out.text
 }
@@ -66,7 +66,7 @@ impl Page<'_> {
     }
 
     fn row<const N: usize>(&mut self, cells: [&str; N]) {
-        self.rows.push(cells.iter().map(|cell| clean(cell)).collect());
+        self.rows.push(cells.iter().map(|cell| visible(cell).into_owned()).collect());
     }
 
     /// Writes the rows of the section with their columns aligned; the last column is not padded.
@@ -95,15 +95,10 @@ impl Page<'_> {
     /// A path of the host, with `~` for the home.
     fn path(&self, path: &AbsPath) -> String {
         match path.relative_to(self.home) {
-            Some(below) if !below.as_os_str().is_empty() => format!("~/{}", below.display()),
+            Some(below) if !below.as_os_str().is_empty() => format!("~/{}", visible_name(below)),
             _ => path.to_string(),
         }
     }
-}
-
-/// Text from a manifest cannot forge a line of the page.
-fn clean(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 fn head(out: &mut Page<'_>, plan: &Plan) {
@@ -126,7 +121,7 @@ fn head(out: &mut Page<'_>, plan: &Plan) {
     );
     parts.push(walls.chain(image).collect());
     let title = out.style.bold(&format!("Agent {}", plan.agent));
-    out.text.push_str(&format!("{title}  {}\n", clean(&parts.join(", "))));
+    out.text.push_str(&format!("{title}  {}\n", visible(&parts.join(", "))));
     let digest = out.style.dim(&plan.digest().to_string());
     out.text.push_str(&format!("{digest}\n"));
 }

@@ -1,7 +1,7 @@
 //! What was proved, as a table; and what a machine can enforce.
 
 use crate::Style;
-use belljar_contract::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
+use belljar_contract::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict, visible};
 
 /// A cell wider than this does not widen its column.
 const WIDEST: usize = 36;
@@ -90,7 +90,7 @@ pub(crate) fn summary(proof: &Proof) -> String {
 
 /// What came from inside cannot forge a line of the table.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+    visible(text).chars().take(300).collect()
 }
 
 /// What this machine can enforce, what it cannot, and the fix for each.
@@ -111,10 +111,10 @@ pub fn render_checkups(checkups: &[Checkup], style: Style) -> String {
         if *state != CheckupState::Good {
             let indent = " ".repeat(width + 7);
             if !loses.is_empty() {
-                out.push_str(&format!("{indent}without it: {loses}\n"));
+                out.push_str(&format!("{indent}without it: {}\n", visible(loses)));
             }
             for line in fix {
-                out.push_str(&format!("{indent}{}\n", style.bold(line)));
+                out.push_str(&format!("{indent}{}\n", style.bold(&visible(line))));
             }
         }
     }

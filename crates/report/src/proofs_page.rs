@@ -2,7 +2,7 @@
 
 use crate::Style;
 use crate::proof_page::{is_bad, summary};
-use belljar_contract::{Proof, ProofRow, Verdict};
+use belljar_contract::{Proof, ProofRow, Verdict, visible};
 
 /// One backend and what was proved of it, or why nothing was.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub fn render_proofs(all: &[Proven<'_>], style: Style) -> String {
     for one in all {
         let line = match one.proof {
             Ok(proof) => summary(proof),
-            Err(why) => format!("not on this machine: {why}"),
+            Err(why) => format!("not on this machine: {}", visible(why)),
         };
         out.push_str(&format!("{}: {line}\n", one.backend));
     }
@@ -96,7 +96,7 @@ pub fn proofs_html(all: &[Proven<'_>], versions: &serde_json::Value) -> String {
     for one in all {
         let words = match one.proof {
             Ok(proof) => summary(proof),
-            Err(why) => format!("not on this machine: {why}"),
+            Err(why) => format!("not on this machine: {}", visible(why)),
         };
         out.push_str(&format!("<h2>{}</h2><p>{}</p>\n", escaped(one.backend), escaped(&words)));
         if !one.flags.is_empty() {

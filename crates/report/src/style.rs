@@ -10,6 +10,22 @@ pub enum Style {
 }
 
 impl Style {
+    /// Every escape sequence that a page may hold: those of this type, and those of the drawn diagnostics. A printer
+    /// lets no other through.
+    pub const SEQUENCES: [&str; 11] = [
+        "\u{1b}[0m",
+        "\u{1b}[1m",
+        "\u{1b}[2m",
+        "\u{1b}[31m",
+        "\u{1b}[32m",
+        "\u{1b}[33m",
+        "\u{1b}[91m",
+        "\u{1b}[92m",
+        "\u{1b}[93m",
+        "\u{1b}[94m",
+        "\u{1b}[96m",
+    ];
+
     fn wrap(self, code: &str, text: &str) -> String {
         match self {
             Style::Plain => text.to_owned(),

@@ -1,12 +1,13 @@
 //! Rows in aligned columns.
 
 use crate::Style;
+use belljar_contract::visible;
 
 /// Rows under their headings. Every column but the last is as wide as its widest cell.
 #[must_use]
 pub fn render_table(headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| visible(cell).into_owned()).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain(headings.get(column).map(|heading| heading.len())).max().unwrap_or(0)
@@ -24,11 +25,6 @@ pub fn render_table(headings: &[&str], rows: &[Vec<String>], style: Style) -> St
         text.push('\n');
     }
     text
-}
-
-/// A name cannot forge a row.
-fn clean(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 /// A number of bytes with one digit behind the point, in powers of 1024.

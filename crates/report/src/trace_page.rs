@@ -1,8 +1,8 @@
 //! What a run did, in order: tools with their outcome and time, questions from ask to delivery, sub-agents, files, the way
 //! out and what was used.
 
-use crate::live::plain;
 use crate::{Style, dollars, gist, human_size, render_table, seconds};
+use belljar_contract::visible;
 use belljar_contract::{
     CallId, Delivery, EgressDecision, EgressLogState, EgressRow, EgressVerdict, Evidence, FilesSeen, Metrics,
     Observation, Speaker, Whole,
@@ -262,7 +262,7 @@ pub fn changes(files: &FilesSeen) -> FileChanges {
 pub fn render_trace(trace: &Trace, style: Style) -> String {
     let mut out = String::new();
     if let Some(why) = &trace.incomplete {
-        out.push_str(&format!("{}\n\n", style.warn(&format!("The record is not whole: {}", plain(why)))));
+        out.push_str(&format!("{}\n\n", style.warn(&format!("The record is not whole: {}", visible(why)))));
     }
     section(&mut out, "Tools", &["tool", "status", "at", "took", "about"], &tool_rows(trace), style);
     let rows = trace.questions.iter().map(|asked| {

@@ -1,40 +1,125 @@
-//! The difference between two versions of a file, as people read it.
+//! The difference between two versions of a file, for a person or for `patch`.
 
 use crate::Style;
+use belljar_contract::{visible_bytes, visible_lines};
 use similar::TextDiff;
 
-/// The difference, or a word about files that are not text. Control characters of the files are not passed on.
+/// Which sides there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sides<'a> {
+    /// The file is new.
+    Added(&'a [u8]),
+    /// The file was removed.
+    Deleted(&'a [u8]),
+    /// The file was changed.
+    Changed {
+        /// What it was.
+        before: &'a [u8],
+        /// What it is.
+        after: &'a [u8],
+    },
+}
+
+/// The difference, or a word about files that are not text. What a terminal would not show as it is, is escaped.
 #[must_use]
-pub fn render_difference(path: &str, before: &[u8], after: &[u8], style: Style) -> String {
-    let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
-        return format!("{path}: not text\n");
+pub fn render_difference(path: &[u8], sides: Sides<'_>, style: Style) -> String {
+    let shown = visible_bytes(path);
+    let Some(text) = unified(sides, (&format!("a/{shown}"), &format!("b/{shown}"))) else {
+        return format!("{shown}: not text\n");
     };
-    let diff = TextDiff::from_lines(before, after);
-    let text =
-        diff.unified_diff().context_radius(3).header(&format!("a/{path}"), &format!("b/{path}")).to_string();
     let mut out = String::new();
-    for line in text.lines() {
-        let plain: String =
-            line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
-        out.push_str(&match plain.chars().next() {
-            Some('+') => style.added(&plain),
-            Some('-') => style.removed(&plain),
-            Some('@') => style.dim(&plain),
-            _ => plain,
+    for line in text.split_terminator('\n') {
+        // One line, with its tabs. A last `\r` belongs to the line and is shown: it can be all that changed.
+        let (line, end) = line.strip_suffix('\r').map_or((line, ""), |line| (line, "\\r"));
+        let line = visible_lines(line, "") + end;
+        out.push_str(&match line.chars().next() {
+            Some('+') => style.added(&line),
+            Some('-') => style.removed(&line),
+            Some('@') => style.dim(&line),
+            _ => line,
         });
         out.push('\n');
     }
     out
 }
 
+/// The same as `patch -p1` and `git apply` take it, with the files' own bytes. Only names are quoted, as git does, so
+/// that none forges a header.
+#[must_use]
+pub fn patch_text(path: &[u8], sides: Sides<'_>) -> String {
+    let name = |side: &str| quoted([side.as_bytes(), path].concat().as_slice());
+    let header = match sides {
+        Sides::Added(_) => ("/dev/null".to_owned(), name("b/")),
+        Sides::Deleted(_) => (name("a/"), "/dev/null".to_owned()),
+        Sides::Changed { .. } => (name("a/"), name("b/")),
+    };
+    unified(sides, (&header.0, &header.1)).unwrap_or_else(|| format!("{}: not text\n", visible_bytes(path)))
+}
+
+fn unified(sides: Sides<'_>, header: (&str, &str)) -> Option<String> {
+    let (before, after) = match sides {
+        Sides::Added(after) => (&b""[..], after),
+        Sides::Deleted(before) => (before, &b""[..]),
+        Sides::Changed { before, after } => (before, after),
+    };
+    let (before, after) = (std::str::from_utf8(before).ok()?, std::str::from_utf8(after).ok()?);
+    // Split here: a lone `\r` is no end of a line to `patch`.
+    let before: Vec<&str> = before.split_inclusive('\n').collect();
+    let after: Vec<&str> = after.split_inclusive('\n').collect();
+    let diff = TextDiff::configure().newline_terminated(true).diff_slices(&before, &after);
+    Some(diff.unified_diff().context_radius(3).header(header.0, header.1).to_string())
+}
+
+/// A name as git writes it: in quotes where it holds a quote, a backslash, or a byte that is not a printable one.
+fn quoted(name: &[u8]) -> String {
+    let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if name.iter().all(plain) {
+        return String::from_utf8_lossy(name).into_owned();
+    }
+    let mut out = "\"".to_owned();
+    for byte in name {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => out.push(char::from(*byte)),
+            _ => out.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    out + "\""
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn changed<'a>(before: &'a str, after: &'a str) -> Sides<'a> {
+        Sides::Changed { before: before.as_bytes(), after: after.as_bytes() }
+    }
+
     #[test]
     fn lines_are_compared_and_cannot_paint() {
-        let text = render_difference("x", b"a\nb\n", b"a\n\x1b[31mc\n", Style::Plain);
-        assert_eq!(text, "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\n-b\n+\u{fffd}[31mc\n");
-        assert_eq!(render_difference("x", b"\xff", b"", Style::Plain), "x: not text\n");
+        let text = render_difference(b"x", changed("a\nb\n", "a\n\x1b[31m\u{202e}c\td\n"), Style::Plain);
+        let lines = "@@ -1,2 +1,2 @@\n a\n-b\n+\\u{1b}[31m\\u{202e}c\td\n";
+        assert_eq!(text, format!("--- a/x\n+++ b/x\n{lines}"));
+        assert_eq!(
+            render_difference(b"x\xff\n", Sides::Added(b"\xff"), Style::Plain),
+            "x\\xff\\n: not text\n"
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_seen() {
+        let text = render_difference(b"x", changed("a\nb\rc\n", "a\r\nb\rc\n"), Style::Plain);
+        assert_eq!(text, "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-a\n+a\\r\n b\\rc\n");
+    }
+
+    #[test]
+    fn a_patch_keeps_bytes_and_quotes_names() {
+        let text = patch_text(b"x", changed("a\r\nb\rc\n", "a\r\n\u{1b}[31m\u{202e}\n"));
+        assert_eq!(text, "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\r\n-b\rc\n+\u{1b}[31m\u{202e}\n");
+        let text = patch_text("é\n--- a/y\n".as_bytes(), Sides::Added(b"new\n"));
+        let header = "--- /dev/null\n+++ \"b/\\303\\251\\012--- a/y\\012\"\n";
+        assert_eq!(text, format!("{header}@@ -0,0 +1 @@\n+new\n"));
+        let text = patch_text(b"x", Sides::Deleted(b"old"));
+        assert_eq!(text, "--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n\\ No newline at end of file\n");
     }
 }

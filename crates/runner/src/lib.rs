@@ -11,6 +11,7 @@ mod doctor;
 mod early;
 mod engine;
 mod facts;
+mod findings;
 mod git;
 mod guard;
 mod guest_program;
@@ -28,6 +29,7 @@ mod planning;
 mod project;
 mod prove;
 mod runtime;
+mod screen;
 mod starting;
 mod supervise;
 mod sweep;
@@ -55,6 +57,7 @@ pub use belljar_verdict::{reference as checks_reference, schema as checks_schema
 pub use doctor::{examine, launch_hints, versions};
 pub use early::start_early;
 pub use engine::{engine_places, remove_build_leftovers};
+pub use findings::{FindingsEntry, FindingsError, FindingsStore};
 pub use guard::guard_secrets;
 pub use guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
@@ -77,4 +80,4 @@ pub use talk::{
     Deciders, ModelCalls, ModelLine, Outside, Pending, React, Spoken, Stopper, TalkRequest, TalkTimes, Then,
 };
 pub use terminal::ask_hidden;
-pub use workspace::{Planted, WorkspaceError};
+pub use workspace::WorkspaceError;

@@ -4,6 +4,7 @@
 //! somebody may have forgotten.
 
 use crate::engine::engine_places;
+use crate::findings::{FindingsError, FindingsStore};
 use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
 use crate::leftovers::{self, SCENE_PREFIX};
@@ -81,6 +82,8 @@ pub enum SweptKind {
         /// Its number.
         id: String,
     },
+    /// What a run left in its project, as a list.
+    Findings,
     /// Something that was half made or half removed.
     Leftover,
 }
@@ -122,6 +125,9 @@ pub enum SweepError {
     /// Containers.
     #[error("cannot look after containers")]
     Container(#[from] EngineError),
+    /// Lists of findings.
+    #[error(transparent)]
+    Findings(#[from] FindingsError),
     /// A tree.
     #[error("cannot remove `{path}`")]
     Tree {
@@ -139,12 +145,13 @@ pub enum SweepError {
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let Surroundings { data, runtime: runtime_path, state, .. } = request.surroundings;
     // Stages before instances: the state of a workspace that goes here is of no more use either.
-    let places: [(Place, &AbsPath, SweptKind); 9] = [
+    let places: [(Place, &AbsPath, SweptKind); 10] = [
         (stages, state, SweptKind::Stage),
         (conversations, state, SweptKind::Conversation),
         (instances, data, SweptKind::Instance { root: None }),
         (runtime, runtime_path, SweptKind::Runtime),
         (runs, state, SweptKind::Run),
+        (findings, state, SweptKind::Findings),
         (groups, runtime_path, SweptKind::Leftover),
         // Before the traces of those that had an engine of their own are gone.
         (containers, runtime_path, SweptKind::Container { id: String::new() }),
@@ -274,6 +281,32 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
     Ok(())
 }
 
+/// Findings are for the days after a run. Older lists go, and with `runs_older_than` those of that age.
+fn findings(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let age = request.runs_older_than.map_or(FINDINGS_AGE, TimeSpan::duration).min(FINDINGS_AGE);
+    let limit = request.now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    let store = FindingsStore::new(&request.surroundings.state);
+    for entry in store.list()?.into_iter().filter(|entry| entry.written < limit) {
+        let bytes = std::fs::symlink_metadata(&entry.path).map_or(0, |found| found.len());
+        let path = entry.path;
+        let outcome = request.act(|| {
+            let removed = std::fs::remove_file(&path);
+            removed.map_err(|cause| SweepError::Tree { path: path.clone(), cause })?;
+            Ok(SweepOutcome::Removed)
+        });
+        out.push(Swept { kind: SweptKind::Findings, path, bytes, outcome });
+    }
+    for path in old_entries(store.directory(), request.now) {
+        // One that was killed while it wrote its list.
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tmp")) {
+            let removed = || std::fs::remove_file(&path);
+            let removed = || removed().map_err(|cause| SweepError::Tree { path: path.clone(), cause });
+            out.push(request.leftover(path.clone(), removed));
+        }
+    }
+    Ok(())
+}
+
 fn tree(path: &AbsPath) -> Result<(), SweepError> {
     remove_tree(path.as_path()).map_err(|cause| SweepError::Tree { path: path.clone(), cause })
 }
@@ -335,6 +368,8 @@ fn old_entries(folder: &AbsPath, now: SystemTime) -> Vec<AbsPath> {
     entries.flatten().filter(old).filter_map(|entry| AbsPath::new(entry.path()).ok()).collect()
 }
 
+/// How long lists of findings are kept.
+const FINDINGS_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const IN_USE: &str = "a run uses it";
 /// A conversation that is being removed; one that stays so was interrupted.
 const REMOVING_PREFIX: &str = ".removing-";

@@ -2,6 +2,8 @@
 //! terminal, and the streams themselves where they are files or pipes.
 
 use crate::console::{Console, Emit, Pumped};
+use crate::screen::Screen;
+use belljar_contract::visible;
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_sys::pty::{self, RawMode};
 use rustix::event::PollFlags;
@@ -25,8 +27,31 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Termina
 /// Where output that was read goes.
 #[derive(Debug, Clone, Copy)]
 enum Sink {
+    Stdin,
     Stdout,
     Stderr,
+}
+
+impl Sink {
+    /// The stream that leads to the user's terminal. Standard output may be a file, which gets the command's standard
+    /// output and nothing of its terminal.
+    fn terminal() -> Self {
+        if pty::is_terminal(stdout()) {
+            Sink::Stdout
+        } else if pty::is_terminal(stderr()) {
+            Sink::Stderr
+        } else {
+            // A terminal is opened for reading and writing.
+            Sink::Stdin
+        }
+    }
+}
+
+impl Drop for Terminal {
+    /// Before the user's own mode is restored, and before belljar speaks.
+    fn drop(&mut self) {
+        self.reset();
+    }
 }
 
 /// An output of the command that is copied to the user's terminal.
@@ -45,6 +70,9 @@ pub struct Terminal {
     relays: Vec<Relay>,
     held: Vec<u8>,
     stdin_open: bool,
+    /// What the command did to the user's terminal, and where that is reached.
+    screen: Screen,
+    used: Sink,
 }
 
 impl Terminal {
@@ -60,8 +88,15 @@ impl Terminal {
     /// # Errors
     /// When descriptors are used up.
     pub fn open() -> Result<(Self, Streams), TerminalError> {
-        let mut terminal =
-            Self { pty: None, raw: None, relays: Vec::new(), held: Vec::new(), stdin_open: true };
+        let mut terminal = Self {
+            pty: None,
+            raw: None,
+            relays: Vec::new(),
+            held: Vec::new(),
+            stdin_open: true,
+            screen: Screen::default(),
+            used: Sink::terminal(),
+        };
         let wanted = Self::wanted();
         let stdin_end = if wanted { StreamEnd::Terminal } else { StreamEnd::Open(copy_or_null(stdin())?) };
         let mut output = |stream: BorrowedFd<'static>, to: Sink| match (wanted, pty::is_terminal(stream)) {
@@ -103,6 +138,18 @@ impl Terminal {
         Ok(())
     }
 
+    /// Copies output of the command to the user's terminal.
+    fn show(&mut self, to: Sink, bytes: &[u8]) {
+        write_all(to, bytes);
+        self.screen.see(bytes);
+        self.used = to;
+    }
+
+    /// Gives the terminal back in a state in which text can be read.
+    fn reset(&mut self) {
+        write_all(self.used, self.screen.reset().as_bytes());
+    }
+
     fn take_input(&mut self, buffer: &mut [u8]) {
         let Some(controller) = &self.pty else { return };
         if self.stdin_open && self.held.len() < HELD && readable(stdin()) {
@@ -135,6 +182,7 @@ impl Console for Terminal {
         if self.pty.is_none() {
             return;
         }
+        self.reset();
         self.raw = None;
         // Returns once the shell continues us. Without a shell to come back to, the next line runs at once.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
@@ -165,7 +213,7 @@ impl Console for Terminal {
             match rustix::io::read(controller, &mut buffer) {
                 Ok(0) => {}
                 Ok(count) => {
-                    write_all(Sink::Stdout, &buffer[..count]);
+                    self.show(Sink::terminal(), &buffer[..count]);
                     alive = true;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => alive = true,
@@ -174,16 +222,20 @@ impl Console for Terminal {
             }
             self.take_input(&mut buffer);
         }
-        for relay in &mut self.relays {
+        for at in 0..self.relays.len() {
+            let relay = &mut self.relays[at];
             if relay.open && readable(relay.from.as_fd()) {
                 match rustix::io::read(&relay.from, &mut buffer) {
                     Ok(0) => relay.open = false,
-                    Ok(count) => write_all(relay.to, &buffer[..count]),
+                    Ok(count) => {
+                        let to = relay.to;
+                        self.show(to, &buffer[..count]);
+                    }
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     Err(_) => relay.open = false,
                 }
             }
-            alive |= relay.open;
+            alive |= self.relays[at].open;
         }
         if alive { Pumped::Open } else { Pumped::Closed }
     }
@@ -211,6 +263,7 @@ fn readable(descriptor: BorrowedFd<'_>) -> bool {
 /// The user's terminal takes everything, or is gone; then there is nobody to tell.
 fn write_all(sink: Sink, mut bytes: &[u8]) {
     let descriptor = match sink {
+        Sink::Stdin => stdin(),
         Sink::Stdout => stdout(),
         Sink::Stderr => stderr(),
     };
@@ -239,9 +292,8 @@ pub fn ask_hidden(message: &str) -> std::io::Result<String> {
     let mut hidden = before.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
     hidden.local_modes.insert(LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG);
-    // Control characters of a message from a manifest could paint a false question.
-    let shown: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    tty.write_all(format!("{shown}: ").as_bytes())?;
+    // A message from a manifest could otherwise paint a false question.
+    tty.write_all(format!("{}: ", visible(message)).as_bytes())?;
     tcsetattr(&tty, OptionalActions::Flush, &hidden)?;
     let mut line = String::new();
     let read = std::io::BufReader::new(&tty).read_line(&mut line);

@@ -1,11 +1,12 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
+use crate::findings::{few, finding_of};
 use crate::instances::HeldInstance;
 use crate::locks::{Holder, SessionLock, SessionLockError};
-use belljar_contract::{AbsPath, Access, Event, Plan, RunName, WorkspaceMode};
+use belljar_contract::{AbsPath, Access, Finding, Plan, RunName, WorkspaceMode};
 use belljar_sandbox::{
-    Class, CopyError, Created, Overlay, Scan, ScanError, Since, copy_directory, copy_tree, created_since,
-    named_by_git, overlay_directory, scan_named,
+    CopyError, Overlay, Scan, ScanError, copy_directory, copy_tree, created_since, named_by_git,
+    overlay_directory, scan_named,
 };
 use std::fs::{self, File};
 use std::io::Read;
@@ -76,7 +77,7 @@ impl Watch {
 
     /// What appeared or changed since, of the kind that this machine would execute, or that leads out; and what
     /// could not be looked at, so that nothing can be said about it.
-    pub fn end(&self) -> (Vec<Planted>, Vec<String>) {
+    pub fn end(&self) -> (Vec<Finding>, Vec<String>) {
         let (mut planted, mut unseen) = (Vec::new(), Vec::new());
         for (root, before) in &self.roots {
             // A project that was deleted during the run holds nothing that could be executed.
@@ -85,8 +86,7 @@ impl Watch {
             }
             match created_since(before, root.as_path()) {
                 Ok(found) => {
-                    planted
-                        .extend(found.created.into_iter().filter_map(|created| Planted::of(root, created)));
+                    planted.extend(found.created.into_iter().filter_map(|created| finding_of(root, created)));
                     let places =
                         found.unseen.iter().map(|place| root.join(&place.path).map(|path| path.to_string()));
                     unseen.extend(places.flatten().map(|path| format!("`{path}` could not be looked at")));
@@ -94,38 +94,7 @@ impl Watch {
                 Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
             }
         }
-        (planted, unseen)
-    }
-}
-
-/// Something that a run left in the project and that a person should look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planted {
-    /// Where.
-    pub path: AbsPath,
-    /// What it is, and whether it is new.
-    pub why: String,
-}
-
-impl Planted {
-    fn of(root: &AbsPath, created: Created) -> Option<Self> {
-        let what = match created.class {
-            Class::Ordinary => return None,
-            Class::HostExecuted { why, .. } => why.to_owned(),
-            Class::EscapingSymlink { target } => {
-                format!("a link that leads out of the project, to {}", target.display())
-            }
-            Class::Special { .. } => "neither a file nor a directory".to_owned(),
-        };
-        let since = match created.since {
-            Since::Appeared => "new",
-            Since::Changed => "changed",
-        };
-        Some(Self { path: root.join(&created.path).ok()?, why: format!("{since}; {what}") })
-    }
-
-    pub(crate) fn event(&self) -> Event {
-        Event::HostExecutedCreated { path: self.path.clone(), why: self.why.clone() }
+        (planted, few(unseen))
     }
 }
 

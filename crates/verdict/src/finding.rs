@@ -1,6 +1,6 @@
 //! What one check says, with the evidence it looked at.
 
-use belljar_contract::{EvidenceNote, Outcome};
+use belljar_contract::{EvidenceNote, Outcome, visible_start};
 
 /// Characters of a text that a note shows.
 const SHOWN: usize = 160;
@@ -52,19 +52,7 @@ impl Finding {
 
 /// The beginning of a text in one line, without anything that could forge another.
 pub(crate) fn excerpt(text: &str) -> String {
-    let mut out = String::new();
-    for (count, char) in text.trim().chars().enumerate() {
-        if count == SHOWN {
-            out.push('…');
-            break;
-        }
-        if char.is_control() {
-            out.extend(char.escape_default());
-        } else {
-            out.push(char);
-        }
-    }
-    out
+    visible_start(text.trim(), SHOWN)
 }
 
 /// A text around a place in it, in one line.

@@ -1,6 +1,7 @@
 //! What `diff`, `apply` and `discard` share: the words for changes, and which are meant.
 
 use crate::output::Output;
+use belljar_contract::visible_name;
 use belljar_runner::aside::{Aside, Change, ChangeKind, Class, Refused, RefusedBecause, Selection};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -44,10 +45,7 @@ pub fn plain(path: &Path) -> PathBuf {
 
 /// Text that cannot forge a line.
 pub fn shown(path: &Path) -> String {
-    path.to_string_lossy()
-        .chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
-        .collect()
+    visible_name(path)
 }
 
 pub fn mark(kind: ChangeKind) -> &'static str {

@@ -1,12 +1,12 @@
 use super::skill::SubjectOptions;
 use super::trying::{LastWord, TryOptions, failure, show, warn};
 use crate::error::CliError;
-use crate::output::Output;
+use crate::output::{Output, prompt};
 use belljar_contract::ExitCode;
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{Keep, Trial, TrialRequest};
 use belljar_runner::{Spoken, Surroundings, Then};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 
 /// Talk to the agent with a skill, a plugin or a marketplace
 ///
@@ -57,9 +57,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 fn next_line() -> Option<String> {
     loop {
         if std::io::stdin().is_terminal() {
-            let mut stream = std::io::stderr().lock();
-            // Without a standard error there is nobody to prompt.
-            stream.write_all(b"\n> ").and_then(|()| stream.flush()).ok();
+            prompt("\n> ");
         }
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
@@ -68,7 +66,7 @@ fn next_line() -> Option<String> {
             (Ok(0) | Err(_), _) | (Ok(_), "/exit" | "/quit") => return None,
             (Ok(_), "") => {}
             (Ok(_), "/help") => {
-                std::io::stderr().write_all(b"type a message; /exit ends, Ctrl-C stops the turn\n").ok();
+                prompt("type a message; /exit ends, Ctrl-C stops the turn\n");
             }
             (Ok(_), text) => return Some(text.to_owned()),
         }

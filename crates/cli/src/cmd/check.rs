@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
+use belljar_contract::{Envelope, ExitCode, visible};
 use belljar_runner::report::render_diagnostics;
 use belljar_runner::{Checked, Planner};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode,
         let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         output.result(&format!(
             "{}: {}, {}, {}\n",
-            files.join(" and "),
+            visible(&files.join(" and ")),
             plural(agents, "agent", "agents"),
             plural(library, "library entry", "library entries"),
             if diagnostics.is_empty() { "all good" } else { "no errors" },

@@ -32,6 +32,6 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode, CliError> {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "belljar", &mut script);
-    output.result(&String::from_utf8_lossy(&script));
+    output.file(&String::from_utf8_lossy(&script));
     Ok(ExitCode::Passed)
 }

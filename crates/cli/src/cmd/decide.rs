@@ -1,7 +1,7 @@
 use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
+use belljar_contract::{Envelope, ExitCode, visible};
 use belljar_runner::trial::{Rehearsal, load_scenario, rehearse};
 use belljar_runner::{Surroundings, answer_rule};
 use serde_json::json;
@@ -84,7 +84,8 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
                 let data = json!({"answered": true, "answer": answer.what, "by": answer.by, "reason": answer.reason});
                 output.envelope(&Envelope::new("decide", ExitCode::Passed, data));
             } else {
-                output.result(&format!("{}  ({}: {})\n", answer.what, answer.by, answer.reason));
+                let (what, reason) = (visible(&answer.what), visible(&answer.reason));
+                output.result(&format!("{what}  ({}: {reason})\n", answer.by));
             }
             Ok(ExitCode::Passed)
         }
@@ -94,10 +95,10 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
                 output.envelope(&Envelope::new("decide", ExitCode::Failed, data));
             } else {
                 let mut text = "nobody answers this\n".to_owned();
-                open.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+                open.notes.iter().for_each(|note| text.push_str(&format!("  {}\n", visible(note))));
                 if let Some(paste) = &open.paste {
                     text.push_str("these lines in `answers` would:\n");
-                    paste.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
+                    paste.lines().for_each(|line| text.push_str(&format!("  {}\n", visible(line))));
                 }
                 output.result(&text);
             }

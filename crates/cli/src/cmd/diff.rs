@@ -4,13 +4,15 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Purpose};
 use belljar_runner::Planner;
 use belljar_runner::aside::{Aside, ChangeKind, EntryKind, Selection};
-use belljar_runner::report::render_difference;
+use belljar_runner::report::{Sides, patch_text, render_difference};
 use serde_json::json;
+use std::os::unix::ffi::OsStrExt;
 
 /// Show the changes that an agent's overlay keeps aside
 ///
 /// Each change is classified: files that your machine would execute later, links that lead out of the project and
-/// special files are marked.
+/// special files are marked. On a terminal, hidden characters are shown as escapes such as \u{1b}; in a file or a pipe the
+/// text is a patch with the files' own bytes, for `git apply` or `patch -p1`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar diff\n  $ belljar diff --stat\n")]
 pub struct Args {
@@ -48,8 +50,19 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             && is_text
             && let Some((before, after)) = aside.sides(&change.path)?
         {
-            let after = if change.kind == ChangeKind::Deleted { Vec::new() } else { after };
-            output.result(&render_difference(&path, &before, &after, style));
+            let sides = match change.kind {
+                ChangeKind::Added => Sides::Added(&after),
+                ChangeKind::Deleted => Sides::Deleted(&before),
+                ChangeKind::Modified | ChangeKind::TypeChanged | ChangeKind::ModeChanged => {
+                    Sides::Changed { before: &before, after: &after }
+                }
+            };
+            let name = change.path.as_os_str().as_bytes();
+            if output.is_read() {
+                output.result(&render_difference(name, sides, style));
+            } else {
+                output.file(&patch_text(name, sides));
+            }
         }
     }
     if changes.is_empty() {

@@ -32,10 +32,10 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             if let Some(members) = line.as_object_mut() {
                 members.extend(gate.request);
             }
-            output.result(&format!("{line}\n"));
+            output.json_line(&line);
         }
         if done {
-            output.result("{\"done\":true}\n");
+            output.json_line(&json!({"done": true}));
         }
         if done || !args.follow {
             return Ok(ExitCode::Passed);

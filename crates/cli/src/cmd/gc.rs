@@ -1,6 +1,6 @@
 use crate::error::{CliError, chain};
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, TimeSpan};
+use belljar_contract::{Envelope, ExitCode, TimeSpan, visible};
 use belljar_runner::report::human_size;
 use belljar_runner::{Surroundings, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 /// Remove what is of no more use, and print each thing
 ///
-/// Instances whose project is gone, and what runs, trials, `prove`, `doctor`, `apply` and `image build` left behind when
+/// Instances whose project is gone, findings older than 30 days, and what runs, trials, `prove`, `doctor`, `apply` and `image build` left behind when
 /// they were killed: directories, control groups, containers, images and processes. Folders of runs and conversations
 /// that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
 #[derive(Debug, clap::Args)]
@@ -89,6 +89,7 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
             let id = id.trim_start_matches("sha256:");
             format!("the unfinished image {}", id.get(..12).unwrap_or(id))
         }
+        SweptKind::Findings => "the findings".to_owned(),
         SweptKind::Leftover => "the leftover".to_owned(),
     };
     let at = surroundings.shown_from_home(path);
@@ -96,8 +97,8 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
     match outcome {
         SweepOutcome::Removed => format!("removed {what}: {at} ({size})\n"),
         SweepOutcome::WouldRemove => format!("would remove {what}: {at} ({size})\n"),
-        SweepOutcome::Kept(why) => format!("kept {what}: {at}: {why}\n"),
-        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", chain(error).join(": ")),
+        SweepOutcome::Kept(why) => format!("kept {what}: {at}: {}\n", visible(why)),
+        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", visible(&chain(error).join(": "))),
     }
 }
 
@@ -111,6 +112,7 @@ fn machine(swept: &Swept) -> Value {
         | SweptKind::Stage
         | SweptKind::Conversation
         | SweptKind::Image { .. }
+        | SweptKind::Findings
         | SweptKind::Leftover => None,
     };
     let image = match kind {
@@ -121,6 +123,7 @@ fn machine(swept: &Swept) -> Value {
         | SweptKind::Stage
         | SweptKind::Conversation
         | SweptKind::Container { .. }
+        | SweptKind::Findings
         | SweptKind::Leftover => None,
     };
     let (kind, root) = match kind {
@@ -131,6 +134,7 @@ fn machine(swept: &Swept) -> Value {
         SweptKind::Conversation => ("conversation", None),
         SweptKind::Container { .. } => ("container", None),
         SweptKind::Image { .. } => ("image", None),
+        SweptKind::Findings => ("findings", None),
         SweptKind::Leftover => ("leftover", None),
     };
     let (outcome, why) = match outcome {

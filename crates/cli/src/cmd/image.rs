@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, ImageName};
+use belljar_contract::{Envelope, ExitCode, ImageName, visible};
 use belljar_runner::report::human_size;
 use belljar_runner::{
     BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Surroundings,
@@ -214,7 +214,13 @@ fn list(engine: &Engine, output: &Output) -> Result<(), EngineError> {
             (Some(base), false) => format!("made from {base}, not current"),
         };
         let id = id.get(..12).unwrap_or(id);
-        output.result(&format!("{name}  {id}  {}  {standing}\n", human_size(*bytes)));
+        output.result(&format!(
+            "{}  {}  {}  {}\n",
+            visible(name),
+            visible(id),
+            human_size(*bytes),
+            visible(&standing)
+        ));
     }
     if images.is_empty() {
         output.say("There is none yet; a run makes it.");
@@ -227,7 +233,7 @@ fn prune(engine: &Engine, output: &Output) -> Result<(), EngineError> {
     for image in &old {
         engine.remove_image(image)?;
         if !output.json {
-            output.result(&format!("removed {}\n", image.name));
+            output.result(&format!("removed {}\n", visible(&image.name)));
         }
     }
     if output.json {

@@ -1,7 +1,7 @@
 use super::replay::open_cassette;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::{MANIFEST_NAME, Planner, import, write_new};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     let (imported, files) = import(planner, &file)?;
     if args.stdout {
-        output.result(&imported.toml);
+        output.file(&imported.toml);
     } else {
         let path = directory.child(MANIFEST_NAME);
         write_new(&path, &imported.toml)?;
@@ -44,10 +44,10 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             output.envelope(&Envelope::new("import", ExitCode::Passed, data));
             return Ok(ExitCode::Passed);
         }
-        output.result(&format!("{MANIFEST_NAME} was written from {}\n", files.join(" and ")));
+        output.result(&format!("{MANIFEST_NAME} was written from {}\n", visible(&files.join(" and "))));
     }
     for note in &imported.notes {
-        output.say(&format!("note: {note}"));
+        output.say(&format!("note: {}", visible(note)));
     }
     Ok(ExitCode::Passed)
 }
@@ -61,7 +61,7 @@ fn scenario(args: &Args, planner: &Planner, file: &AbsPath, output: &Output) -> 
     let note = "no tape was made: a cassette has no exchanges with the model; `belljar record` makes one, and \
         `belljar replay --protocol` judges the cassette as it is";
     if args.stdout {
-        output.result(&text);
+        output.file(&text);
     } else {
         let name = trial.scenario.name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
         let path = surroundings.directory.child(&format!("{}.yaml", name.trim_start_matches('.')));

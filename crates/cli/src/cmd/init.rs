@@ -22,7 +22,7 @@ pub struct Args {
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let (path, text) = starting(planner);
     if args.stdout {
-        output.result(&text);
+        output.file(&text);
         return Ok(ExitCode::Passed);
     }
     write_new(&path, &text)?;

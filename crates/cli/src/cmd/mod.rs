@@ -11,6 +11,7 @@ mod diff;
 mod discard;
 mod doctor;
 mod exec;
+mod findings;
 mod gates;
 mod gc;
 mod image;
@@ -70,6 +71,7 @@ pub enum Verb {
     Init(init::Args),
     Import(import::Args),
     Trust(trust::Args),
+    Findings(findings::Args),
     Diff(diff::Args),
     Apply(apply::Args),
     Discard(discard::Args),
@@ -102,6 +104,7 @@ impl Verb {
             Verb::Init(_) => "init",
             Verb::Import(_) => "import",
             Verb::Trust(_) => "trust",
+            Verb::Findings(_) => "findings",
             Verb::Diff(_) => "diff",
             Verb::Apply(_) => "apply",
             Verb::Discard(_) => "discard",
@@ -141,6 +144,7 @@ impl Verb {
             | Verb::Init(_)
             | Verb::Import(_)
             | Verb::Trust(_)
+            | Verb::Findings(_)
             | Verb::Diff(_)
             | Verb::Apply(_)
             | Verb::Discard(_)
@@ -171,6 +175,7 @@ impl Verb {
             | Verb::Init(_)
             | Verb::Import(_)
             | Verb::Trust(_)
+            | Verb::Findings(_)
             | Verb::Diff(_)
             | Verb::Apply(_)
             | Verb::Discard(_)
@@ -200,6 +205,7 @@ impl Verb {
             Verb::Init(args) => args.json,
             Verb::Import(args) => args.json,
             Verb::Trust(args) => args.json,
+            Verb::Findings(args) => args.json,
             Verb::Diff(args) => args.options.json,
             Verb::Apply(args) => args.options.json,
             Verb::Discard(args) => args.options.json,
@@ -240,6 +246,7 @@ pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> 
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
+        Verb::Findings(args) => findings::run(args, &surroundings()?, output),
         Verb::Diff(args) => diff::run(args, &planner()?, output),
         Verb::Apply(args) => apply::run(args, &planner()?, output),
         Verb::Discard(args) => discard::run(args, &planner()?, output),

@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart};
+use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, visible};
 use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, why};
 use serde_json::json;
@@ -150,7 +150,12 @@ fn explain(key: &str, planned: &Planned, output: &Output) -> Result<ExitCode, Cl
     }
     for reason in reasons {
         let place = reason.origin.describe(&planned.sources);
-        output.result(&format!("{} = {}\n  {place}\n", reason.key, reason.value));
+        output.result(&format!(
+            "{} = {}\n  {}\n",
+            visible(&reason.key),
+            visible(&reason.value.to_string()),
+            visible(&place)
+        ));
     }
     Ok(ExitCode::Passed)
 }

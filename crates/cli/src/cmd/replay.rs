@@ -3,7 +3,7 @@ use super::test::worst;
 use super::trying::{LastWord, TryOptions, among_others, failure, patience, result_json, show, tell};
 use crate::error::{CliError, chain};
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, visible, visible_lines};
 use belljar_runner::report::{Shown, Style, render_judgement};
 use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::tape::protocol::{self, ReadAgain};
@@ -312,8 +312,8 @@ fn read_again(
                 "{} observation {} is read differently\n    recorded: {}\n    present:  {}\n",
                 style.removed("x"),
                 mismatch.at,
-                mismatch.recorded.as_deref().unwrap_or("nothing"),
-                mismatch.present.as_deref().unwrap_or("nothing"),
+                visible(mismatch.recorded.as_deref().unwrap_or("nothing")),
+                visible(mismatch.present.as_deref().unwrap_or("nothing")),
             ));
         }
         text.push_str(&mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
@@ -327,11 +327,19 @@ fn read_again(
 fn mutation_text(found: &Mutations, style: Style) -> String {
     let mut text = String::new();
     for Mutation { what, place, from, to } in &found.unnoticed {
-        let place = if place.is_empty() { String::new() } else { format!(", {place}") };
-        text.push_str(&format!("{} {what}{place}: {from} became {to}\n", style.removed("x")));
+        let place = if place.is_empty() { String::new() } else { format!(", {}", visible(place)) };
+        text.push_str(&format!(
+            "{} {what}{place}: {} became {}\n",
+            style.removed("x"),
+            visible(from),
+            visible(to)
+        ));
     }
     for path in &found.left_alone {
-        text.push_str(&format!("  {path} was left alone: its content was not kept, or is no text\n"));
+        text.push_str(&format!(
+            "  {} was left alone: its content was not kept, or is no text\n",
+            visible(path)
+        ));
     }
     if found.tried == 0 {
         return text + "there is nothing on it that could be changed\n";
@@ -445,12 +453,21 @@ fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> Strin
     // After a drift it is no news that the rest was not asked for.
     for left in report.unconsumed.iter().filter(|_| report.drifts.is_empty()) {
         let mark = style.removed("x");
-        let line = format!("{mark} exchange {} of {} was not asked for\n", left.exchange, left.conversation);
+        let line = format!(
+            "{mark} exchange {} of {} was not asked for\n",
+            left.exchange,
+            visible(&left.conversation.to_string())
+        );
         text.push_str(&line);
     }
     for Changed { what, recorded, present, .. } in changed {
         if !report.is_faithful() || what.contains("version") {
-            text.push_str(&format!("  {what} was {recorded} when it was recorded and is {present}\n"));
+            text.push_str(&format!(
+                "  {} was {} when it was recorded and is {}\n",
+                visible(what),
+                visible(recorded),
+                visible(present)
+            ));
         }
     }
     let drifts = report.drifts.len() as u64 + report.more_drifts;
@@ -471,28 +488,33 @@ fn one_drift(drift: &Drift, style: Style) -> String {
         "{} {} in {}, request {}; {nearest}\n",
         style.removed("x"),
         drift.kind.words(),
-        drift.conversation,
+        visible(&drift.conversation.to_string()),
         drift.request
     );
     if !drift.covered_by.is_empty() {
         text.push_str(&format!(
             "  recorded with --normalise {} it would match\n",
-            drift.covered_by.join(" --normalise ")
+            visible(&drift.covered_by.join(" --normalise "))
         ));
     }
     for difference in &drift.differences {
         let value = |value: &Option<String>| {
-            let shown = value.as_ref().map(|value| value.replace('\n', "\n              "));
+            let shown = value.as_ref().map(|value| visible_lines(value, "              "));
             shown.unwrap_or_else(|| "nothing".to_owned())
         };
-        text.push_str(&format!("    {}\n", difference.pointer));
+        text.push_str(&format!("    {}\n", visible(&difference.pointer)));
         text.push_str(&format!("    recorded: {}\n", value(&difference.recorded)));
         text.push_str(&format!("    present:  {}\n", value(&difference.present)));
         if difference.agents_words {
             text.push_str("    the agent's own words, of which a tape has the digest only\n");
         }
         if let Some(call) = &difference.call {
-            text.push_str(&format!("    from the call {} {} ({})\n", call.name, call.input, call.id));
+            text.push_str(&format!(
+                "    from the call {} {} ({})\n",
+                visible(&call.name),
+                visible(&call.input.to_string()),
+                visible(&call.id.to_string())
+            ));
         }
     }
     if drift.more > 0 {

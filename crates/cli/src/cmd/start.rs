@@ -5,14 +5,14 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
     AskedWalls, BackendKind, Destination, EgressRule, Envelope, Errand, Event, ExitCode, ImageName, OsText,
-    Purpose, RuleEffect, RunName,
+    Purpose, RuleEffect, RunName, visible,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Report,
-    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
+    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Report, RunRequest,
+    Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -127,7 +127,7 @@ pub fn start(
     let mut running = false;
     let mut watch = |event: &Event| match event {
         // Afterwards the terminal is the command's.
-        Event::Notice { text } if !running => output.say(&format!("belljar: {text}")),
+        Event::Notice { text } if !running => output.say(&format!("belljar: {}", visible(text))),
         other => running |= matches!(other, Event::CommandStarted { .. }),
     };
     let Report {
@@ -135,6 +135,7 @@ pub fn start(
         folder,
         trouble,
         planted,
+        findings,
         denied,
         needed,
         troubles,
@@ -168,7 +169,7 @@ pub fn start(
             } else {
                 "cannot be executed"
             };
-            output.say(&format!("error: `{what}` {why}"));
+            output.say(&format!("error: `{}` {why}", visible(&what.to_string())));
             if let (Some(image), ExitCode::NotFound) = (&planned.compiled.plan.image, *exit) {
                 output.say(&format!(
                     "hint: the image `{image}` does not have it, or not what it is started with; \
@@ -186,19 +187,20 @@ pub fn start(
         }
         Outcome::Ended(Ending::Own(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
     }
-    report_planted(&planted, planner, output);
     report_denied(&denied, output);
     for (what, fix) in troubles {
-        output.say(&format!("error: {what}\nhint: {fix}"));
+        output.say(&format!("error: {}\nhint: {}", visible(&what), visible(&fix)));
     }
     if options.learn {
         output.say(&proposal(&planned, &needed));
     }
+    // Last of what can be long: nothing that a command causes pushes it off the screen.
+    super::findings::report(&planted, findings.as_deref(), planner.surroundings(), output);
     if let Some(spent) = spent {
         output.say(&format!("belljar: {}", spending(spent)));
     }
     for trouble in trouble {
-        output.say(&format!("belljar: {trouble}"));
+        output.say(&format!("belljar: {}", visible(&trouble)));
     }
     if let Some(folder) = folder {
         output.say(&format!("belljar: the run is recorded in {}", planner.surroundings().shown(&folder)));
@@ -253,35 +255,14 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
     Ok(())
 }
 
-/// What this machine would execute later is not to be found out later.
-fn report_planted(planted: &[Planted], planner: &Planner, output: &Output) {
-    const SHOWN: usize = 30;
-    if planted.is_empty() {
-        return;
-    }
-    let style = output.err_style();
-    let head = format!(
-        "! {} left in the project that your machine may execute, or that lead out of it:",
-        planted.len()
-    );
-    let mut text = format!("{}\n", style.warn(&head));
-    for Planted { path, why } in planted.iter().take(SHOWN) {
-        text.push_str(&format!("  {}  {why}\n", planner.surroundings().shown(path)));
-    }
-    if planted.len() > SHOWN {
-        text.push_str(&format!("  and {} more\n", planted.len() - SHOWN));
-    }
-    output.say(&text);
-}
-
 /// What could not be reached, and the line that would change that.
 fn report_denied(denied: &[Denied], output: &Output) {
     const SHOWN: usize = 20;
     for Denied { sentence, advice, times } in denied.iter().take(SHOWN) {
         let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
-        output.say(&format!("{} {sentence}{often}", output.err_style().warn("refused:")));
+        output.say(&format!("{} {}{often}", output.err_style().warn("refused:"), visible(sentence)));
         if let Some(advice) = advice {
-            output.say(&format!("  to allow it, {advice}"));
+            output.say(&format!("  to allow it, {}", visible(advice)));
         }
     }
     if denied.len() > SHOWN {
@@ -339,6 +320,6 @@ fn audit(planned: &Planned, output: &Output) {
     let lines: Vec<String> =
         entering.map(|entry| format!("{} ({})", entry.name, entry.source.describe())).collect();
     if !lines.is_empty() {
-        output.say(&format!("belljar: secrets that enter the sandbox: {}", lines.join(", ")));
+        output.say(&format!("belljar: secrets that enter the sandbox: {}", visible(&lines.join(", "))));
     }
 }

@@ -2,11 +2,12 @@ use super::trying::{Plays, TryOptions, result_json};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, visible, visible_lines};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{Job, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -315,41 +316,36 @@ fn told(row: &Row, quiet: bool, output: &Output) -> String {
     };
     lines(&mut text, &row.value["checks"], &|check| {
         let failed = check["outcome"] != "pass";
-        failed.then(|| {
-            format!(
-                "{}: {}",
-                check["check"].as_str().unwrap_or_default(),
-                check["message"].as_str().unwrap_or_default()
-            )
-        })
+        failed.then(|| format!("{}: {}", text_of(&check["check"]), text_of(&check["message"])))
     });
     lines(&mut text, &row.value["signals"], &|signal| {
         let weighs = signal["weight"] != "warn";
-        weighs.then(|| {
-            format!(
-                "{}: {}",
-                signal["code"].as_str().unwrap_or_default(),
-                signal["message"].as_str().unwrap_or_default()
-            )
-        })
+        weighs.then(|| format!("{}: {}", text_of(&signal["code"]), text_of(&signal["message"])))
     });
     lines(&mut text, &row.value["diagnostics"], &|found| {
-        let (place, message) = (&found["place"], found["message"].as_str()?);
-        Some(format!("{}:{}: {message}", place["file"].as_str().unwrap_or_default(), place["line"]))
+        let (place, message) = (&found["place"], visible(found["message"].as_str()?));
+        Some(format!("{}:{}: {message}", text_of(&place["file"]), place["line"]))
     });
     if let Some(message) = row.value["error"]["message"].as_str() {
-        text.push_str(&format!("    {}\n", message.trim_end()));
+        text.push_str(&format!("    {}\n", visible_lines(message.trim_end(), "        ")));
         lines(&mut text, &row.value["error"]["causes"], &|cause| {
-            Some(format!("caused by: {}", cause.as_str()?))
+            Some(format!("caused by: {}", visible(cause.as_str()?)))
         });
     }
     if !quiet {
-        lines(&mut text, &row.value["moment"], &|line| Some(style.dim(&format!("| {}", line.as_str()?))));
+        lines(&mut text, &row.value["moment"], &|line| {
+            Some(style.dim(&format!("| {}", visible(line.as_str()?))))
+        });
     }
     if let Some(folder) = row.value["folder"].as_str() {
-        text.push_str(&format!("    {}\n", style.dim(folder)));
+        text.push_str(&format!("    {}\n", style.dim(&visible(folder))));
     }
     text
+}
+
+/// The text of a value, safe to print on a line.
+fn text_of(value: &Value) -> Cow<'_, str> {
+    visible(value.as_str().unwrap_or_default())
 }
 
 fn summary(rows: &[Row], never: usize, output: &Output) {
@@ -367,7 +363,7 @@ fn summary(rows: &[Row], never: usize, output: &Output) {
     }
     let told: BTreeSet<&str> = rows.iter().filter_map(|row| row.value["notice"].as_str()).collect();
     for notice in told {
-        text.push_str(&format!("\n{}", output.err_style().warn(notice)));
+        text.push_str(&format!("\n{}", output.err_style().warn(&visible(notice))));
     }
     output.say(&text);
 }

@@ -3,7 +3,7 @@
 use super::start::WallsOptions;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan, Usd};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan, Usd, visible};
 use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
@@ -236,13 +236,13 @@ pub fn tell(
     text.push_str(&last_line(trial, tried, style));
     text.push_str(&format!("\n  the run is recorded in {}\n", surroundings.shown_from_home(&tried.folder)));
     for denied in &tried.report.denied {
-        text.push_str(&format!("  {}\n", style.warn(&denied.sentence)));
+        text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
     }
     for (what, fix) in &tried.report.troubles {
-        text.push_str(&format!("error: {what}\nhint: {fix}\n"));
+        text.push_str(&format!("error: {}\nhint: {}\n", visible(what), visible(fix)));
     }
     for trouble in &tried.report.trouble {
-        text.push_str(&format!("belljar: {trouble}\n"));
+        text.push_str(&format!("belljar: {}\n", visible(trouble)));
     }
     output.say(&text);
 }
@@ -251,7 +251,11 @@ fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
     let result = tried.run.result.as_ref();
     let metrics = result.map(|result| result.metrics.clone()).unwrap_or_default();
     let duration = result.map(|result| result.duration_ms);
-    format!("{}: {}", trial.scenario.name, footer(tried.judgement.conclusion, duration, &metrics, style))
+    format!(
+        "{}: {}",
+        visible(&trial.scenario.name),
+        footer(tried.judgement.conclusion, duration, &metrics, style)
+    )
 }
 
 /// The same for machines.
@@ -311,7 +315,7 @@ pub fn among_others(
 ) -> (ExitCode, Value) {
     found.unwrap_or_else(|error| {
         if !output.json {
-            output.say(&format!("{}: {}\n", surroundings.shown(path), error.line()));
+            output.say(&format!("{}: {}\n", surroundings.shown(path), visible(&error.line())));
         }
         (error.exit(), json!({what: path, "exit_code": error.exit().code(), "error": error.line()}))
     })

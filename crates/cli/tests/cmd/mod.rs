@@ -10,6 +10,7 @@ mod diff;
 mod discard;
 mod doctor;
 mod exec;
+mod findings;
 mod gates;
 mod gc;
 mod image;

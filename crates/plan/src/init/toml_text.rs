@@ -1,5 +1,7 @@
 //! TOML written by hand: strings, keys and remarks that read back as what they were.
 
+use belljar_contract::is_hidden;
+
 /// `text` as a basic string on one line.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -44,15 +46,9 @@ fn push(out: &mut String, c: char) {
         '\t' => out.push_str("\\t"),
         '\r' => out.push_str("\\r"),
         _ if !is_hidden(c) => out.push(c),
-        // Hidden characters all fit in four digits.
+        _ if u32::from(c) > 0xffff => out.push_str(&format!("\\U{:08X}", u32::from(c))),
         _ => out.push_str(&format!("\\u{:04X}", u32::from(c))),
     }
-}
-
-/// Whether a reader of the file would not see the character, or see the rest of the line in another order.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// A key of a table: bare where it can be.

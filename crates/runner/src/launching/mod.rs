@@ -6,6 +6,7 @@ mod terms;
 pub use terms::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent};
 
 use crate::engine::engine_places;
+use crate::findings;
 use crate::instances::HeldInstance;
 use crate::interpreter::interpreter;
 use crate::journal::{self, Journal};
@@ -170,9 +171,13 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             journal.keep_files(files.end());
         }
     }
-    let (planted, mut trouble) = guard.end();
+    let (mut planted, mut trouble) = guard.end();
+    let findings = findings::keep(surroundings, plan, &mut planted).unwrap_or_else(|error| {
+        trouble.push(format!("the findings are not kept: {error}"));
+        None
+    });
     if let Some(journal) = &mut journal {
-        planted.iter().for_each(|planted| journal.emit(&planted.event()));
+        planted.iter().for_each(|finding| journal.emit(&findings::event(finding)));
     }
     let status = match &ended {
         Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
@@ -215,6 +220,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         folder,
         trouble,
         planted,
+        findings,
         denied,
         needed,
         troubles,

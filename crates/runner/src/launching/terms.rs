@@ -11,8 +11,8 @@ use crate::talk::TalkRequest;
 use crate::tape::{ReplayModel, Taping};
 use crate::terminal::TerminalError;
 use crate::trial::FilesWatch;
-use crate::workspace::{Planted, WorkspaceError};
-use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, RunName};
+use crate::workspace::WorkspaceError;
+use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, Finding, RunName};
 use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::{ReplayReport, Taped};
@@ -169,7 +169,9 @@ pub struct Report {
     /// What could not be recorded, or not be looked at.
     pub trouble: Vec<String>,
     /// What the run left in the project that this machine would execute, or that leads out of it.
-    pub planted: Vec<Planted>,
+    pub planted: Vec<Finding>,
+    /// The name under which that list is kept.
+    pub findings: Option<String>,
     /// What it could not reach.
     pub denied: Vec<Denied>,
     /// What rules would have to name, where that was to be learnt.

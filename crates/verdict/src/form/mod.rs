@@ -13,7 +13,7 @@ pub(crate) use object::object;
 pub(crate) use path::PathName;
 pub(crate) use plain::{Count, Decimal, OneOrMore, Some1, Text, Word, Words, Yes};
 
-use belljar_contract::DataFault;
+use belljar_contract::{DataFault, visible_start};
 use serde_json::{Map, Value};
 
 /// A value that a key takes.
@@ -110,11 +110,7 @@ pub(crate) fn kind(value: &Value) -> String {
 
 /// The beginning of a stranger's text, in one line.
 pub(crate) fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        out.push('…');
-    }
-    out
+    visible_start(text, SHOWN)
 }
 
 /// The known word nearest to this one, when one is near.

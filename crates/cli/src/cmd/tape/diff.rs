@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
+use belljar_contract::{Envelope, ExitCode, visible, visible_lines};
 use belljar_runner::Surroundings;
 use belljar_runner::report::Style;
 use belljar_runner::tape::{Difference, TapeDifference, compare};
@@ -46,7 +46,7 @@ fn text(found: &TapeDifference, style: Style) -> String {
     };
     section("Environment", &found.environment);
     for one in &found.exchanges {
-        let title = format!("Exchange {} of {}", one.place, one.conversation);
+        let title = format!("Exchange {} of {}", one.place, visible(&one.conversation.to_string()));
         match one.on {
             "both" => {
                 section(&format!("{title}, what was asked"), &one.request);
@@ -73,8 +73,8 @@ fn out_of(section: &mut dyn FnMut(&str, &[Difference]), title: &str, side: &str)
 }
 
 fn lines(one: &Difference, style: Style) -> String {
-    let mut text = format!("  {}\n", one.pointer);
-    let value = |value: &String| value.replace('\n', "\n      ");
+    let mut text = format!("  {}\n", visible(&one.pointer));
+    let value = |value: &String| visible_lines(value, "      ");
     if let Some(left) = &one.recorded {
         text.push_str(&format!("    {}\n", style.removed(&format!("- {}", value(left)))));
     }

@@ -4,7 +4,7 @@ use crate::cmd::test::worst;
 use crate::cmd::trying::{among_others, failure};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
 use belljar_runner::trial::load_scenario;
@@ -61,7 +61,7 @@ fn one(
     }
     if !output.json {
         let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
-        output.result(&format!("{}: {} changed\n", surroundings.shown(path), why.join(", ")));
+        output.result(&format!("{}: {} changed\n", surroundings.shown(path), visible(&why.join(", "))));
     }
     let normalisers = tape.head.normalisers.iter().map(|name| Normaliser::parse(name));
     let normalisers: Vec<Normaliser> = normalisers

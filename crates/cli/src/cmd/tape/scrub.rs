@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode};
+use belljar_contract::{Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::{Private, Tape, own_names, private_findings, replaceable, scrub};
 use serde_json::json;
@@ -44,7 +44,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     };
     output.result(&format!("{shown}: {done}\n"));
     for one in &left {
-        output.result(&format!("  left: {} in {}:{}\n", one.kind, one.file, one.line));
+        output.result(&format!("  left: {} in {}:{}\n", one.kind, visible(&one.file), one.line));
     }
     Ok(exit)
 }

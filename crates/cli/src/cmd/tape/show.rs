@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks};
+use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::report::{Style, Trace, human_size, render_trace};
 use belljar_runner::tape::{ExchangeView, Tape, exchange_views};
@@ -40,19 +40,22 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 fn head(tape: &Tape, style: Style) -> String {
     let head = &tape.head;
     let agent = head.agent.version.as_deref().unwrap_or("of an unknown version");
-    let place = |name: &str| head.environment.get(name).cloned().unwrap_or_default();
+    let agent = visible(agent);
+    let place = |name: &str| head.environment.get(name).map(|value| visible(value)).unwrap_or_default();
+    let (name, file, harness) =
+        (visible(&head.scenario.name), visible(&head.scenario.file), visible(&head.agent.harness));
     format!(
         "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n  leaks       {}\n\n",
-        style.bold(&head.scenario.name),
-        head.scenario.name,
-        head.scenario.file,
-        head.agent.harness,
+        style.bold(&name),
+        name,
+        file,
+        harness,
         place("os"),
         place("arch"),
         place("kernel"),
         place("backend"),
-        head.normalisers.join(" "),
-        leaks(head.leaks.as_ref()),
+        visible(&head.normalisers.join(" ")),
+        visible(&leaks(head.leaks.as_ref())),
     )
 }
 
@@ -76,13 +79,13 @@ fn exchanges(views: &[ExchangeView], style: Style) -> String {
         let line = format!(
             "{:>3}  {}  {status} {}  {}\n",
             view.exchange,
-            view.conversation,
+            visible(&view.conversation.to_string()),
             view.ended,
             style.dim(&sizes)
         );
         text.push_str(&line);
         for (mark, lines) in [("?", &view.asked), ("!", &view.answered)] {
-            lines.iter().for_each(|line| text.push_str(&format!("     {mark} {line}\n")));
+            lines.iter().for_each(|line| text.push_str(&format!("     {mark} {}\n", visible(line))));
         }
     }
     text + "\n"

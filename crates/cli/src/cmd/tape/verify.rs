@@ -3,7 +3,7 @@ use crate::cmd::test::worst;
 use crate::cmd::trying::failure;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::{Changed, PrivateFinding, Tape, own_names, private_findings, scenario_of, stale};
 use belljar_runner::trial::load_scenario;
@@ -35,7 +35,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             Ok((changed, private)) => told(&changed, &private),
             Err(error) => {
                 let line = error.line();
-                (error.exit(), json!({"error": line}), format!("  {line}\n"))
+                (error.exit(), json!({"error": line}), format!("  {}\n", visible(&line)))
             }
         };
         if !output.json {
@@ -69,10 +69,16 @@ fn told(changed: &[Changed], private: &[PrivateFinding]) -> (ExitCode, Value, St
     let exit = if changed.is_empty() && private.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     let mut text = String::new();
     for Changed { what, recorded, present, .. } in changed {
-        text.push_str(&format!("  stale: {what} was {recorded} when it was recorded and is {present}\n"));
+        text.push_str(&format!(
+            "  stale: {} was {} when it was recorded and is {}\n",
+            visible(what),
+            visible(recorded),
+            visible(present)
+        ));
     }
     for PrivateFinding { file, line, pointer, kind } in private {
-        let pointer = pointer.as_deref().unwrap_or_default();
+        let pointer = visible(pointer.as_deref().unwrap_or_default());
+        let file = visible(file);
         text.push_str(&format!(
             "  private: {kind} in {file}:{line}{}{pointer}\n",
             if pointer.is_empty() { "" } else { " at " }

@@ -2,10 +2,14 @@
 
 use crate::talk::{Outside, Pending};
 use belljar_contract::{AfterDeny, AskedQuestion, DialogReply, ElicitationReply};
+use belljar_contract::{visible, visible_lines, visible_page, visible_start};
 use belljar_session::decider::{LabelReading, choose};
 use belljar_session::{Answer, AnswerValue, By, Chosen, Question};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+
+/// Characters of a tool's input that are shown.
+const INPUT_SHOWN: usize = 400;
 
 /// Asks at the terminal that belljar was started from, wherever its streams lead.
 pub struct Person {
@@ -24,8 +28,10 @@ impl Person {
 
     fn say(&mut self, text: &str) -> Result<(), String> {
         // What an agent asks could otherwise paint over the screen.
-        let plain: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
-        self.terminal.get_mut().write_all(plain.as_bytes()).map_err(|error| error.to_string())
+        self.terminal
+            .get_mut()
+            .write_all(visible_page(text, &[]).as_bytes())
+            .map_err(|error| error.to_string())
     }
 
     fn line(&mut self, prompt: &str) -> Result<String, String> {
@@ -39,9 +45,10 @@ impl Person {
     }
 
     fn choice(&mut self, asked: &AskedQuestion) -> Result<Chosen, String> {
-        let mut text = format!("\n? {}\n", asked.question);
+        let mut text = format!("\n? {}\n", visible(&asked.question));
         for (at, option) in asked.options.iter().enumerate() {
-            text.push_str(&format!("  {}. {}  {}\n", at + 1, option.label, option.description));
+            let (label, about) = (visible(&option.label), visible(&option.description));
+            text.push_str(&format!("  {}. {label}  {about}\n", at + 1));
         }
         self.say(&text)?;
         loop {
@@ -60,7 +67,7 @@ impl Person {
             match choose(asked, &wanted, LabelReading::External) {
                 Ok(chosen) if !wanted.is_empty() => return Ok(chosen),
                 Ok(_) => {}
-                Err(error) => self.say(&format!("  {error}\n"))?,
+                Err(error) => self.say(&format!("  {}\n", visible(&error.to_string())))?,
             }
         }
     }
@@ -81,8 +88,12 @@ impl Outside for Person {
         let value = match &pending.question {
             Question::Permission(request) => {
                 let input = serde_json::Value::Object(request.input.clone()).to_string();
-                let shown: String = input.chars().take(400).collect();
-                if self.yes(&format!("May `{}` run with {shown}?", request.tool))? {
+                let more = match input.chars().count().saturating_sub(INPUT_SHOWN) {
+                    0 => String::new(),
+                    more => format!(" (and {more} more characters)"),
+                };
+                let (tool, input) = (visible(&request.tool), visible_start(&input, INPUT_SHOWN));
+                if self.yes(&format!("May `{tool}` run with {input}{more}?"))? {
                     AnswerValue::Allow { input: None, permissions: Vec::new() }
                 } else {
                     let message = "the user does not allow it".to_owned();
@@ -93,8 +104,8 @@ impl Outside for Person {
                 questions.iter().map(|asked| self.choice(asked)).collect::<Result<_, _>>()?,
             ),
             Question::Elicitation(request) => {
-                let message = request.message.clone();
-                self.say(&format!("\n{} asks: {message}\n", request.server))?;
+                let message = visible_lines(&request.message, "    ");
+                self.say(&format!("\n{} asks: {message}\n", visible(&request.server)))?;
                 self.say("  an answer in its own form cannot be given here; it is declined\n")?;
                 AnswerValue::Elicitation(ElicitationReply::Decline)
             }

@@ -322,8 +322,7 @@ fn without_the_recipe(error: &str) -> &str {
 
 /// A line that does nothing to a terminal.
 fn plain(text: &str) -> String {
-    let one = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
-    one.take(WORDS).collect::<String>().trim().to_owned()
+    belljar_contract::visible(text.trim()).chars().take(WORDS).collect()
 }
 
 fn names(wants: &[&ImageWant]) -> String {

@@ -1,0 +1,93 @@
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Envelope, ExitCode, Finding, UtcTime};
+use belljar_runner::report::{FindingsShown, render_findings};
+use belljar_runner::{FindingsEntry, FindingsError, FindingsStore, Surroundings};
+use serde_json::json;
+
+/// List what a run left in the project that your machine may execute
+///
+/// The report at the end of `run`, `exec` and `shell` shows the most dangerous part; this lists everything, one entry a
+/// line: files that git, a shell, an editor or an agent would run, links that lead out of the project, devices and pipes.
+/// First come files that no build writes, then links, then files that builds write too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  $ belljar findings\n  $ belljar findings --json\n")]
+pub struct Args {
+    /// Run to list, by the name in its report or the end of it [default: the last one in this project]
+    run: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let failed = |error: FindingsError| CliError::from_chain(ExitCode::Invalid, &error);
+    let store = FindingsStore::new(&surroundings.state);
+    let mut list = store.list().map_err(failed)?;
+    let found = match &args.run {
+        Some(name) => {
+            list.retain(|entry| entry.name.ends_with(name.as_str()));
+            let Some(entry) = list.pop() else {
+                return Err(CliError::new(ExitCode::Invalid, format!("no findings of a run `{name}`"))
+                    .hint("the end of a run names its findings; `belljar gc` deletes old ones"));
+            };
+            let found = store.read(&entry).map_err(failed)?;
+            Some((entry, found))
+        }
+        None => last_here(&store, list, surroundings)?,
+    };
+    let Some((entry, found)) = found else {
+        if output.json {
+            output.envelope(&Envelope::new("findings", ExitCode::Passed, json!({"run": null, "items": []})));
+        } else {
+            output.say("No run in this project left anything that your machine would execute.");
+        }
+        return Ok(ExitCode::Passed);
+    };
+    if output.json {
+        let data = json!({
+            "run": entry.name,
+            "file": entry.path,
+            "agent": found.agent,
+            "project": found.project,
+            "at_ms": found.at_ms,
+            "items": found.items,
+            "dropped": found.dropped,
+        });
+        output.envelope(&Envelope::new("findings", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
+    let shown = |path: &_| surroundings.shown(path);
+    output.say(&format!("{}, {} UTC", entry.name, UtcTime::from_unix_ms(found.at_ms)));
+    output.result(&render_findings(&found.items, &shown, FindingsShown::All, output.out_style()));
+    if found.dropped > 0 {
+        output.say(&format!("belljar: {} more were too many to keep", found.dropped));
+    }
+    Ok(ExitCode::Passed)
+}
+
+/// The newest list of the project that belljar is started in.
+fn last_here(
+    store: &FindingsStore,
+    list: Vec<FindingsEntry>,
+    surroundings: &Surroundings,
+) -> Result<Option<(FindingsEntry, belljar_contract::Findings)>, CliError> {
+    for entry in list.into_iter().rev() {
+        let found = store.read(&entry).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+        if surroundings.directory.is_within(&found.project) {
+            return Ok(Some((entry, found)));
+        }
+    }
+    Ok(None)
+}
+
+/// The report at the end of a run.
+pub fn report(found: &[Finding], name: Option<&str>, surroundings: &Surroundings, output: &Output) {
+    if found.is_empty() {
+        return;
+    }
+    let all = name.map_or("belljar findings".to_owned(), |name| format!("belljar findings {name}"));
+    let shown = |path: &_| surroundings.shown(path);
+    let how = FindingsShown::Short { all: &all };
+    output.say(&render_findings(found, &shown, how, output.err_style()));
+}

@@ -1,0 +1,324 @@
+//! What a command did to the user's terminal, and how to undo it.
+//!
+//! The bytes of the command go to the terminal unchanged; this reads along. When the command has ended, the terminal may
+//! be on the alternate screen, in the middle of a control string, with a hidden cursor, another character set or a small
+//! scroll region, and a report would be lost in it. [`Screen::reset`] gives what brings it back, without clearing
+//! anything. States and their changes are those of the VT500 parser (vt100.net/emu/dec_ansi_parser, 2026-11).
+
+/// Ends a control string, leaves VT52 mode, selects ASCII, shows the cursor, wraps lines, and turns off what a program
+/// can turn on: alternate screen, colours, insertion, application keys, mouse, focus and paste reports, reverse video,
+/// margins, synchronized output. The whole screen scrolls again. The cursor stays: it is saved and restored around what
+/// moves it.
+const RESET: &str = "\u{1b}\\\u{1b}<\u{f}\u{1b}(B\u{1b}[?1047l\u{1b}[!p\u{1b}[0m\u{1b}[?25h\u{1b}[?7h\u{1b}[4l\u{1b}[20l\
+    \u{1b}[?1l\u{1b}>\u{1b}[?5l\u{1b}[?69l\u{1b}[?9;1000;1001;1002;1003;1004;1005;1006;1015;1016;2004l\u{1b}[?2026l\
+    \u{1b}7\u{1b}[r\u{1b}8";
+/// Lines are counted from the top, and the cursor is on the last one.
+const TO_THE_END: &str = "\u{1b}[?6l\u{1b}[r\u{1b}[9999;1H";
+/// Colours as the user has them.
+const PALETTE: &str = "\u{1b}]104\u{1b}\\\u{1b}]110\u{1b}\\\u{1b}]111\u{1b}\\\u{1b}]112\u{1b}\\";
+/// Keys as every program reads them: nothing is left on the stack of the kitty protocol.
+const KITTY_KEYS: &str = "\u{1b}[<99u\u{1b}[=0u";
+/// The same for xterm's modified keys.
+const XTERM_KEYS: &str = "\u{1b}[>4m";
+/// The shape of the cursor.
+const SHAPE: &str = "\u{1b}[0 q";
+
+/// Bytes of a sequence that are kept; longer ones are treated as unknown.
+const KEPT: usize = 48;
+
+/// The state of a terminal, as far as it matters.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    state: State,
+    /// The sequence that is being read, without its introducer.
+    sequence: Vec<u8>,
+    /// Something other than plain text was written.
+    touched: bool,
+    /// The cursor may be anywhere, with text of the command below it.
+    strayed: bool,
+    /// What the cursor does may have changed: lines are counted from elsewhere, or it was saved elsewhere.
+    warped: bool,
+    alternate: bool,
+    palette: bool,
+    kitty_keys: bool,
+    xterm_keys: bool,
+    shape: bool,
+    /// The last line is not ended; and whether it was not when the alternate screen was entered.
+    open_line: bool,
+    line_below: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Ground,
+    /// After the first byte of a control character in UTF-8.
+    Lead,
+    Escape,
+    /// After an escape and an intermediate byte.
+    Intermediate,
+    Sequence,
+    /// An operating system command.
+    Command,
+    /// Any other control string.
+    Text,
+}
+
+impl Screen {
+    /// Takes note of what goes to the terminal.
+    pub fn see(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.byte(*byte);
+        }
+    }
+
+    /// What brings the terminal back, and the cursor to the beginning of a line; nothing where plain lines were written.
+    pub fn reset(&mut self) -> String {
+        let seen = std::mem::take(self);
+        let mut out = String::new();
+        if seen.touched || seen.state != State::Ground {
+            out.push_str(RESET);
+            for (used, sequence) in [
+                (seen.palette, PALETTE),
+                (seen.kitty_keys, KITTY_KEYS),
+                (seen.xterm_keys, XTERM_KEYS),
+                (seen.shape, SHAPE),
+                (seen.strayed || seen.warped || seen.alternate, TO_THE_END),
+            ] {
+                if used {
+                    out.push_str(sequence);
+                }
+            }
+        }
+        if seen.open_line || seen.strayed || seen.warped || seen.alternate {
+            out.push_str("\r\n");
+        }
+        out
+    }
+
+    fn byte(&mut self, byte: u8) {
+        if matches!(self.state, State::Ground | State::Lead) {
+            self.open_line = byte != b'\n' && (self.open_line || byte >= b' ');
+        }
+        self.state = match (self.state, byte) {
+            (_, 0x1b) => {
+                self.end_of_string();
+                self.touched = true;
+                State::Escape
+            }
+            (_, 0x18 | 0x1a) => State::Ground,
+            (State::Command, 0x07) => {
+                self.end_of_string();
+                State::Ground
+            }
+            (State::Command | State::Sequence, 0x20..=0x7e) if self.sequence.len() < KEPT => {
+                self.sequence.push(byte);
+                match (self.state, byte) {
+                    (State::Sequence, 0x40..=0x7e) => {
+                        self.dispatch();
+                        State::Ground
+                    }
+                    (state, _) => state,
+                }
+            }
+            (State::Sequence, 0x40..=0x7e) => {
+                self.warped = true;
+                State::Ground
+            }
+            (State::Escape, b'[') => self.begin(State::Sequence),
+            (State::Escape, b']') => self.begin(State::Command),
+            (State::Escape, b'P' | b'X' | b'^' | b'_') => State::Text,
+            (State::Escape, b' '..=b'/') => {
+                // `ESC # 8` fills the screen.
+                self.warped |= byte == b'#';
+                State::Intermediate
+            }
+            (State::Escape, 0x30..=0x7e) => {
+                // Of the cursor: save, restore, a line up; and the reset of everything.
+                self.warped |= matches!(byte, b'7' | b'8' | b'M' | b'c');
+                State::Ground
+            }
+            (State::Intermediate, 0x30..=0x7e) => State::Ground,
+            (State::Ground, 0xc2) => State::Lead,
+            (State::Lead, 0x80..=0x9f) => {
+                // Terminals differ in whether they obey these.
+                self.touched = true;
+                self.warped = true;
+                State::Ground
+            }
+            (State::Lead, _) => State::Ground,
+            (State::Ground, 0x0e | 0x0f) => {
+                self.touched = true;
+                State::Ground
+            }
+            (state, _) => state,
+        };
+    }
+
+    fn begin(&mut self, state: State) -> State {
+        self.sequence.clear();
+        state
+    }
+
+    /// What is done on the alternate screen is gone with it.
+    fn stray(&mut self) {
+        self.strayed |= !self.alternate;
+    }
+
+    fn dispatch(&mut self) {
+        let sequence = std::mem::take(&mut self.sequence);
+        let Some((last, parameters)) = sequence.split_last() else { return };
+        match (last, parameters.first()) {
+            (b'h' | b'l', Some(b'?')) => {
+                let on = *last == b'h';
+                parameters[1..].split(|byte| *byte == b';').for_each(|mode| self.mode(mode, on));
+            }
+            (b'u', Some(b'>' | b'=' | b'<' | b'?')) => self.kitty_keys = true,
+            (b'm', Some(b'>')) => self.xterm_keys = true,
+            (b'q', _) if parameters.ends_with(b" ") => self.shape = true,
+            // Nothing is below the cursor any more.
+            (b'J', _) if matches!(parameters, b"" | b"0" | b"2") => self.strayed &= self.alternate,
+            // Colours, and what stays on its line or goes down.
+            (b'm' | b'h' | b'l' | b'n' | b'c' | b't' | b'q' | b'g' | b'p', _)
+            | (
+                b'@' | b'B' | b'C' | b'D' | b'E' | b'G' | b'I' | b'J' | b'K' | b'P' | b'X' | b'Z',
+                None | Some(b'0'..=b'9'),
+            ) => {}
+            // A saved cursor outlives the alternate screen in some terminals.
+            (b's' | b'u', _) => self.warped = true,
+            _ => self.stray(),
+        }
+    }
+
+    fn mode(&mut self, mode: &[u8], on: bool) {
+        match mode {
+            // Leaving it brings the cursor back to where it was.
+            b"1049" => {
+                match (self.alternate, on) {
+                    (false, true) => self.line_below = self.open_line,
+                    (true, false) => self.open_line = self.line_below,
+                    (true, true) | (false, false) => {}
+                }
+                self.alternate = on;
+            }
+            b"47" | b"1047" => {
+                self.alternate = on;
+                self.warped = true;
+            }
+            // These move the cursor, or change what else does.
+            b"2" | b"3" | b"6" | b"1048" => self.warped = true,
+            _ => {}
+        }
+    }
+
+    fn end_of_string(&mut self) {
+        if self.state != State::Command {
+            return;
+        }
+        let text = std::mem::take(&mut self.sequence);
+        let (number, rest) = text.split_at(text.iter().position(|byte| *byte == b';').unwrap_or(text.len()));
+        let asks = rest.starts_with(b";?");
+        self.palette |= !asks && matches!(number, b"4" | b"5" | b"10" | b"11" | b"12" | b"17" | b"19");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(text: &str) -> String {
+        let mut screen = Screen::default();
+        // In the smallest pieces, as a pipe may give them.
+        text.as_bytes().chunks(1).for_each(|piece| screen.see(piece));
+        screen.reset()
+    }
+
+    #[test]
+    fn plain_lines_need_nothing() {
+        assert_eq!(after(""), "");
+        assert_eq!(after("one\r\ntwo é 日本\n"), "");
+        assert_eq!(after("half a line"), "\r\n");
+    }
+
+    #[test]
+    fn colours_need_no_other_line() {
+        let reset = after("\u{1b}[1;31mred\u{1b}[K\n");
+        assert_eq!(reset, RESET);
+        assert_eq!(after("\u{1b}[31mred\n\u{1b}[0m"), RESET);
+        assert!(after("\u{1b}[31mred").ends_with("\r\n"));
+    }
+
+    #[test]
+    fn a_program_that_left_the_alternate_screen_left_the_cursor_in_its_place() {
+        assert_eq!(after("\u{1b}[?1049hx\u{1b}[?1049l"), RESET);
+        assert_eq!(after("\u{1b}[?1049h\u{1b}[H\u{1b}[2;5r\u{1b}[2Jx\u{1b}[?1049l\n"), RESET);
+        for still in [
+            "\u{1b}[?1049h\u{1b}[2J\n",
+            "\u{1b}[?1;1049h\n",
+            "\u{1b}[?1049h\u{1b}7\u{1b}[?1049l\n",
+            "\u{1b}[?47h\u{1b}[?47l\n",
+        ] {
+            assert!(after(still).ends_with(&format!("{TO_THE_END}\r\n")), "{still:?}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_that_was_moved_goes_to_the_end() {
+        for moved in [
+            "\u{1b}[H\n",
+            "\u{1b}[5A\n",
+            "\u{1b}[1;3r\n",
+            "\u{1b}[?6h\n",
+            "\u{1b}M\n",
+            "\u{1b}8\n",
+            "\u{1b}c\n",
+            "\u{1b}#8\n",
+            "\u{9b}H\n",
+            "\u{1b}[999999999999999999999999999999999999999999999999999999999999H\n",
+        ] {
+            assert!(after(moved).contains(TO_THE_END), "{moved:?}");
+        }
+    }
+
+    #[test]
+    fn a_cleared_screen_has_nothing_below_the_cursor() {
+        assert_eq!(after("\u{1b}[H\u{1b}[2J\u{1b}[3Jcleared\n"), RESET);
+        assert_eq!(after("\u{1b}[3A\u{1b}[Jredrawn\n"), RESET);
+        assert!(after("\u{1b}[H\u{1b}[1J\n").contains(TO_THE_END));
+        assert!(after("\u{1b}[2J\u{1b}[H\n").contains(TO_THE_END));
+    }
+
+    #[test]
+    fn what_was_used_is_undone() {
+        assert!(after("\u{1b}]11;#000000\u{7}\n").contains(PALETTE));
+        assert!(after("\u{1b}]10;red\u{1b}\\\n").contains(PALETTE));
+        assert!(!after("\u{1b}]11;?\u{7}\n").contains(PALETTE));
+        assert!(!after("\u{1b}]0;a title\u{7}\n").contains(PALETTE));
+        assert!(after("\u{1b}[>1u\n").contains(KITTY_KEYS));
+        assert!(after("\u{1b}[>4;2m\n").contains(XTERM_KEYS));
+        assert!(after("\u{1b}[5 q\n").contains(SHAPE));
+        assert!(after("\u{e}\n").starts_with(RESET));
+        // The report would be part of the string.
+        assert!(after("\u{1b}]0;never ended\n").starts_with("\u{1b}\\"));
+        assert!(after("\u{1b}P\n").starts_with("\u{1b}\\"));
+    }
+
+    #[test]
+    fn it_is_said_once() {
+        let mut screen = Screen::default();
+        screen.see(b"\x1b[31mx");
+        assert!(!screen.reset().is_empty());
+        assert_eq!(screen.reset(), "");
+    }
+
+    #[test]
+    fn fuzz_screen() {
+        let time = std::time::Duration::from_millis(300);
+        bolero::check!().with_test_time(time).for_each(|bytes: &[u8]| {
+            let mut screen = Screen::default();
+            screen.see(bytes);
+            assert!(screen.sequence.len() <= KEPT);
+            assert!(screen.reset().len() < 512);
+        });
+    }
+}

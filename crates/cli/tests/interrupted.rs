@@ -39,10 +39,11 @@ fn start(stage: &Stage, words: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn end(child: &mut Child, signal: &str) {
+/// Ends it; its status, where it had one.
+fn end(child: &mut Child, signal: &str) -> Option<i32> {
     // One that has ended by itself is as good.
     Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
-    child.wait().unwrap();
+    child.wait().unwrap().code()
 }
 
 /// The processes that hold something of the stage. Those of an engine's own are not belljar's to end.
@@ -132,7 +133,16 @@ fn ended_at_random(words: &[&str], rounds: usize, span: Duration) {
         let when = format!("{words:?} ended by SIG{signal} after {moment:?}");
         let mut child = start(&stage, words);
         std::thread::sleep(moment);
-        end(&mut child, signal);
+        let status = end(&mut child, signal);
+        let by_signal = match signal {
+            "INT" => Some(130),
+            "TERM" => Some(143),
+            "HUP" => Some(129),
+            _ => None,
+        };
+        // It may have been done, or not have begun.
+        let done = matches!(status, Some(0 | 1 | 3 | 4) | None);
+        assert!(done || status == by_signal, "{when}: {status:?}");
         assert_no_process(&stage, &when);
         if signal == "KILL" {
             gc(&stage);
@@ -214,8 +224,15 @@ fn apply_leaves_nothing_unfinished_whenever_it_is_ended() {
         prepare();
         let signal = ["KILL", "INT", "KILL", "TERM"][round % 4];
         let mut child = start(&stage, &["apply"]);
-        std::thread::sleep(moments.next(whole));
-        end(&mut child, signal);
+        if round % 4 == 0 {
+            // In a moment that is known to be a bad one.
+            while unfinished().is_empty() && child.try_wait().unwrap().is_none() {}
+            child.kill().unwrap();
+            child.wait().unwrap();
+        } else {
+            std::thread::sleep(moments.next(whole));
+            end(&mut child, signal);
+        }
         left += unfinished().len();
         if signal != "KILL" {
             assert_eq!(unfinished(), Vec::<PathBuf>::new(), "SIG{signal} in round {round}");
@@ -241,7 +258,7 @@ fn apply_leaves_nothing_unfinished_whenever_it_is_ended() {
             fs::remove_file(stage.path(&name)).unwrap();
         }
     }
-    assert!(left > 0, "no moment was one in which something was unfinished");
+    assert!(left > 0, "no moment was a bad one");
 }
 
 /// Names that tell when anything below a directory was made, written or replaced.

@@ -30,6 +30,9 @@ pub enum KeptError {
     /// Signals cannot be received.
     #[error("cannot take over signals")]
     Signals(#[from] SignalError),
+    /// Processes cannot be told apart, so nothing could be found again.
+    #[error("cannot read /proc")]
+    Proc(#[source] std::io::Error),
     /// The process that does the work cannot be started or waited for.
     #[error("cannot start a process to work in")]
     Process(#[from] ProcessError),
@@ -43,6 +46,7 @@ pub enum KeptError {
 /// # Errors
 /// When the work could not be begun.
 pub fn kept(work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> Result<u8, KeptError> {
+    Birth::own().map_err(KeptError::Proc)?;
     // Blocked before the keeper is there, which inherits that: none is lost and none ends it.
     let signals = Signals::take(&ENDING)?;
     let caller = rustix::process::getpid();

@@ -40,6 +40,7 @@ mod secret;
 mod ssh;
 mod tape;
 mod trust;
+mod wish;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -51,7 +52,7 @@ pub use digest::Digest;
 pub use doors::{Door, Doors, RESOLVER, RESOLVER_LISTENER};
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use egress_log::{
-    EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
+    EGRESS_LOG_FORMAT, EGRESS_NOT_DIALLED, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
     EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
@@ -113,3 +114,4 @@ pub use tape::{
     TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
+pub use wish::{PathUse, Wish, Wishes};

@@ -13,7 +13,7 @@ use crate::terminal::TerminalError;
 use crate::trial::FilesWatch;
 use crate::workspace::{Planted, WorkspaceError};
 use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, RunName};
-use belljar_egress::proxy::Mode;
+use belljar_egress::proxy::{Mode, Reach};
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::{ReplayReport, Taped};
 use belljar_sandbox::{BackendError, LaunchError, Waiting};
@@ -137,6 +137,8 @@ pub struct RunRequest<'a> {
     pub model: Model,
     /// Whether what is refused is remembered for a proposal.
     pub mode: Mode,
+    /// Whether what the rules allow is dialled.
+    pub reach: Reach,
     /// Asks the user for a value.
     pub ask: Ask<'a>,
     /// Who stands at the command's streams.

@@ -1,0 +1,131 @@
+//! What a suite may use without an agreement, and reading files with that in mind.
+
+use super::load::LoadError;
+use crate::planning::Surroundings;
+use belljar_contract::{AbsPath, PathUse};
+use belljar_plan::{DocumentError, DocumentText, Ground, SUITE_MARKS, SuiteRoot, suite_root};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+/// A longer file is no scenario.
+const LONGEST: u64 = 4 << 20;
+/// Everyone may write, and nobody may remove what is another's: `/tmp`.
+const SHARED: u32 = 0o1002;
+
+/// What is a suite's own, and what the user gave it on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// The scenario's file, or the directory that is tried.
+    pub suite: AbsPath,
+    roots: Vec<SuiteRoot>,
+}
+
+impl Scope {
+    /// The scope of a file: the directory that it belongs to.
+    #[must_use]
+    pub fn of_file(file: &AbsPath, surroundings: &Surroundings) -> Self {
+        let real = really(file);
+        let root = suite_root(&real, &surroundings.home, ground);
+        Self { suite: real, roots: vec![root] }
+    }
+
+    /// The scope of a directory that the user named, with further paths that the user named.
+    #[must_use]
+    pub fn of_named<'a>(directory: &AbsPath, further: impl IntoIterator<Item = &'a AbsPath>) -> Self {
+        let suite = really(directory);
+        let further = further.into_iter().map(|path| SuiteRoot::Directory(really(path)));
+        let roots = std::iter::once(SuiteRoot::Directory(suite.clone())).chain(further).collect();
+        Self { suite, roots }
+    }
+
+    /// The directory that is the suite's own; none where only the file itself is.
+    #[must_use]
+    pub fn root(&self) -> Option<&AbsPath> {
+        self.roots.first().and_then(SuiteRoot::directory)
+    }
+
+    /// Whether a path leads to what is the suite's own, links followed.
+    #[must_use]
+    pub fn holds(&self, path: &AbsPath) -> bool {
+        self.holds_real(&really(path))
+    }
+
+    fn holds_real(&self, real: &AbsPath) -> bool {
+        self.roots.iter().any(|root| root.holds(real))
+    }
+
+    /// Reads and parses a file that the suite names. Of a file beyond the suite no fault quotes the text: a suite could
+    /// name any file of the user's to have its first lines printed.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not what it should be.
+    pub(super) fn parse<T>(
+        &self,
+        surroundings: &Surroundings,
+        (used_as, path): (PathUse, &AbsPath),
+        parse: impl FnOnce(DocumentText) -> Result<T, DocumentError>,
+    ) -> Result<T, LoadError> {
+        let (text, real) = read(surroundings, path)?;
+        let own = real.is_some_and(|real| self.holds_real(&real));
+        parse(text).map_err(|error| match own {
+            true => error.into(),
+            false => LoadError::Beyond { what: used_as.describe(), path: path.clone() },
+        })
+    }
+}
+
+/// A file and where it really lies; that is asked of the open file, so that no link can change in between.
+pub(super) fn read(
+    surroundings: &Surroundings,
+    path: &AbsPath,
+) -> Result<(DocumentText, Option<AbsPath>), LoadError> {
+    let failed = |cause| LoadError::Read { path: path.clone(), cause };
+    // Not blocking: a named pipe that nobody writes to would wait for ever.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path.as_path(), flags, Mode::empty());
+    let file = File::from(opened.map_err(|error| failed(error.into()))?);
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("it is not a file")));
+    }
+    let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let text = DocumentText { name: surroundings.shown(path), bytes };
+    Ok((text, real.and_then(|real| AbsPath::new(real).ok())))
+}
+
+/// Where a path leads, every link in it followed. What is not there is where it would be.
+pub(super) fn really(path: &AbsPath) -> AbsPath {
+    let mut missing = Vec::new();
+    for above in path.as_path().ancestors() {
+        if let Ok(real) = fs::canonicalize(above) {
+            let whole = missing.iter().rev().fold(real, |real, name| real.join(name));
+            return AbsPath::new(whole).unwrap_or_else(|_nul| path.clone());
+        }
+        // A dangling link leads somewhere; what is not there yet may be there in a moment.
+        if let Ok(target) = fs::read_link(above) {
+            let base = above.parent().unwrap_or(above);
+            let whole = missing.iter().rev().fold(base.join(target), |real, name| real.join(name));
+            return AbsPath::new(whole).unwrap_or_else(|_nul| path.clone());
+        }
+        missing.extend(above.file_name());
+    }
+    path.clone()
+}
+
+/// What is known of a directory above a suite. A mark counts where it belongs to the directory's own owner: in `/tmp`
+/// anyone can put one.
+fn ground(directory: &AbsPath) -> Ground {
+    let Ok(found) = fs::metadata(directory) else { return Ground::Plain };
+    if found.mode() & SHARED == SHARED {
+        return Ground::Shared;
+    }
+    let marks = |name: &&str| {
+        let mark = fs::symlink_metadata(directory.child(name));
+        mark.is_ok_and(|mark| mark.uid() == found.uid())
+    };
+    if SUITE_MARKS.iter().any(|name| marks(&name)) { Ground::Marked } else { Ground::Plain }
+}

@@ -81,6 +81,20 @@ impl PathUse {
     }
 }
 
+impl Wish {
+    /// Whether `other` asks for a directory above this one's path, for the same use.
+    fn is_below(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Path { path, used_as }, Self::Path { path: above, used_as: same }) => {
+                used_as == same && path != above && path.is_within(above)
+            }
+            (Self::Backend { .. } | Self::Variable { .. } | Self::Path { .. } | Self::Host { .. }, _) => {
+                false
+            }
+        }
+    }
+}
+
 impl fmt::Display for Wish {
     /// One line for people; what a file's author wrote cannot forge another line or turn its direction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,11 +141,14 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// The wishes of a suite, each once, the most dangerous first.
+    /// The wishes of a suite, each once, the most dangerous first. What lies below a directory that is asked for is asked
+    /// for with it.
     #[must_use]
     pub fn new(suite: AbsPath, root: Option<AbsPath>, mut list: Vec<Wish>) -> Self {
         list.sort();
         list.dedup();
+        let all = list.clone();
+        list.retain(|wish| !all.iter().any(|other| wish.is_below(other)));
         Self { suite, root, list }
     }
 
@@ -229,6 +246,14 @@ mod tests {
                 "egress to b.test",
             ]
         );
+    }
+
+    #[test]
+    fn what_lies_below_a_directory_is_asked_for_with_it() {
+        let skill = |text| Wish::Path { path: path(text), used_as: PathUse::Skill };
+        let list = vec![skill("/x/SKILL.md"), skill("/x"), skill("/xy"), upload("/x/a")];
+        let kept = wishes(list);
+        assert_eq!(kept.list(), [skill("/x"), upload("/x/a"), skill("/xy")].as_slice());
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Agreeing<'_> {
         if self.output.json || !std::io::stdin().is_terminal() {
             return Err(refusal(&wishes, lines, self.surroundings));
         }
-        self.output.say(&format!("These files ask for more than their own directory:\n{}\n", lines.join("\n")));
+        self.output
+            .say(&format!("These files ask for more than their own directory:\n{}\n", lines.join("\n")));
         if !confirmed("Agree to this?", "`--yes` agrees for this call")? {
             return Err(CliError::new(ExitCode::Invalid, "not agreed to; nothing was started"));
         }

@@ -61,7 +61,10 @@ impl Source {
 
 /// A tape names its scenario, and is refused when that lies beyond the directory that it belongs to.
 fn out_of_reach(target: &AbsPath, surroundings: &Surroundings) -> CliError {
-    let text = format!("a tape at `{}` could not name its scenario, which lies elsewhere", surroundings.shown(target));
+    let text = format!(
+        "a tape at `{}` could not name its scenario, which lies elsewhere",
+        surroundings.shown(target)
+    );
     CliError::new(ExitCode::Invalid, text)
         .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }

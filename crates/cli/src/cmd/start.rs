@@ -4,15 +4,16 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AskedWalls, BackendKind, Destination, Digest, EgressRule, Envelope, Errand, Event, ExitCode, ImageName, OsText,
-    Purpose, RuleEffect, RunName,
+    AskedWalls, BackendKind, Destination, Digest, EgressRule, Envelope, Errand, Event, ExitCode, ImageName,
+    OsText, Purpose, RuleEffect, RunName,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
     Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Planted, Reach,
-    Report, RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
+    Report, RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered,
+    run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -249,9 +250,7 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
             output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
         }
     }
-    if !confirmed("Start this?", &instead(plan.digest()))
-        .map_err(CliError::into_launch)?
-    {
+    if !confirmed("Start this?", &instead(plan.digest())).map_err(CliError::into_launch)? {
         return Err(CliError::new(ExitCode::LaunchFailed, "not agreed to; nothing was started"));
     }
     agreements.agree(plan).map_err(|error| CliError::from(error).into_launch())?;
@@ -260,7 +259,9 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
 
 /// What to do where there is no terminal to ask at.
 fn instead(digest: Digest) -> String {
-    format!("`belljar trust` agrees once; `--agree-to {digest}` agrees to this plan, `--yes` to any, for this run")
+    format!(
+        "`belljar trust` agrees once; `--agree-to {digest}` agrees to this plan, `--yes` to any, for this run"
+    )
 }
 
 /// What this machine would execute later is not to be found out later.

@@ -225,7 +225,8 @@ fn own_script(trial: &Trial, path: &AbsPath) -> Result<Model, CliError> {
     script(path).map_err(|error| match trial.scope.holds(path) {
         true => error,
         false => {
-            let text = format!("`{path}` cannot be played; it lies beyond the suite, so its text is not shown");
+            let text =
+                format!("`{path}` cannot be played; it lies beyond the suite, so its text is not shown");
             CliError::new(ExitCode::Invalid, text)
         }
     })
@@ -359,9 +360,7 @@ pub fn failure(error: TrialError, surroundings: &Surroundings) -> CliError {
         TrialError::Stage(_)
         | TrialError::Staged(_)
         | TrialError::Argument(_)
-        | TrialError::NotAgreed { .. } => {
-            CliError::from_chain(ExitCode::Invalid, &error)
-        }
+        | TrialError::NotAgreed { .. } => CliError::from_chain(ExitCode::Invalid, &error),
         TrialError::NotExecuted { .. } => CliError::from_chain(ExitCode::AgentFailed, &error),
         TrialError::Record(_) | TrialError::NoRecord => CliError::from_chain(ExitCode::Unverified, &error),
     }

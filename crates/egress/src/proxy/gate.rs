@@ -4,8 +4,8 @@ use super::refusal::{Asked, Refusal};
 use crate::log::{EgressLog, LogError, milliseconds};
 use crate::resolve::Resolve;
 use belljar_contract::{
-    AgentName, Denial, Destination, EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressPolicy, EgressRefusal, EgressVerdict,
-    EgressWay, Host, request_allowed, requests_matter,
+    AgentName, Denial, Destination, EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressPolicy,
+    EgressRefusal, EgressVerdict, EgressWay, Host, request_allowed, requests_matter,
 };
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -6,8 +6,8 @@
 use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Way};
 use crate::trial::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
-    AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics, Seen,
-    Whole,
+    AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
+    Seen, Whole,
 };
 use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};

@@ -18,6 +18,7 @@ pub use asking::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
+pub use belljar_plan::Fidelity;
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
@@ -29,7 +30,6 @@ pub use scope::Scope;
 pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
-pub use belljar_plan::Fidelity;
 pub use wishes::{Consent, HostsFrom, TrialUse};
 
 use crate::agent_version::{agent_version, worth_knowing};
@@ -43,9 +43,7 @@ use belljar_contract::{
     OsTextError, Plan, Run, RunName,
 };
 use belljar_egress::proxy::{Mode, Reach};
-use belljar_plan::{
-    OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test,
-};
+use belljar_plan::{OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test};
 use belljar_record::ReadError;
 use belljar_session::decider::{Chain, First, Parity, Rule, Scripted};
 use belljar_session::{By, MachineConfig, SkillPlace};

@@ -4,7 +4,9 @@ use super::{Check, Key, check};
 use crate::finding::Finding;
 use crate::form::HostMatch;
 use crate::run::Run;
-use belljar_contract::{EGRESS_NOT_DIALLED, EgressDecision, EgressLogState, EgressRow, EgressVerdict, EgressWay};
+use belljar_contract::{
+    EGRESS_NOT_DIALLED, EgressDecision, EgressLogState, EgressRow, EgressVerdict, EgressWay,
+};
 
 pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
 

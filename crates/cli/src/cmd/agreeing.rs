@@ -13,11 +13,11 @@ use std::io::IsTerminal;
 /// How the user agrees to what a suite asks for.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct AgreeOptions {
-    /// Agree, for this call, to what the files ask for beyond their own directory
+    /// Agree to what the files ask for beyond their directory
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
     /// Agree to what has this digest, and refuse anything else
-    #[arg(long, value_name = "DIGEST", value_parser = digest)]
+    #[arg(long, value_name = "DIGEST", value_parser = digest, hide_short_help = true)]
     pub agree_to: Option<Digest>,
 }
 

@@ -56,7 +56,7 @@ pub struct Args {
     /// Answer a question, as in 'which format=PDF'
     #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
     answers: Vec<String>,
-    /// Let the run reach the hosts that its session allows; without this nothing is dialled
+    /// Dial the hosts that the session allows; without this, none is
     #[arg(long, conflicts_with = "protocol")]
     network: bool,
     #[command(flatten)]

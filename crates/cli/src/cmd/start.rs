@@ -28,7 +28,7 @@ pub struct StartOptions {
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
     /// Agree to the plan with this digest, and refuse any other
-    #[arg(long, value_name = "DIGEST", value_parser = super::agreeing::digest)]
+    #[arg(long, value_name = "DIGEST", value_parser = super::agreeing::digest, hide_short_help = true)]
     pub agree_to: Option<Digest>,
     /// Propose rules for what the run could not reach; nothing is opened by it
     #[arg(long)]

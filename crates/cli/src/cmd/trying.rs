@@ -38,7 +38,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "TEXT", requires = "decider_llm")]
     pub intent: Option<String>,
     /// The model that answers
-    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL)]
+    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL, hide_short_help = true)]
     pub decider_model: String,
     /// How long a decider may take for an answer
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]

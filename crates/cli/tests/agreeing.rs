@@ -81,7 +81,8 @@ fn refused(stage: &Stage, words: &[&str], wish: &str) -> Finished {
     assert_eq!(found.status.code(), Some(2), "{words:?}: {said}");
     assert!(said.contains(wish), "{words:?} lists {wish}: {said}");
     assert!(digest_in(&said).starts_with("sha256:"), "{said}");
-    assert!(said.contains("--yes") && said.contains("belljar trust --suite"), "{said}");
+    let by_hand = matches!(words[0], "skill" | "chat");
+    assert!(said.contains("--yes") && said.contains("belljar trust --suite") != by_hand, "{said}");
     assert!(!said.contains(KEY), "{said}");
     assert_eq!(state(stage, "runs").len(), runs, "nothing was started");
     assert!(state(stage, "staging").is_empty() && state(stage, "conversations").is_empty());

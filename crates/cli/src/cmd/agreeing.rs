@@ -121,14 +121,19 @@ pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> 
 
 fn refusal(wishes: &[Wishes], lines: Vec<String>, surroundings: &Surroundings) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
-    let suites: Vec<String> = wishes.iter().map(|one| surroundings.shown(&one.suite)).collect();
     let text = "the files ask for more than their own directory, and there is no terminal to ask at";
-    CliError::new(ExitCode::Invalid, text)
+    let error = CliError::new(ExitCode::Invalid, text)
         .details(lines)
         .data(data(wishes))
         .hint(format!("--agree-to {digest} agrees to exactly this"))
-        .hint("--yes agrees to whatever is asked for, for this call")
-        .hint(format!("`belljar trust {}` agrees once, for all calls", flags(&suites)))
+        .hint("--yes agrees to whatever is asked for, for this call");
+    // A directory is a skill or a plugin, which is tried by hand.
+    let files = wishes.iter().filter(|one| one.suite.as_path().is_file());
+    let files: Vec<String> = files.map(|one| surroundings.shown(&one.suite)).collect();
+    match files.as_slice() {
+        [] => error,
+        files => error.hint(format!("`belljar trust {}` agrees once, for all calls", flags(files))),
+    }
 }
 
 fn flags(suites: &[String]) -> String {

@@ -46,7 +46,7 @@ pub struct TryOptions {
     /// Take the first option of a question that no rule answers
     #[arg(long)]
     pub first: bool,
-    /// Play this script in the model's place: no key, no tokens, no network
+    /// Play this script in the model's place: no key, no tokens
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
     #[command(flatten)]

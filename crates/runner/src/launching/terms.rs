@@ -74,9 +74,9 @@ pub enum Model {
     Absent,
     /// The model itself, with the user's credential, which stays outside.
     Live,
-    /// A script is played; no key, no tokens, no network.
+    /// A script is played; no key, no tokens.
     Script(Script),
-    /// A tape is replayed; no key, no tokens, no network, unless a drift is to be answered by the model itself.
+    /// A tape is replayed; no key, no tokens, unless a drift is to be answered by the model itself.
     Replay(ReplayModel),
 }
 

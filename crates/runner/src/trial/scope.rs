@@ -129,3 +129,62 @@ fn ground(directory: &AbsPath) -> Ground {
     };
     if SUITE_MARKS.iter().any(|name| marks(&name)) { Ground::Marked } else { Ground::Plain }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn world() -> (tempfile::TempDir, AbsPath) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn a_path_is_where_all_of_its_links_lead() {
+        let (_directory, top) = world();
+        fs::create_dir_all(top.child("suite/inner")).unwrap();
+        fs::create_dir_all(top.child("home/.ssh")).unwrap();
+        fs::write(top.child("home/.ssh/key"), "").unwrap();
+        symlink("../home/.ssh/key", top.child("suite/file")).unwrap();
+        symlink("../../home/.ssh", top.child("suite/inner/keys")).unwrap();
+        symlink("inner", top.child("suite/own")).unwrap();
+        symlink("../home/new", top.child("suite/dangling")).unwrap();
+        for (name, real) in [
+            ("suite/file", "home/.ssh/key"),
+            ("suite/inner/keys/key", "home/.ssh/key"),
+            ("suite/own/keys/key", "home/.ssh/key"),
+            ("suite/inner/keys/missing/file", "home/.ssh/missing/file"),
+            ("suite/own/missing", "suite/inner/missing"),
+            ("suite/dangling", "home/new"),
+        ] {
+            assert_eq!(really(&top.child(name)), top.child(real), "{name}");
+        }
+        let scope = Scope::of_named(&top.child("suite"), []);
+        assert!(scope.holds(&top.child("suite/own")) && !scope.holds(&top.child("suite/file")));
+        assert!(!scope.holds(&top.child("suite/inner/keys")) && !scope.holds(&top.child("suite/dangling")));
+    }
+
+    #[test]
+    fn what_everyone_can_write_to_is_shared_whatever_lies_in_it() {
+        let (_directory, top) = world();
+        assert_eq!(ground(&top), Ground::Plain);
+        fs::write(top.child("SKILL.md"), "").unwrap();
+        assert_eq!(ground(&top), Ground::Marked);
+        fs::set_permissions(&top, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(ground(&top), Ground::Shared);
+        assert_eq!(ground(&top.child("missing")), Ground::Plain);
+    }
+
+    #[test]
+    fn a_mark_of_another_user_does_not_count() {
+        let (_directory, top) = world();
+        fs::create_dir(top.child(".git")).unwrap();
+        assert_eq!(ground(&top), Ground::Marked);
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(top.child(".git"), Some(65534), None).is_ok() {
+            assert_eq!(ground(&top), Ground::Plain);
+        }
+    }
+}

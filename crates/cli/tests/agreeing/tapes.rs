@@ -35,6 +35,18 @@ fn a_tapes_scenario_takes_nothing_unasked_either() {
     ] {
         refused(&stage, words, "upload: ");
     }
+    stage.link("project/tests/key.txt", "../../home/.ssh/id_ed25519");
+    stage.link("project/tests/inner/keys", "../../../home/.ssh");
+    let server = r#"{"mcpServers": {"forge": {"command": "cat", "env": {"TOKEN": "${GITHUB_TOKEN}"}}}}"#;
+    stage.write("project/tests/mcp.json", server);
+    for session in ["uploads: [key.txt]\n", "uploads: [inner/keys/id_ed25519]\n"] {
+        stage.write("project/tests/session.yaml", session);
+        refused(&stage, &["replay", "tests/a.tape"], "upload: ");
+        refused(&stage, &["tape", "verify", "tests"], "upload: ");
+    }
+    stage.write("project/tests/session.yaml", "mcp: {config: mcp.json}\n");
+    refused(&stage, &["replay", "tests/a.tape"], "variable GITHUB_TOKEN: ");
+    stage.write("project/tests/session.yaml", "uploads: [key.txt]\n");
     let found = stage.finish(&mut command(&stage, &["replay", "--yes", "tests/a.tape"]));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     let found = stage.finish(&mut command(&stage, &["tape", "verify", "--yes", "tests"]));

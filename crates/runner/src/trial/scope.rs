@@ -123,11 +123,11 @@ fn ground(directory: &AbsPath) -> Ground {
     if found.mode() & SHARED == SHARED {
         return Ground::Shared;
     }
-    let marks = |name: &&str| {
+    let marks = |name: &str| {
         let mark = fs::symlink_metadata(directory.child(name));
         mark.is_ok_and(|mark| mark.uid() == found.uid())
     };
-    if SUITE_MARKS.iter().any(|name| marks(&name)) { Ground::Marked } else { Ground::Plain }
+    if SUITE_MARKS.iter().any(|name| marks(name)) { Ground::Marked } else { Ground::Plain }
 }
 
 #[cfg(test)]

@@ -94,3 +94,93 @@ fn variables(server: &McpEntry) -> impl Iterator<Item = Wish> {
 fn hosts(session: &Session) -> impl Iterator<Item = Wish> {
     session.extra_allow.iter().map(|host| Wish::Host { host: host.clone() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest_program::{GuestImage, GuestProgram};
+    use crate::planning::Surroundings;
+    use crate::trial::{Conversation, Planning, TrialError, load_scenario};
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    const SESSION: &str = "uploads: [key]\negress: {extra_allow: [a.test]}\nmcp: {config: mcp.json}\n";
+    const SERVERS: &str =
+        r#"{"mcpServers": {"forge": {"command": "cat", "env": {"T": "${TOKEN}", "L": "l"}}}}"#;
+
+    /// A suite with one wish of each kind, beside a home.
+    fn world() -> (tempfile::TempDir, AbsPath, Surroundings) {
+        let directory = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        fs::create_dir_all(top.child("home")).unwrap();
+        fs::create_dir_all(top.child("suite")).unwrap();
+        for name in ["home/key", "home/other"] {
+            fs::write(top.child(name), name).unwrap();
+        }
+        let scenario = "prompt: go\nfidelity: protocol\nsession: session.yaml\n";
+        for (name, text) in [("a.yaml", scenario), ("session.yaml", SESSION), ("mcp.json", SERVERS)] {
+            fs::write(top.child("suite").child(name), text).unwrap();
+        }
+        symlink("../home/key", top.child("suite/key")).unwrap();
+        let guest = GuestProgram::new(&top.child("data"), GuestImage { bytes: b"no program", digest: "0" });
+        let surroundings = Surroundings {
+            directory: top.child("suite"),
+            home: top.child("home"),
+            config: top.child("config"),
+            data: top.child("data"),
+            guest,
+            state: top.child("state"),
+            runtime: top.child("run"),
+            variables: BTreeMap::new(),
+        };
+        (directory, top, surroundings)
+    }
+
+    fn lines(trial: &Trial, walls: &AskedWalls, used_for: TrialUse) -> Vec<String> {
+        let wishes = trial.wishes(walls, used_for);
+        let word = |wish: &Wish| wish.to_string().split([' ', ':']).next().unwrap().to_owned();
+        wishes.list().iter().map(word).collect()
+    }
+
+    #[test]
+    fn what_is_not_used_needs_no_agreement() {
+        let (_directory, top, surroundings) = world();
+        let trial = load_scenario(&surroundings, &top.child("suite/a.yaml")).unwrap();
+        let none = AskedWalls::default();
+        assert_eq!(lines(&trial, &none, TrialUse::Run), ["backend", "variable", "upload", "egress"]);
+        assert_eq!(lines(&trial, &none, TrialUse::RunOffline), ["backend", "variable", "upload"]);
+        assert_eq!(lines(&trial, &none, TrialUse::Inspect), ["upload"]);
+        let asked = AskedWalls { backend: Some(BackendKind::Bwrap), image: None };
+        assert_eq!(lines(&trial, &asked, TrialUse::Run), ["variable", "upload", "egress"]);
+        let given = Trial { hosts_from: HostsFrom::CommandLine, ..trial };
+        assert_eq!(lines(&given, &asked, TrialUse::Run), ["variable", "upload"]);
+    }
+
+    #[test]
+    fn without_consent_to_all_of_it_nothing_is_staged() {
+        let (_directory, top, surroundings) = world();
+        let trial = load_scenario(&surroundings, &top.child("suite/a.yaml")).unwrap();
+        let walls = AskedWalls::default();
+        let refused = |consent: &Consent| {
+            let conversation = &Conversation::Fresh;
+            let planning = Planning { surroundings: &surroundings, walls: &walls, conversation, consent };
+            matches!(trial.planned(&planning), Err(TrialError::NotAgreed { .. }))
+        };
+        let run = trial.wishes(&walls, TrialUse::Run);
+        let less = Wishes::new(run.suite.clone(), run.root.clone(), run.list()[1..].to_vec());
+        let offline = trial.wishes(&walls, TrialUse::RunOffline);
+        for given in [Vec::new(), vec![less], vec![offline]] {
+            assert!(refused(&Consent::to(TrialUse::Run, given)));
+        }
+        let consent = Consent::to(TrialUse::Run, vec![run]);
+        // The link leads elsewhere than when the user agreed.
+        fs::remove_file(top.child("suite/key")).unwrap();
+        symlink("../home/other", top.child("suite/key")).unwrap();
+        assert!(refused(&consent));
+        assert!(!top.child("state").as_path().exists(), "nothing was staged");
+        fs::remove_file(top.child("suite/key")).unwrap();
+        symlink("../home/key", top.child("suite/key")).unwrap();
+        assert!(!refused(&consent));
+    }
+}

@@ -97,20 +97,19 @@ impl Agreeing<'_> {
 
 /// The wishes of each suite, the most dangerous first; what was agreed to before is not repeated.
 pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> Vec<String> {
-    const SHOWN: usize = 40;
     let mut lines = Vec::new();
     for (wishes, before) in open {
         lines.push(format!("  {}", surroundings.shown(&wishes.suite)));
+        // What was agreed to for another directory says nothing about this one.
+        let before = before.as_ref().filter(|before| before.get("root") == Some(&json!(wishes.root)));
         let known = |wish: &Wish| {
-            let agreed = before.as_ref().and_then(|before| before.get("wishes")?.as_array());
+            let agreed = before.and_then(|before| before.get("wishes")?.as_array());
             agreed.is_some_and(|agreed| agreed.contains(&json!(wish)))
         };
+        // All of them: behind "and more" the one that matters could hide.
         let new: Vec<&Wish> = wishes.list().iter().filter(|wish| !known(wish)).collect();
         let mark = if before.is_some() { "new: " } else { "" };
-        lines.extend(new.iter().take(SHOWN).map(|wish| format!("    {mark}{wish}")));
-        if new.len() > SHOWN {
-            lines.push(format!("    and {} more", new.len() - SHOWN));
-        }
+        lines.extend(new.iter().map(|wish| format!("    {mark}{wish}")));
         let same = wishes.list().len() - new.len();
         if same > 0 {
             lines.push(format!("    and {same} that you agreed to before"));
@@ -121,7 +120,7 @@ pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> 
 
 fn refusal(wishes: &[Wishes], lines: Vec<String>, surroundings: &Surroundings) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
-    let text = "the files ask for more than their own directory, and there is no terminal to ask at";
+    let text = "the files ask for more than their own directory, and no agreement covers it";
     let error = CliError::new(ExitCode::Invalid, text)
         .details(lines)
         .data(data(wishes))

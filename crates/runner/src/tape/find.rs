@@ -92,7 +92,7 @@ pub fn scenario_of(
     let missing = || FindError::NoScenario { tape: tape.clone(), file: file.clone() };
     let folder = tape.parent().unwrap_or_else(|| tape.clone());
     let path = folder.join(&head.scenario.file).ok().ok_or_else(missing)?;
-    let scope = Scope::of_file(tape, surroundings);
+    let scope = Scope::of_tape(tape, surroundings);
     if !scope.holds(&path) {
         let suite = scope.root().map_or("the tape itself".to_owned(), |root| format!("`{root}`"));
         return Err(FindError::Beyond { tape: tape.clone(), file, suite });
@@ -103,7 +103,7 @@ pub fn scenario_of(
 /// Whether a tape at `target` would find the scenario again.
 #[must_use]
 pub fn finds_its_scenario(target: &AbsPath, scenario: &AbsPath, surroundings: &Surroundings) -> bool {
-    Scope::of_file(target, surroundings).holds(scenario)
+    Scope::of_tape(target, surroundings).holds(scenario)
 }
 
 /// How a file is called from a folder.

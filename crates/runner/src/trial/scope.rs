@@ -4,6 +4,7 @@ use super::load::LoadError;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, PathUse};
 use belljar_plan::{DocumentError, DocumentText, Ground, SUITE_MARKS, SuiteRoot, suite_root};
+use belljar_record::tape::SUFFIX;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -30,6 +31,19 @@ impl Scope {
         let real = really(file);
         let root = suite_root(&real, &surroundings.home, ground);
         Self { suite: real, roots: vec![root] }
+    }
+
+    /// The scope of a tape: that of a file, and the scenario of the same name beside it.
+    #[must_use]
+    pub fn of_tape(tape: &AbsPath, surroundings: &Surroundings) -> Self {
+        let mut scope = Self::of_file(tape, surroundings);
+        let beside = |ending: &str| {
+            let name = scope.suite.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+            Some(SuiteRoot::FileAlone(scope.suite.parent()?.child(&format!("{name}.{ending}"))))
+        };
+        let own: Vec<SuiteRoot> = ["yaml", "yml"].into_iter().filter_map(beside).collect();
+        scope.roots.extend(own);
+        scope
     }
 
     /// The scope of a directory that the user named, with further paths that the user named.
@@ -164,6 +178,19 @@ mod tests {
         let scope = Scope::of_named(&top.child("suite"), []);
         assert!(scope.holds(&top.child("suite/own")) && !scope.holds(&top.child("suite/file")));
         assert!(!scope.holds(&top.child("suite/inner/keys")) && !scope.holds(&top.child("suite/dangling")));
+    }
+
+    #[test]
+    fn a_tape_and_the_scenario_of_its_name_belong_together() {
+        let (_directory, top) = world();
+        fs::set_permissions(&top, fs::Permissions::from_mode(0o1777)).unwrap();
+        let surroundings = crate::trial::wishes::tests::surroundings(&top);
+        let scope = Scope::of_tape(&top.child("a.tape"), &surroundings);
+        assert_eq!(scope.root(), None);
+        assert!(scope.holds(&top.child("a.yaml")) && scope.holds(&top.child("a.yml")));
+        assert!(!scope.holds(&top.child("b.yaml")) && !scope.holds(&top.child("a.tape.yaml")));
+        symlink("/etc/passwd", top.child("a.yaml")).unwrap();
+        assert!(!scope.holds(&top.child("a.yaml")), "where it leads counts");
     }
 
     #[test]

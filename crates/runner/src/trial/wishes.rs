@@ -96,7 +96,7 @@ fn hosts(session: &Session) -> impl Iterator<Item = Wish> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::guest_program::{GuestImage, GuestProgram};
     use crate::planning::Surroundings;
@@ -108,6 +108,21 @@ mod tests {
     const SESSION: &str = "uploads: [key]\negress: {extra_allow: [a.test]}\nmcp: {config: mcp.json}\n";
     const SERVERS: &str =
         r#"{"mcpServers": {"forge": {"command": "cat", "env": {"T": "${TOKEN}", "L": "l"}}}}"#;
+
+    /// A user whose home and state lie below `top`.
+    pub(in crate::trial) fn surroundings(top: &AbsPath) -> Surroundings {
+        let guest = GuestProgram::new(&top.child("data"), GuestImage { bytes: b"no program", digest: "0" });
+        Surroundings {
+            directory: top.child("suite"),
+            home: top.child("home"),
+            config: top.child("config"),
+            data: top.child("data"),
+            guest,
+            state: top.child("state"),
+            runtime: top.child("run"),
+            variables: BTreeMap::new(),
+        }
+    }
 
     /// A suite with one wish of each kind, beside a home.
     fn world() -> (tempfile::TempDir, AbsPath, Surroundings) {
@@ -123,17 +138,7 @@ mod tests {
             fs::write(top.child("suite").child(name), text).unwrap();
         }
         symlink("../home/key", top.child("suite/key")).unwrap();
-        let guest = GuestProgram::new(&top.child("data"), GuestImage { bytes: b"no program", digest: "0" });
-        let surroundings = Surroundings {
-            directory: top.child("suite"),
-            home: top.child("home"),
-            config: top.child("config"),
-            data: top.child("data"),
-            guest,
-            state: top.child("state"),
-            runtime: top.child("run"),
-            variables: BTreeMap::new(),
-        };
+        let surroundings = surroundings(&top);
         (directory, top, surroundings)
     }
 

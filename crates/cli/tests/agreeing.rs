@@ -203,6 +203,17 @@ fn files_beyond_the_suite_are_never_quoted() {
     nothing_of_it(&stage, &["test", "--scripted", "--yes", "tests/a.yaml"]);
 }
 
+#[test]
+fn a_pipe_in_the_place_of_a_session_does_not_wait() {
+    let stage = suite(PLAIN);
+    fs::remove_file(stage.path("project/tests/session.yaml")).unwrap();
+    let made = Command::new("mkfifo").arg(stage.path("project/tests/session.yaml")).status().unwrap();
+    assert!(made.success());
+    let found = stage.run(&["test", "--scripted", "tests/a.yaml"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("it is not a file"), "{}", found.stderr);
+}
+
 #[track_caller]
 fn nothing_of_it(stage: &Stage, words: &[&str]) {
     for json in [&[][..], &["--json"]] {

@@ -68,14 +68,7 @@ impl Agreeing<'_> {
             return Ok(Consent::to(self.used_for, wishes));
         }
         let agreements = Agreements::new(&self.surroundings.config);
-        let mut open = Vec::new();
-        for one in &wishes {
-            match agreements.standing(one)? {
-                Standing::Agreed => {}
-                Standing::Never => open.push((one.clone(), None)),
-                Standing::Changed(before) => open.push((one.clone(), Some(before.shown))),
-            }
-        }
+        let open = not_agreed(&wishes, &agreements)?;
         if open.is_empty() {
             return Ok(Consent::to(self.used_for, wishes));
         }
@@ -93,6 +86,22 @@ impl Agreeing<'_> {
         }
         Ok(Consent::to(self.used_for, wishes))
     }
+}
+
+/// Those that no agreement covers, with what was agreed to before.
+pub fn not_agreed(
+    wishes: &[Wishes],
+    agreements: &Agreements,
+) -> Result<Vec<(Wishes, Option<Value>)>, CliError> {
+    let mut open = Vec::new();
+    for one in wishes.iter().filter(|one| !one.is_empty()) {
+        match agreements.standing(one)? {
+            Standing::Agreed => {}
+            Standing::Never => open.push((one.clone(), None)),
+            Standing::Changed(before) => open.push((one.clone(), Some(before.shown))),
+        }
+    }
+    Ok(open)
 }
 
 /// The wishes of each suite, the most dangerous first; what was agreed to before is not repeated.

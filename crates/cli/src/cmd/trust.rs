@@ -1,4 +1,4 @@
-use super::agreeing::{data as agreeing_data, listed};
+use super::agreeing::{data as agreeing_data, listed, not_agreed};
 use super::test::scenario_files;
 use crate::confirm::confirmed;
 use crate::error::CliError;
@@ -82,14 +82,7 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
         }
         return Ok(suites_done(output, &all, &format!("{revoked} agreements taken back")));
     }
-    let mut open = Vec::new();
-    for one in all.iter().filter(|one| !one.is_empty()) {
-        match agreements.standing(one)? {
-            Standing::Agreed => {}
-            Standing::Never => open.push((one.clone(), None)),
-            Standing::Changed(before) => open.push((one.clone(), Some(before.shown))),
-        }
-    }
+    let open = not_agreed(&all, &agreements)?;
     if open.is_empty() {
         let text = if all.iter().all(Wishes::is_empty) { "nothing to agree to" } else { "agreed" };
         return Ok(suites_done(output, &all, text));

@@ -23,6 +23,10 @@ struct Failure {
     message: String,
     causes: Vec<String>,
     hints: Vec<String>,
+    /// Lines below the message, such as a list of what it is about.
+    details: Vec<String>,
+    /// The result of the verb, where a failure has one.
+    data: Value,
     findings: Option<(Sources, Vec<Diagnostic>)>,
 }
 
@@ -33,6 +37,8 @@ impl CliError {
             message: message.into(),
             causes: Vec::new(),
             hints: Vec::new(),
+            details: Vec::new(),
+            data: Value::Null,
             findings: None,
         }))
     }
@@ -57,6 +63,16 @@ impl CliError {
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hints.push(hint.into());
+        self
+    }
+
+    pub fn details(mut self, lines: Vec<String>) -> Self {
+        self.0.details = lines;
+        self
+    }
+
+    pub fn data(mut self, data: Value) -> Self {
+        self.0.data = data;
         self
     }
 
@@ -91,9 +107,9 @@ impl CliError {
 
     /// Says what went wrong, to people or to machines.
     pub fn print(&self, verb: &'static str, output: &Output) -> ExitCode {
-        let Failure { exit, message, causes, hints, findings } = &*self.0;
+        let Failure { exit, message, causes, hints, details: _, data, findings } = &*self.0;
         if output.json {
-            let mut envelope = Envelope::new(verb, *exit, Value::Null);
+            let mut envelope = Envelope::new(verb, *exit, data.clone());
             envelope.error = Some(json!({"message": message, "causes": causes, "hints": hints}));
             if let Some((sources, diagnostics)) = findings {
                 envelope.diagnostics =
@@ -107,12 +123,15 @@ impl CliError {
 
     /// The same on standard error, whoever listens on standard output.
     pub fn print_to_person(&self, output: &Output) -> ExitCode {
-        let Failure { exit, message, causes, hints, findings } = &*self.0;
+        let Failure { exit, message, causes, hints, details, data: _, findings } = &*self.0;
         if let Some((sources, diagnostics)) = findings {
             output.say(&render_diagnostics(diagnostics, sources, output.err_style()));
             return *exit;
         }
         let mut text = format!("error: {}\n", visible_lines(message, CONTINUED));
+        for line in details {
+            text.push_str(&format!("{}\n", visible_lines(line, CONTINUED)));
+        }
         for cause in causes {
             text.push_str(&format!("  caused by: {}\n", visible_lines(cause, CONTINUED)));
         }

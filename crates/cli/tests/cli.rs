@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod agreed_files;
+mod agreeing;
 mod cases;
 mod cmd;
 mod container;

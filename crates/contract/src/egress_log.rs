@@ -12,6 +12,10 @@ use std::net::{IpAddr, SocketAddr};
 /// Version of the stored form of [`EgressRow`]. Readers refuse a larger one.
 pub const EGRESS_LOG_FORMAT: u32 = 1;
 
+/// Why something that the rules allow was not dialled, as the log and the client have it.
+pub const EGRESS_NOT_DIALLED: &str =
+    "the rules allow it, but a replay opens no network; `belljar replay --network` does";
+
 /// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -44,6 +44,7 @@ mod tape;
 mod trust;
 mod used_outside;
 mod visible;
+mod wish;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
@@ -55,8 +56,8 @@ pub use digest::Digest;
 pub use doors::{Door, Doors, RESOLVER, RESOLVER_LISTENER};
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use egress_log::{
-    EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressLogFault, EgressLogReading,
-    EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
+    EGRESS_LOG_FORMAT, EGRESS_NOT_DIALLED, EgressChain, EgressDecision, EgressEnd, EgressLogFault,
+    EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
 pub use envelope::Envelope;
@@ -123,3 +124,4 @@ pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};
 pub use visible::{
     is_hidden, visible, visible_bytes, visible_json, visible_lines, visible_name, visible_page, visible_start,
 };
+pub use wish::{PathUse, Wish, Wishes};

@@ -10,7 +10,7 @@ use belljar_egress::intercept::{
     Authority, CredentialSpec, Interception, Interceptor, ValuePart, Waits, intercepted_hosts,
 };
 use belljar_egress::log::{EgressLog, LogOpening};
-use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, serve};
+use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, Reach, serve};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use rustls::CipherSuite;
@@ -174,6 +174,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         token: Arc::new(Secret::new(b"bench".as_slice())),
         agent: AgentName::new("bench").unwrap(),
         mode: Mode::Enforce,
+        reach: Reach::AsRuled,
         intercept: Some(Arc::new(interceptor.unwrap()) as Arc<dyn Intercept>),
         raw: std::collections::BTreeSet::new(),
         on_refusal: Arc::new(|_| {}),

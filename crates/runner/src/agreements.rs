@@ -1,6 +1,6 @@
-//! Agreements to what a project's manifest asks for, kept outside the project by digest of the plan.
+//! Agreements to what a project's manifest or a suite asks for, kept outside the project by digest.
 
-use belljar_contract::{AbsPath, Digest, Plan};
+use belljar_contract::{AbsPath, Digest, Plan, Wishes};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -9,23 +9,78 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 /// Version of the stored form.
 const FORMAT: u64 = 1;
 
+/// Something that a user can agree to.
+pub trait Terms {
+    /// The member of the stored form that holds what was shown.
+    const KIND: &'static str;
+    /// The name of the file that keeps the agreement; the same for later terms of the same origin.
+    fn file_name(&self) -> String;
+    /// What the agreement is bound to.
+    fn digest(&self) -> Digest;
+    /// What was shown; it holds no secret.
+    fn shown(&self) -> Value;
+    /// Whether an agreement holds for these terms.
+    fn are_within(&self, agreement: &Agreement) -> bool;
+}
+
+impl Terms for Plan {
+    const KIND: &'static str = "plan";
+
+    fn file_name(&self) -> String {
+        format!("{}-{}.json", self.instance.key, self.agent)
+    }
+
+    fn digest(&self) -> Digest {
+        Plan::digest(self)
+    }
+
+    fn shown(&self) -> Value {
+        json!(self)
+    }
+
+    fn are_within(&self, agreement: &Agreement) -> bool {
+        agreement.digest == self.digest()
+    }
+}
+
+impl Terms for Wishes {
+    const KIND: &'static str = "wishes";
+
+    fn file_name(&self) -> String {
+        // A plan's file begins with the key of an instance, which has no such word in front.
+        format!("suite-{}.json", &Digest::of(self.suite.as_bytes()).hex()[..32])
+    }
+
+    fn digest(&self) -> Digest {
+        Wishes::digest(self)
+    }
+
+    fn shown(&self) -> Value {
+        self.to_json()
+    }
+
+    fn are_within(&self, agreement: &Agreement) -> bool {
+        Wishes::are_within(self, &agreement.shown)
+    }
+}
+
 /// What was agreed to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agreement {
-    /// The digest of the plan.
+    /// The digest of the terms.
     pub digest: Digest,
-    /// The plan as it was shown; it holds no secret.
-    pub plan: Value,
+    /// The terms as they were shown; they hold no secret.
+    pub shown: Value,
 }
 
-/// How a plan stands to what was agreed to.
+/// How terms stand to what was agreed to.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
     /// Nothing was agreed to yet.
     Never,
-    /// This very plan was.
+    /// They were.
     Agreed,
-    /// Another plan of this agent was.
+    /// Other terms of the same origin were.
     Changed(Agreement),
 }
 
@@ -70,32 +125,33 @@ impl Agreements {
         Self { directory: config.child("agreements") }
     }
 
-    fn path(&self, plan: &Plan) -> AbsPath {
-        self.directory.child(&format!("{}-{}.json", plan.instance.key, plan.agent))
+    fn path(&self, terms: &impl Terms) -> AbsPath {
+        self.directory.child(&terms.file_name())
     }
 
-    /// How `plan` stands.
+    /// How `terms` stand.
     ///
     /// # Errors
     /// When the stored agreement cannot be read; that is never taken for an agreement.
-    pub fn standing(&self, plan: &Plan) -> Result<Standing, AgreementError> {
-        let path = self.path(plan);
+    pub fn standing<T: Terms>(&self, terms: &T) -> Result<Standing, AgreementError> {
+        let path = self.path(terms);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Standing::Never),
             Err(cause) => return Err(AgreementError::Read { path, cause }),
         };
-        let Some(agreement) = parse(&text) else { return Err(AgreementError::Foreign { path }) };
-        Ok(if agreement.digest == plan.digest() { Standing::Agreed } else { Standing::Changed(agreement) })
+        let Some(agreement) = parse(&text, T::KIND) else { return Err(AgreementError::Foreign { path }) };
+        Ok(if terms.are_within(&agreement) { Standing::Agreed } else { Standing::Changed(agreement) })
     }
 
-    /// Keeps the agreement to `plan`; the file is complete or absent.
+    /// Keeps the agreement to `terms`; the file is complete or absent.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn agree(&self, plan: &Plan) -> Result<AbsPath, AgreementError> {
-        let path = self.path(plan);
-        let text = format!("{:#}\n", json!({"format": FORMAT, "digest": plan.digest(), "plan": plan}));
+    pub fn agree<T: Terms>(&self, terms: &T) -> Result<AbsPath, AgreementError> {
+        let path = self.path(terms);
+        let stored = json!({"format": FORMAT, "digest": terms.digest(), T::KIND: terms.shown()});
+        let text = format!("{stored:#}\n");
         let write = || -> std::io::Result<()> {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
@@ -109,12 +165,12 @@ impl Agreements {
         Ok(path)
     }
 
-    /// Takes the agreement to the plan's agent back; whether there was one.
+    /// Takes the agreement to terms of this origin back; whether there was one.
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn revoke(&self, plan: &Plan) -> Result<bool, AgreementError> {
-        let path = self.path(plan);
+    pub fn revoke(&self, terms: &impl Terms) -> Result<bool, AgreementError> {
+        let path = self.path(terms);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -123,11 +179,11 @@ impl Agreements {
     }
 }
 
-fn parse(text: &str) -> Option<Agreement> {
+fn parse(text: &str, kind: &str) -> Option<Agreement> {
     let mut value: Value = serde_json::from_str(text).ok()?;
     if value.get("format")?.as_u64()? != FORMAT {
         return None;
     }
     let digest = Digest::parse(value.get("digest")?.as_str()?)?;
-    Some(Agreement { digest, plan: value.get_mut("plan")?.take() })
+    Some(Agreement { digest, shown: value.get_mut(kind)?.take() })
 }

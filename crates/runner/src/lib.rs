@@ -40,8 +40,8 @@ pub mod trial;
 mod values;
 mod workspace;
 
-pub use agreements::{Agreement, AgreementError, Agreements, Standing};
-pub use belljar_egress::proxy::Mode as EgressMode;
+pub use agreements::{Agreement, AgreementError, Agreements, Standing, Terms};
+pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
 pub use belljar_plan::{
     Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,
     scenario_schema, session_schema, why,

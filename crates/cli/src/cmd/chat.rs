@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::{Output, prompt};
 use belljar_contract::ExitCode;
 use belljar_runner::tape::Taping;
-use belljar_runner::trial::{Keep, Trial, TrialRequest};
+use belljar_runner::trial::{Keep, Trial, TrialRequest, TrialUse};
 use belljar_runner::{Spoken, Surroundings, Then};
 use std::io::{BufRead, IsTerminal};
 
@@ -33,6 +33,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
     };
     let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, first)? };
+    let consent = &options.consent([&trial], TrialUse::Run, surroundings, output)?;
     warn(&trial, output);
     let detail = options.detail();
     let tried = trial
@@ -40,6 +41,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             surroundings,
             model: options.model(surroundings)?,
             walls: options.walls.asked(),
+            consent,
             name: None,
             answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
             then: Then::Listen(Spoken(Box::new(next_line))),

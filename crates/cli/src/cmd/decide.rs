@@ -2,7 +2,7 @@ use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
-use belljar_runner::trial::{Rehearsal, load_scenario, rehearse};
+use belljar_runner::trial::{Rehearsal, load_scenario_alone, rehearse};
 use belljar_runner::{Surroundings, answer_rule};
 use serde_json::json;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         .map(|flag| answer_rule(flag).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error)))
         .collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &args.scenario {
-        rules.extend(load_scenario(surroundings, &TryOptions::path(surroundings, file)?)?.rules);
+        rules.extend(load_scenario_alone(surroundings, &TryOptions::path(surroundings, file)?)?.rules);
     }
     if let Some(file) = &args.answer_policy {
         let path = TryOptions::path(surroundings, file)?;

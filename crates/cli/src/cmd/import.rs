@@ -56,7 +56,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 fn scenario(args: &Args, planner: &Planner, file: &AbsPath, output: &Output) -> Result<ExitCode, CliError> {
     let surroundings = planner.surroundings();
     let cassette = open_cassette(file, surroundings)?;
-    let trial = cassette::scenario(&cassette, &surroundings.shown(file))?;
+    let trial = cassette::scenario(&cassette, (file, &surroundings.shown(file)))?;
     let text = cassette::scenario_text(&cassette);
     let note = "no tape was made: a cassette has no exchanges with the model; `belljar record` makes one, and \
         `belljar replay --protocol` judges the cassette as it is";

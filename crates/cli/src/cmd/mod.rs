@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+mod agreeing;
 mod answer;
 mod apply;
 mod aside;

@@ -4,7 +4,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
 use belljar_runner::Surroundings;
-use belljar_runner::tape::{MakeError, Normaliser, Taping, make, tape_beside};
+use belljar_runner::tape::{MakeError, Normaliser, Taping, finds_its_scenario, make, tape_beside};
+use belljar_runner::trial::{Consent, Trial, TrialUse};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -46,25 +47,57 @@ pub struct Source {
 /// A recording of one scenario.
 pub struct Recording<'a> {
     pub source: &'a Source,
-    pub file: &'a AbsPath,
+    pub trial: &'a Trial,
     pub target: &'a AbsPath,
     pub normalisers: &'a [Normaliser],
+    pub consent: &'a Consent,
+}
+
+impl Source {
+    pub fn load(&self, file: &AbsPath, surroundings: &Surroundings) -> Result<Trial, CliError> {
+        self.options.load(file, Plays::scripted(self.scripted), surroundings)
+    }
+}
+
+/// A tape names its scenario, and is refused when that lies beyond the directory that it belongs to.
+fn out_of_reach(target: &AbsPath, surroundings: &Surroundings) -> CliError {
+    let text = format!(
+        "a tape at `{}` could not name its scenario, which lies elsewhere",
+        surroundings.shown(target)
+    );
+    CliError::new(ExitCode::Invalid, text)
+        .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let files = scenario_files(&args.paths, None, surroundings)?;
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(surroundings, path)).transpose()?;
-    let one = |file| {
+    let load = |file| {
         let target = tape_beside(file, out.as_ref());
-        let recording = Recording { source: &args.source, file, target: &target, normalisers: &normalisers };
+        if !finds_its_scenario(&target, file, surroundings) {
+            return Err(out_of_reach(&target, surroundings));
+        }
+        Ok((args.source.load(file, surroundings)?, target))
+    };
+    let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
+    let trials = loaded.iter().filter_map(|(_, loaded)| loaded.as_ref().ok().map(|(trial, _)| trial));
+    let consent = &args.source.options.consent(trials, TrialUse::Run, surroundings, output)?;
+    let one = |loaded: Result<(Trial, AbsPath), CliError>| {
+        let (trial, target) = &loaded?;
+        let normalisers = &normalisers;
+        let recording = Recording { source: &args.source, trial, target, normalisers, consent };
         one(&recording, surroundings, output)
     };
     // One bad scenario does not stop the others; alone, it is the error of the verb.
-    let rows: Vec<_> = match files.as_slice() {
-        [file] => vec![one(file)?],
-        _ => files.iter().map(|file| among_others(one(file), surroundings, ("file", file), output)).collect(),
-    };
+    let alone = files.len() == 1;
+    let mut rows = Vec::new();
+    for (file, loaded) in loaded {
+        rows.push(match alone {
+            true => one(loaded)?,
+            false => among_others(one(loaded), surroundings, ("file", file), output),
+        });
+    }
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let recorded = rows.iter().filter(|(_, row)| !row["tape"].is_null()).count();
@@ -95,12 +128,12 @@ pub(super) fn one(
     surroundings: &Surroundings,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
-    let Recording { source, file, target, normalisers } = *recording;
+    let Recording { source, trial, target, normalisers, consent } = *recording;
     let options = &source.options;
     let taping = Taping::On(normalisers.to_vec());
     let plays = Plays::scripted(source.scripted);
-    let (trial, tried) = options.try_scenario(file, plays, taping, surroundings, output)?;
-    let mut row = result_json(&trial, &tried);
+    let tried = options.try_scenario(trial, (plays, consent), taping, surroundings, output)?;
+    let mut row = result_json(trial, &tried);
     let passed = tried.judgement.conclusion == Conclusion::Passed;
     if !passed && !source.allow_failing {
         row["tape"] = Value::Null;
@@ -111,7 +144,7 @@ pub(super) fn one(
         }
         return Ok((tried.judgement.conclusion.exit(), row));
     }
-    let tape = make(&trial, &tried, normalisers, target).map_err(not_made)?;
+    let tape = make(trial, &tried, normalisers, target).map_err(not_made)?;
     row["tape"] = json!(tape);
     let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
     row["exchanges"] = json!(taped.exchanges);

@@ -1,3 +1,4 @@
+use super::agreeing::{AgreeOptions, Agreeing};
 use super::start::WallsOptions;
 use super::test::worst;
 use super::trying::{LastWord, TryOptions, among_others, failure, patience, result_json, show, tell};
@@ -11,7 +12,10 @@ use belljar_runner::tape::{
     Changed, Drift, FindError, Mutation, Mutations, OnDrift, Pace, ReplayModel, ReplayReport, Tape,
     TapeFailure, Taping, agent_version, find_tapes, mutate, scenario_changes, scenario_of,
 };
-use belljar_runner::trial::{Conversation, Keep, Trial, TrialRequest, load_scenario};
+use belljar_runner::trial::{
+    Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialRequest, TrialUse, load_scenario,
+    load_scenario_alone,
+};
 use belljar_runner::{Model, Surroundings, Then};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,7 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
 ///
-/// Tools, hooks and servers really run; files and what was reached are judged again. A request that the tape does not
+/// Tools, hooks and servers really run, without a network unless --network opens what the session allows; files and
+/// what was reached are judged again. A request that the tape does not
 /// have is a drift: it is shown with both values, and the status is 7. With --protocol nothing runs: the recorded
 /// conversation is read and judged again; a cassette of cowork-harness, a JSON file, can be judged so too. What a
 /// recording does not have is unknown, and the status is 3.
@@ -51,8 +56,13 @@ pub struct Args {
     /// Answer a question, as in 'which format=PDF'
     #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
     answers: Vec<String>,
+    /// Dial the hosts that the session allows; without this, none is
+    #[arg(long, conflicts_with = "protocol")]
+    network: bool,
     #[command(flatten)]
     walls: WallsOptions,
+    #[command(flatten)]
+    agree: AgreeOptions,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     keep: bool,
@@ -91,14 +101,13 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     tapes.sort();
     tapes.dedup();
     // One bad tape does not stop the others; alone, it is the error of the verb.
-    let scenarios = Scenarios::default();
-    let rows = match tapes.as_slice() {
-        [tape] => vec![one(args, surroundings, tape, &scenarios, output)?],
-        _ if args.protocol => read_many(args, surroundings, &tapes, &scenarios, output),
-        _ => {
-            let one = |tape| one(args, surroundings, tape, &scenarios, output);
-            tapes.iter().map(|tape| among_others(one(tape), surroundings, ("tape", tape), output)).collect()
+    let rows = match (args.protocol, tapes.as_slice()) {
+        (true, [tape]) => {
+            let read = read(surroundings, tape, &Scenarios::judged())?;
+            vec![tell_read(args, surroundings, tape, &read, output)]
         }
+        (true, _) => read_many(args, surroundings, &tapes, &Scenarios::judged(), output),
+        (false, _) => run_all(args, surroundings, &tapes, output)?,
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
@@ -112,18 +121,87 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
+/// Runs tapes again, after the user has agreed to what all of their scenarios ask for.
+fn run_all(
+    args: &Args,
+    surroundings: &Surroundings,
+    tapes: &[AbsPath],
+    output: &Output,
+) -> Result<Vec<(ExitCode, Value)>, CliError> {
+    let scenarios = Scenarios::run();
+    let open = |path| (path, open_to_run(args, surroundings, path, &scenarios));
+    let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
+    let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
+    let walls = args.walls.asked();
+    let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
+    let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let consent = agreeing.ask(found.map(|(_, trial): &(Tape, Arc<Trial>)| &**trial))?;
+    let one = |found: Result<(Tape, Arc<Trial>), CliError>| {
+        let (tape, trial) = found?;
+        run_again(args, surroundings, tape, (&trial, &consent), output)
+    };
+    let alone = tapes.len() == 1;
+    let mut rows = Vec::new();
+    for (path, found) in opened {
+        rows.push(match alone {
+            true => one(found)?,
+            false => among_others(one(found), surroundings, ("tape", path), output),
+        });
+    }
+    Ok(rows)
+}
+
+/// A tape that can be run again, and its scenario.
+fn open_to_run(
+    args: &Args,
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    scenarios: &Scenarios,
+) -> Result<(Tape, Arc<Trial>), CliError> {
+    if path.as_path().is_file() {
+        open_cassette(path, surroundings)?;
+        let text = format!(
+            "`{}` has no exchanges with the model, so nothing can be run from it",
+            surroundings.shown(path)
+        );
+        return Err(
+            CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
+        );
+    }
+    let (tape, trial) = opened(surroundings, path, scenarios)?;
+    let asked = args.walls.asked().backend;
+    if !args.network && asked.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
+        let text = "`fidelity: protocol` runs without isolation, so a replay cannot close the network";
+        return Err(CliError::new(ExitCode::Invalid, text)
+            .hint("--network leaves it open; --backend bwrap isolates the replay"));
+    }
+    Ok((tape, trial))
+}
+
 /// Scenarios that were read: many tapes may be of one.
-#[derive(Default)]
-struct Scenarios(Mutex<BTreeMap<AbsPath, Arc<Trial>>>);
+struct Scenarios {
+    read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
+    load: fn(&Surroundings, &AbsPath) -> Result<Trial, LoadError>,
+}
 
 impl Scenarios {
+    /// With everything that they name.
+    fn run() -> Self {
+        Self { read: Mutex::default(), load: load_scenario }
+    }
+
+    /// Without anything that they name.
+    fn judged() -> Self {
+        Self { read: Mutex::default(), load: load_scenario_alone }
+    }
+
     fn load(&self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
         // Whoever panicked with it left it whole.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&path) {
             return Ok(Arc::clone(known));
         }
-        let trial = Arc::new(load_scenario(surroundings, &path)?);
+        let trial = Arc::new((self.load)(surroundings, &path)?);
         known.insert(path, Arc::clone(&trial));
         Ok(trial)
     }
@@ -166,31 +244,6 @@ fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
     })
 }
 
-fn one(
-    args: &Args,
-    surroundings: &Surroundings,
-    path: &AbsPath,
-    scenarios: &Scenarios,
-    output: &Output,
-) -> Result<(ExitCode, Value), CliError> {
-    if args.protocol {
-        let read = read(surroundings, path, scenarios)?;
-        return Ok(tell_read(args, surroundings, path, &read, output));
-    }
-    if path.as_path().is_file() {
-        open_cassette(path, surroundings)?;
-        let text = format!(
-            "`{}` has no exchanges with the model, so nothing can be run from it",
-            surroundings.shown(path)
-        );
-        return Err(
-            CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
-        );
-    }
-    let (tape, trial) = opened(surroundings, path, scenarios)?;
-    run_again(args, surroundings, tape, &trial, output)
-}
-
 /// A tape and its scenario.
 fn opened(
     surroundings: &Surroundings,
@@ -198,7 +251,7 @@ fn opened(
     scenarios: &Scenarios,
 ) -> Result<(Tape, Arc<Trial>), CliError> {
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
+    let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| not_found(&error))?;
     let trial = scenarios.load(surroundings, scenario)?;
     Ok((tape, trial))
 }
@@ -215,7 +268,7 @@ struct Read {
 fn read(surroundings: &Surroundings, path: &AbsPath, scenarios: &Scenarios) -> Result<Read, CliError> {
     if path.as_path().is_file() {
         let cassette = open_cassette(path, surroundings)?;
-        let trial = Arc::new(cassette::scenario(&cassette, &surroundings.shown(path))?);
+        let trial = Arc::new(cassette::scenario(&cassette, (path, &surroundings.shown(path)))?);
         let found = cassette::replay(&cassette, &trial)
             .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
         return Ok(Read { trial, found, cassette: Some(cassette.format) });
@@ -258,6 +311,7 @@ pub(super) fn not_found(error: &FindError) -> CliError {
     let hint = match error {
         FindError::NoTape { .. } => "`belljar record` makes one",
         FindError::NoScenario { .. } => "a tape lies where it can find its scenario",
+        FindError::Beyond { .. } => "`.git` or `belljar.toml` marks the directory that both belong to",
     };
     CliError::from_chain(ExitCode::Invalid, error).hint(hint)
 }
@@ -352,7 +406,7 @@ fn run_again(
     args: &Args,
     surroundings: &Surroundings,
     tape: Tape,
-    trial: &Trial,
+    (trial, consent): (&Trial, &Consent),
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
     let mut options = try_options(args)?;
@@ -372,6 +426,7 @@ fn run_again(
             surroundings,
             model: Model::Replay(model),
             walls: args.walls.asked(),
+            consent,
             name: None,
             answering: options.answering(surroundings, LastWord::Nobody)?,
             then: Then::End,
@@ -419,6 +474,7 @@ fn try_options(args: &Args) -> Result<TryOptions, CliError> {
         first: false,
         script: None,
         walls: WallsOptions::default(),
+        agree: AgreeOptions::default(),
         max_cost_usd: None,
         keep: args.keep,
         quiet: args.quiet,

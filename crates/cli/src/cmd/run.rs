@@ -19,7 +19,7 @@ pub struct Args {
     /// Call the run this, and start nothing when the name is taken
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Play this script in the model's place: no key, no tokens, no network
+    /// Play this script in the model's place: no key, no tokens
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     #[command(flatten)]

@@ -5,7 +5,7 @@ use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::report::{PlanPage, render_plan};
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
-    Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, load_subject,
+    Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, TrialUse, load_subject,
 };
 use belljar_runner::{Surroundings, Then};
 use serde_json::json;
@@ -109,8 +109,11 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, prompt(args)?)? };
     let conversation = args.subject.conversation()?;
     let walls = options.walls.asked();
+    let used_for = if args.dry_run { TrialUse::Inspect } else { TrialUse::Run };
+    let consent = &options.consent([&trial], used_for, surroundings, output)?;
     if args.dry_run {
-        return plan(&trial, Planning { surroundings, walls: &walls, conversation: &conversation }, output);
+        let planning = Planning { surroundings, walls: &walls, conversation: &conversation, consent };
+        return plan(&trial, planning, output);
     }
     if !options.quiet {
         warn(&trial, output);
@@ -121,6 +124,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             surroundings,
             model: options.model(surroundings)?,
             walls,
+            consent,
             name: None,
             answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
             then: Then::End,

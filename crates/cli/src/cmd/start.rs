@@ -4,15 +4,15 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AskedWalls, BackendKind, Destination, EgressRule, Envelope, Errand, Event, ExitCode, ImageName, OsText,
-    Purpose, RuleEffect, RunName, visible,
+    AskedWalls, BackendKind, Destination, Digest, EgressRule, Envelope, Errand, Event, ExitCode, ImageName,
+    OsText, Purpose, RuleEffect, RunName, visible,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Report, RunRequest,
-    Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
+    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report,
+    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -24,8 +24,11 @@ pub struct StartOptions {
     #[command(flatten)]
     pub walls: WallsOptions,
     /// Agree to the project's manifest for this run without being asked
-    #[arg(long)]
+    #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
+    /// Agree to the plan with this digest, and refuse any other
+    #[arg(long, value_name = "DIGEST", value_parser = super::agreeing::digest, hide_short_help = true)]
+    pub agree_to: Option<Digest>,
     /// Propose rules for what the run could not reach; nothing is opened by it
     #[arg(long)]
     pub learn: bool,
@@ -118,7 +121,8 @@ pub fn start(
     if !planned.warnings.is_empty() {
         output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));
     }
-    if planned.needs_agreement && !options.yes {
+    let pinned = super::agreeing::pinned(options.agree_to, planned.compiled.plan.digest())?;
+    if planned.needs_agreement && !options.yes && !pinned {
         agree(planner, &planned, output)?;
     }
     audit(&planned, output);
@@ -151,6 +155,7 @@ pub fn start(
         name,
         model,
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
+        reach: Reach::AsRuled,
         ask: &mut ask,
         attendant: Attendant::User,
         waiting,
@@ -242,17 +247,22 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
         Standing::Agreed => return Ok(()),
         Standing::Never => output.say(&page(planner, planned, style)),
         Standing::Changed(before) => {
-            let differences = changes(&before.plan, &json!(plan));
+            let differences = changes(&before.shown, &json!(plan));
             output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
         }
     }
-    if !confirmed("Start this?", "`belljar trust` agrees once; `--yes` agrees for this run")
-        .map_err(CliError::into_launch)?
-    {
+    if !confirmed("Start this?", &instead(plan.digest())).map_err(CliError::into_launch)? {
         return Err(CliError::new(ExitCode::LaunchFailed, "not agreed to; nothing was started"));
     }
     agreements.agree(plan).map_err(|error| CliError::from(error).into_launch())?;
     Ok(())
+}
+
+/// What to do where there is no terminal to ask at.
+fn instead(digest: Digest) -> String {
+    format!(
+        "`belljar trust` agrees once; `--agree-to {digest}` agrees to this plan, `--yes` to any, for this run"
+    )
 }
 
 /// What could not be reached, and the line that would change that.

@@ -2,10 +2,12 @@ use super::trying::{Plays, TryOptions, result_json};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, visible, visible_lines};
+use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, visible, visible_lines};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::Taping;
-use belljar_runner::trial::{Job, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
+use belljar_runner::trial::{
+    Job, SuiteNews, SuiteRequest, Trial, TrialUse, WorkerOutcome, end_with_input, run_suite,
+};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +140,10 @@ fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Resu
 /// One scenario, in this process, with everything it says.
 fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
     let plays = Plays::scripted(args.scripted);
-    let (trial, tried) = args.options.try_scenario(file, plays, Taping::Off, surroundings, output)?;
+    let options = &args.options;
+    let trial = options.load(file, plays, surroundings)?;
+    let consent = options.consent([&trial], TrialUse::Run, surroundings, output)?;
+    let tried = options.try_scenario(&trial, (plays, &consent), Taping::Off, surroundings, output)?;
     let exit = tried.judgement.conclusion.exit();
     Ok(Row { name: trial.scenario.name.clone(), exit, value: result_json(&trial, &tried) })
 }
@@ -154,6 +159,7 @@ fn together(
         return Err(CliError::new(ExitCode::Invalid, "one decider cannot answer several scenarios at once")
             .hint("name one scenario, or write answers into the scenarios"));
     }
+    let agreed = agree(args, surroundings, files, output)?;
     let names: Vec<String> = files
         .iter()
         .flat_map(|file| {
@@ -165,8 +171,10 @@ fn together(
         })
         .collect();
     let repeated = files.iter().flat_map(|file| (0..args.repeat).map(move |_| file));
-    let jobs =
-        repeated.zip(&names).map(|(file, name)| Job { name: name.clone(), arguments: worker(args, file) });
+    let jobs = repeated.zip(&names).map(|(file, name)| Job {
+        name: name.clone(),
+        arguments: worker(args, file, agreed.get(file).copied()),
+    });
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let request = SuiteRequest {
         program: env::own()?.as_path().to_owned(),
@@ -190,7 +198,27 @@ fn together(
     Ok(rows)
 }
 
-fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
+/// Has the user agree to what all scenarios ask for; gives the digest for each that asks for something. A file that
+/// cannot be read is told of by its own worker, which has no agreement then.
+fn agree(
+    args: &Args,
+    surroundings: &Surroundings,
+    files: &[AbsPath],
+    output: &Output,
+) -> Result<BTreeMap<AbsPath, Digest>, CliError> {
+    let options = &args.options;
+    let plays = Plays::scripted(args.scripted);
+    let loaded = files.iter().filter_map(|file| Some((file, options.load(file, plays, surroundings).ok()?)));
+    let loaded: Vec<(&AbsPath, Trial)> = loaded.collect();
+    options.consent(loaded.iter().map(|(_, trial)| trial), TrialUse::Run, surroundings, output)?;
+    let walls = options.walls.asked();
+    let wishes = loaded.iter().map(|(file, trial)| (*file, trial.wishes(&walls, TrialUse::Run)));
+    let asking = wishes.filter(|(_, wishes)| !wishes.is_empty());
+    Ok(asking.map(|(file, wishes)| (file.clone(), wishes.digest())).collect())
+}
+
+/// A worker agrees to the digest that the user agreed to: what changed in between is refused.
+fn worker(args: &Args, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> {
     let options = &args.options;
     let mut words: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
     let mut flag = |name: &str, value: &OsString| words.extend([name.into(), value.clone()]);
@@ -203,6 +231,9 @@ fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
     }
     if let Some(cost) = options.max_cost_usd {
         flag("--max-cost-usd", &cost.to_string().trim_start_matches('$').into());
+    }
+    if let Some(digest) = agreed {
+        flag("--agree-to", &digest.to_string().into());
     }
     if let Some(backend) = options.walls.backend {
         flag("--backend", &backend.kind().name().into());

@@ -1,20 +1,30 @@
+use super::agreeing::{data as agreeing_data, listed, not_agreed};
+use super::test::scenario_files;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose};
+use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
-use belljar_runner::{Agreements, Planned, Planner, Standing};
+use belljar_runner::trial::{TrialUse, load_scenario};
+use belljar_runner::{Agreements, Planned, Planner, Standing, Surroundings};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Agree to what a project's manifest asks for
 ///
 /// The agreement is kept in your own configuration, by digest of the plan. When the plan has changed since,
-/// the differences are shown before you are asked again.
+/// the differences are shown before you are asked again. With --suite it is to what scenarios ask for beyond their own
+/// directory: a weaker backend, variables, files, hosts.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar trust --yes\n  $ belljar trust --revoke\n")]
+#[command(after_help = "Examples:\n  $ belljar trust --yes\n  $ belljar trust --revoke\n  \
+    $ belljar trust --yes --suite scenarios\n")]
 pub struct Args {
     /// The agent; the only one that is declared need not be named
+    #[arg(conflicts_with = "suite")]
     agent: Option<String>,
+    /// Agree to what these scenarios ask for; a directory means all in it
+    #[arg(long, value_name = "PATH")]
+    suite: Vec<PathBuf>,
     /// Agree without being asked
     #[arg(long, conflicts_with = "revoke")]
     yes: bool,
@@ -27,6 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    if !args.suite.is_empty() {
+        return suites(args, planner.surroundings(), output);
+    }
     let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
     let plan = &planned.compiled.plan;
     let agreements = Agreements::new(&planner.surroundings().config);
@@ -38,7 +51,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let (standing, differences) = match agreements.standing(plan)? {
         Standing::Agreed => return Ok(done(output, &planned, "agreed", &[])),
         Standing::Never => ("not agreed to yet", Vec::new()),
-        Standing::Changed(before) => ("changed since the agreement", changes(&before.plan, &json!(plan))),
+        Standing::Changed(before) => ("changed since the agreement", changes(&before.shown, &json!(plan))),
     };
     if output.json && !args.yes {
         return Ok(done(output, &planned, standing, &differences));
@@ -52,6 +65,53 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     agreements.agree(plan)?;
     Ok(done(output, &planned, "agreed", &differences))
+}
+
+/// The same for scenarios. A file that cannot be used is an error: what it asks for is not known.
+fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+    let agreements = Agreements::new(&surroundings.config);
+    let mut all = Vec::new();
+    for file in scenario_files(&args.suite, None, surroundings)? {
+        let trial = load_scenario(surroundings, &file)?;
+        all.push(trial.wishes(&AskedWalls::default(), TrialUse::Run));
+    }
+    if args.revoke {
+        let mut revoked = 0;
+        for one in &all {
+            revoked += usize::from(agreements.revoke(one)?);
+        }
+        return Ok(suites_done(output, &all, &format!("{revoked} agreements taken back")));
+    }
+    let open = not_agreed(&all, &agreements)?;
+    if open.is_empty() {
+        let text = if all.iter().all(Wishes::is_empty) { "nothing to agree to" } else { "agreed" };
+        return Ok(suites_done(output, &all, text));
+    }
+    if output.json && !args.yes {
+        return Ok(suites_done(output, &all, "not agreed to yet"));
+    }
+    if !output.json {
+        output.say(&format!("{}\n", listed(&open, surroundings).join("\n")));
+    }
+    if !args.yes && !confirmed("Agree to this?", "agree with --yes")? {
+        output.say("Nothing was changed.");
+        return Ok(ExitCode::Failed);
+    }
+    for (one, _) in &open {
+        agreements.agree(one)?;
+    }
+    Ok(suites_done(output, &all, "agreed"))
+}
+
+fn suites_done(output: &Output, all: &[Wishes], standing: &str) -> ExitCode {
+    if output.json {
+        let mut data = agreeing_data(all);
+        data["standing"] = json!(standing);
+        output.envelope(&Envelope::new("trust", ExitCode::Passed, data));
+    } else {
+        output.result(&format!("{}: {standing}\n", Wishes::digest_of_all(all)));
+    }
+    ExitCode::Passed
 }
 
 fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, differences: &[Change]) {

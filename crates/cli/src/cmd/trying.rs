@@ -1,14 +1,15 @@
 //! What `skill`, `test`, `record` and `chat` have in common: who answers, who plays the model, how a trial is told.
 
+use super::agreeing::AgreeOptions;
 use super::start::WallsOptions;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, ExitCode, TimeSpan, Usd, visible};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
 use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{
-    Answering, CommandDecider, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError, ModelWish,
-    Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
+    Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError,
+    ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
 };
 use belljar_runner::{Model, Surroundings, Then, answer_rule, launch_hints};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "TEXT", requires = "decider_llm")]
     pub intent: Option<String>,
     /// The model that answers
-    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL)]
+    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL, hide_short_help = true)]
     pub decider_model: String,
     /// How long a decider may take for an answer
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
@@ -45,11 +46,13 @@ pub struct TryOptions {
     /// Take the first option of a question that no rule answers
     #[arg(long)]
     pub first: bool,
-    /// Play this script in the model's place: no key, no tokens, no network
+    /// Play this script in the model's place: no key, no tokens
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
     pub walls: WallsOptions,
+    #[command(flatten)]
+    pub agree: AgreeOptions,
     /// Refuse what would make a run cost more than this
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
@@ -160,22 +163,31 @@ impl TryOptions {
         Ok(answering)
     }
 
+    /// Reads a scenario and what it names. Nothing is staged, and the script is not read yet.
+    pub fn load(&self, file: &AbsPath, plays: Plays, surroundings: &Surroundings) -> Result<Trial, CliError> {
+        let mut trial = Trial { cost: self.max_cost_usd, ..load_scenario(surroundings, file)? };
+        match plays {
+            Plays::ScriptBeside => trial.reads(PathUse::Script, script_beside(file)),
+            Plays::AsAsked => {}
+        }
+        Ok(trial)
+    }
+
     /// Runs a scenario with nobody at a terminal, and tells how it went.
     pub fn try_scenario(
         &self,
-        file: &AbsPath,
-        plays: Plays,
+        trial: &Trial,
+        (plays, consent): (Plays, &Consent),
         taping: Taping,
         surroundings: &Surroundings,
         output: &Output,
-    ) -> Result<(Trial, Tried), CliError> {
-        let trial = Trial { cost: self.max_cost_usd, ..load_scenario(surroundings, file)? };
+    ) -> Result<Tried, CliError> {
         if !self.quiet {
-            warn(&trial, output);
+            warn(trial, output);
         }
-        let model = match plays {
-            Plays::ScriptBeside => script(&script_beside(file))?,
-            Plays::AsAsked => self.model(surroundings)?,
+        let model = match (plays, &trial.file) {
+            (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file))?,
+            (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(surroundings)?,
         };
         let detail = self.detail();
         let tried = trial
@@ -183,6 +195,7 @@ impl TryOptions {
                 surroundings,
                 model,
                 walls: self.walls.asked(),
+                consent,
                 name: None,
                 answering: self.answering(surroundings, LastWord::Nobody)?,
                 then: Then::End,
@@ -193,9 +206,9 @@ impl TryOptions {
             })
             .map_err(|error| failure(error, surroundings))?;
         if !output.json {
-            tell(&trial, &tried, self, surroundings, output);
+            tell(trial, &tried, self, surroundings, output);
         }
-        Ok((trial, tried))
+        Ok(tried)
     }
 }
 
@@ -205,6 +218,18 @@ fn script_beside(file: &AbsPath) -> AbsPath {
     let stem = stem.trim_end_matches(".yaml").trim_end_matches(".yml");
     let folder = file.parent().unwrap_or_else(|| file.clone());
     folder.child(&format!("{stem}.script.json"))
+}
+
+/// A script that the suite names. Of one beyond the suite no fault quotes the text.
+fn own_script(trial: &Trial, path: &AbsPath) -> Result<Model, CliError> {
+    script(path).map_err(|error| match trial.scope.holds(path) {
+        true => error,
+        false => {
+            let text =
+                format!("`{path}` cannot be played; it lies beyond the suite, so its text is not shown");
+            CliError::new(ExitCode::Invalid, text)
+        }
+    })
 }
 
 fn script(path: &AbsPath) -> Result<Model, CliError> {
@@ -299,9 +324,11 @@ impl From<LoadError> for CliError {
         match error {
             LoadError::Invalid { sources, diagnostics } => Self::findings(sources, diagnostics),
             LoadError::Planning(error) => Self::from(*error),
-            LoadError::Read { .. } | LoadError::Named { .. } | LoadError::Unfit(_) | LoadError::Path(_) => {
-                Self::from_chain(ExitCode::Invalid, &error)
-            }
+            LoadError::Read { .. }
+            | LoadError::Named { .. }
+            | LoadError::Beyond { .. }
+            | LoadError::Unfit(_)
+            | LoadError::Path(_) => Self::from_chain(ExitCode::Invalid, &error),
         }
     }
 }
@@ -334,9 +361,10 @@ pub fn failure(error: TrialError, surroundings: &Surroundings) -> CliError {
             hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)
         }
         TrialError::Unsupported(_) => CliError::from_chain(ExitCode::Unsupported, &error),
-        TrialError::Stage(_) | TrialError::Staged(_) | TrialError::Argument(_) => {
-            CliError::from_chain(ExitCode::Invalid, &error)
-        }
+        TrialError::Stage(_)
+        | TrialError::Staged(_)
+        | TrialError::Argument(_)
+        | TrialError::NotAgreed { .. } => CliError::from_chain(ExitCode::Invalid, &error),
         TrialError::NotExecuted { .. } => CliError::from_chain(ExitCode::AgentFailed, &error),
         TrialError::Record(_) | TrialError::NoRecord => CliError::from_chain(ExitCode::Unverified, &error),
     }

@@ -9,6 +9,8 @@ use std::process::Command;
 /// A skill with a script of its own, a scenario that uses it, and what the model says.
 pub fn scenario(script: &Value) -> Stage {
     let stage = Stage::new();
+    // The top of a repository: skills and scenarios belong together.
+    stage.write("project/.git/HEAD", "ref: refs/heads/main\n");
     let skill = "---\nname: hello\ndescription: Says hello\n---\nRun scripts/hello.sh\n";
     stage.write("project/skills/hello/SKILL.md", skill);
     stage.write("project/skills/hello/scripts/hello.sh", "echo hello from the script\n");
@@ -59,8 +61,13 @@ pub fn with_agent(stage: &Stage, arguments: &[&str]) -> Command {
 /// Records the scenario.
 #[track_caller]
 pub fn recorded(stage: &Stage) -> PathBuf {
-    let found =
-        stage.finish(&mut with_agent(stage, &["record", "--json", "--scripted", "scenarios/hello.yaml"]));
+    recorded_with(stage, &[])
+}
+
+#[track_caller]
+fn recorded_with(stage: &Stage, more: &[&str]) -> PathBuf {
+    let words = [&["record", "--json", "--scripted", "scenarios/hello.yaml"], more].concat();
+    let found = stage.finish(&mut with_agent(stage, &words));
     let data = data(&found);
     assert_eq!(found.status.code(), Some(0), "{data:#}{}", found.stderr);
     PathBuf::from(data["results"][0]["tape"].as_str().unwrap())
@@ -124,7 +131,7 @@ fn a_secret_of_the_run_is_not_on_the_tape_and_does_not_drift() {
     let call = bash("echo \"[${HTTPS_PROXY:?}]\" | tee outputs/kept.txt");
     let stage = scenario(&script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]));
     stage.write("project/scenarios/session.yaml", "egress: {extra_allow: [example.org]}\n");
-    let tape = recorded(&stage);
+    let tape = recorded_with(&stage, &["--yes"]);
     let all: Vec<String> = files(&tape)
         .iter()
         .map(|path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned())

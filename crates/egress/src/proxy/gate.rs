@@ -4,8 +4,8 @@ use super::refusal::{Asked, Refusal};
 use crate::log::{EgressLog, LogError, milliseconds};
 use crate::resolve::Resolve;
 use belljar_contract::{
-    AgentName, Denial, Destination, EgressDecision, EgressEnd, EgressPolicy, EgressRefusal, EgressVerdict,
-    EgressWay, Host, request_allowed, requests_matter,
+    AgentName, Denial, Destination, EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressPolicy,
+    EgressRefusal, EgressVerdict, EgressWay, Host, request_allowed, requests_matter,
 };
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +26,15 @@ pub enum Mode {
     Enforce,
     /// Refuse, and remember what a rule would have to name, so that rules can be proposed.
     Learn,
+}
+
+/// Whether what the rules allow is dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It is.
+    AsRuled,
+    /// No: decisions are made and logged, no name is resolved and no connection opened.
+    Nowhere,
 }
 
 /// Is told of every refusal.
@@ -64,6 +73,7 @@ pub(super) struct Gate {
     pub log: Arc<EgressLog>,
     pub agent: AgentName,
     pub mode: Mode,
+    pub reach: Reach,
     pub on_refusal: OnRefusal,
     pub tally: Tally,
 }
@@ -89,6 +99,10 @@ impl Gate {
             Err(denial) => return Err(self.deny(&ask, None, denial)),
         };
         self.look_into(&ask)?;
+        if let (Reach::Nowhere, Host::Name(_)) = (self.reach, &ask.destination.host) {
+            let rule = admission.rule.id.clone();
+            return Err(self.not_dialled(ask, Vec::new(), rule));
+        }
         let Ok(found) = self.addresses_of(&ask.destination.host).await else {
             return Err(self.refuse(&ask, None, None, EgressRefusal::Unresolved));
         };
@@ -108,7 +122,10 @@ impl Gate {
             }
         }
         match (rule, first_denial) {
-            (Some(rule), _) => self.allow(ask, checked, rule),
+            (Some(rule), _) => match self.reach {
+                Reach::AsRuled => self.allow(ask, checked, rule),
+                Reach::Nowhere => Err(self.not_dialled(ask, checked, rule)),
+            },
             (None, Some((address, denial))) => Err(self.deny(&ask, Some(address), denial)),
             (None, None) => Err(self.refuse(&ask, None, None, EgressRefusal::Unresolved)),
         }
@@ -124,7 +141,10 @@ impl Gate {
         match self.policy.check(&admission, address.ip()) {
             Ok(opener) => {
                 let rule = opener.id.clone();
-                self.allow(ask, vec![address], rule)
+                match self.reach {
+                    Reach::AsRuled => self.allow(ask, vec![address], rule),
+                    Reach::Nowhere => Err(self.not_dialled(ask, vec![address], rule)),
+                }
             }
             Err(denial) => Err(self.deny(&ask, Some(address.ip()), denial)),
         }
@@ -150,6 +170,22 @@ impl Gate {
         match host {
             Host::Address(address) => Ok(vec![*address]),
             Host::Name(name) => self.resolver.resolve(name).await,
+        }
+    }
+
+    /// Writes down that the rules allow something, and that it ended before it was dialled.
+    fn not_dialled(&self, ask: Ask, addresses: Vec<SocketAddr>, rule: String) -> Stop {
+        let reason = EgressRefusal::Request { what: EGRESS_NOT_DIALLED.to_owned() };
+        let asked = Asked::Destination(ask.destination.clone());
+        let refusal = Refusal { way: ask.way, asked, address: None, rule: Some(rule.clone()), reason };
+        match self.allow(ask, addresses, rule) {
+            Err(stop) => stop,
+            Ok(mut passage) => {
+                passage.watch.failure = Some(EGRESS_NOT_DIALLED.to_owned());
+                drop(passage);
+                (self.on_refusal)(&refusal);
+                Stop::Refused(refusal)
+            }
         }
     }
 

@@ -23,7 +23,7 @@ mod tunnel;
 mod upstream;
 
 pub use doors::OpenDoors;
-pub use gate::{Mode, OnRefusal};
+pub use gate::{Mode, OnRefusal, Reach};
 pub use intercept::{Intercept, InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
 pub use refusal::{Asked, Refusal};
 pub use token::USER;
@@ -65,6 +65,8 @@ pub struct ProxyConfig {
     pub agent: AgentName,
     /// Whether what is refused is remembered.
     pub mode: Mode,
+    /// Whether what is allowed is dialled.
+    pub reach: Reach,
     /// Who takes tunnels over.
     pub intercept: Option<Arc<dyn Intercept>>,
     /// Names whose tunnels need not begin with TLS though their port is 443, such as a forge's ssh.
@@ -154,6 +156,7 @@ pub async fn serve(
         token,
         agent,
         mode,
+        reach,
         intercept,
         raw,
         on_refusal,
@@ -162,7 +165,7 @@ pub async fn serve(
     let listeners = adopt(listeners)?;
     let doors = doors.map(doors::Served::new).transpose()?;
     let token = Token::new(&token).ok_or(ProxyError::NoToken)?;
-    let gate = Gate { policy, resolver, log, agent, mode, on_refusal, tally: Tally::default() };
+    let gate = Gate { policy, resolver, log, agent, mode, reach, on_refusal, tally: Tally::default() };
     let shared = Arc::new(Shared { gate, token, intercept, raw, limits });
     let mut connections = JoinSet::new();
     tokio::select! {

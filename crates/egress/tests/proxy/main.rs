@@ -11,6 +11,7 @@ mod curl;
 mod hostile;
 mod life;
 mod naive;
+mod nowhere;
 mod peers;
 mod plain;
 mod tls;

@@ -5,7 +5,7 @@ use belljar_contract::{
     HostPattern, RuleEffect, RunId, Secret, read_egress_log,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening, LogSummary};
-use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, ProxySummary, Refusal, serve};
+use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, ProxySummary, Reach, Refusal, serve};
 use belljar_egress::resolve::{Resolve, Resolving};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -82,6 +82,7 @@ pub struct Setup {
     pub deny: Vec<String>,
     pub names: Arc<Names>,
     pub mode: Mode,
+    pub reach: Reach,
     pub limits: ProxyLimits,
     pub raw: BTreeSet<Destination>,
     pub intercept: Option<Arc<dyn Intercept>>,
@@ -95,6 +96,7 @@ impl Default for Setup {
             deny: vec![],
             names: Arc::default(),
             mode: Mode::Enforce,
+            reach: Reach::AsRuled,
             limits: ProxyLimits::default(),
             raw: BTreeSet::new(),
             intercept: None,
@@ -177,6 +179,7 @@ impl Setup {
             token: Arc::new(Secret::new(TOKEN)),
             agent: AgentName::new("reviewer").unwrap(),
             mode: self.mode,
+            reach: self.reach,
             intercept: self.intercept,
             raw: self.raw,
             on_refusal: Arc::new(move |refusal| told.lock().unwrap().push(refusal.clone())),

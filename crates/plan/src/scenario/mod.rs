@@ -15,6 +15,7 @@ mod scenario_file;
 mod scenario_spec;
 mod session_file;
 mod session_spec;
+mod suite;
 mod under_test;
 mod within;
 mod words;
@@ -29,6 +30,7 @@ pub use session_file::{
     AgentVariables, Folder, McpChoice, PluginChoice, Session, SessionFile, SpaceProject, Thinking,
     parse_session,
 };
+pub use suite::{Ground, SUITE_MARKS, SuiteRoot, suite_root};
 pub use under_test::{
     AGENT_UNDER_TEST, Staged, StagedError, agent_arguments, agent_under_test, agent_variables,
 };

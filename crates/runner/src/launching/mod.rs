@@ -80,6 +80,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         name,
         model,
         mode,
+        reach,
         ask,
         attendant,
         waiting,
@@ -99,7 +100,8 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let outward = match (&model, plan.has_proxy()) {
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
-            let request = OutwardRequest { plan: &plan, surroundings, model: &model, mode, ask: &mut *ask };
+            let request =
+                OutwardRequest { plan: &plan, surroundings, model: &model, mode, reach, ask: &mut *ask };
             let outward = Outward::prepare(request)?;
             outward.fill(&mut plan)?;
             launch = lower_here(&plan, errand, &machine, terminal)?;

@@ -13,7 +13,7 @@ use crate::terminal::TerminalError;
 use crate::trial::FilesWatch;
 use crate::workspace::WorkspaceError;
 use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, Finding, RunName};
-use belljar_egress::proxy::Mode;
+use belljar_egress::proxy::{Mode, Reach};
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::{ReplayReport, Taped};
 use belljar_sandbox::{BackendError, LaunchError, Waiting};
@@ -74,9 +74,9 @@ pub enum Model {
     Absent,
     /// The model itself, with the user's credential, which stays outside.
     Live,
-    /// A script is played; no key, no tokens, no network.
+    /// A script is played; no key, no tokens.
     Script(Script),
-    /// A tape is replayed; no key, no tokens, no network, unless a drift is to be answered by the model itself.
+    /// A tape is replayed; no key, no tokens, unless a drift is to be answered by the model itself.
     Replay(ReplayModel),
 }
 
@@ -137,6 +137,8 @@ pub struct RunRequest<'a> {
     pub model: Model,
     /// Whether what is refused is remembered for a proposal.
     pub mode: Mode,
+    /// Whether what the rules allow is dialled.
+    pub reach: Reach,
     /// Asks the user for a value.
     pub ask: Ask<'a>,
     /// Who stands at the command's streams.

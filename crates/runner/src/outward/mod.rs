@@ -18,7 +18,7 @@ use belljar_contract::{
 use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamError};
 use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
-use belljar_egress::proxy::{Mode, ProxyError, USER};
+use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};
 use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError};
 use belljar_egress::tape::OnDrift;
 use belljar_egress::tls::{ExtraRoots, TlsClient, TlsClientError};
@@ -98,12 +98,14 @@ pub(crate) struct OutwardRequest<'a> {
     pub surroundings: &'a Surroundings,
     pub model: &'a Model,
     pub mode: Mode,
+    pub reach: Reach,
     pub ask: Ask<'a>,
 }
 
 /// The way out of a run, before there is a sandbox.
 pub(crate) struct Outward {
     pub(super) mode: Mode,
+    pub(super) reach: Reach,
     pub(super) policy: Arc<EgressPolicy>,
     pub(super) token: Arc<Secret>,
     pub(super) interceptor: Option<Arc<Interceptor>>,
@@ -117,7 +119,7 @@ pub(crate) struct Outward {
 impl Outward {
     /// Finds and makes everything that can fail before anything is built.
     pub fn prepare(request: OutwardRequest<'_>) -> Result<Self, OutwardError> {
-        let OutwardRequest { plan, surroundings, model, mode, ask } = request;
+        let OutwardRequest { plan, surroundings, model, mode, reach, ask } = request;
         let policy = Arc::new(EgressPolicy::new(&plan.egress));
         let token = Arc::new(random_token()?);
         let mut named = Vec::new();
@@ -153,7 +155,7 @@ impl Outward {
             let (found, keys) = hold_keys(plan, surroundings)?;
             (found, Some(keys))
         };
-        Ok(Self { mode, policy, token, interceptor, live, keys, trust, ssh_found, named })
+        Ok(Self { mode, reach, policy, token, interceptor, live, keys, trust, ssh_found, named })
     }
 
     /// Puts what was made for the run into the files of its plan.

@@ -10,7 +10,7 @@ use belljar_egress::gateway::{
     PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
-use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary};
+use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary, Reach};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, Playing, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
@@ -96,7 +96,7 @@ pub(crate) struct OutwardEnd {
 impl Serving {
     /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
     pub fn start(outward: Outward, request: ServingRequest<'_>) -> Result<Self, OutwardError> {
-        let Outward { mode, policy, token, interceptor, live, keys, .. } = outward;
+        let Outward { mode, reach, policy, token, interceptor, live, keys, .. } = outward;
         let ServingRequest { plan, running, model, recorder, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -141,6 +141,7 @@ impl Serving {
             token,
             agent: plan.agent.clone(),
             mode,
+            reach,
             intercept: interceptor.map(|one| one as Arc<dyn proxy::Intercept>),
             raw: raw_destinations(plan),
             on_refusal: {
@@ -149,7 +150,9 @@ impl Serving {
             },
             limits: ProxyLimits::default(),
         });
-        let broker = sockets.ssh.zip(keys.as_ref()).map(|(listener, keys)| {
+        // Without a network nothing is signed that could log in anywhere.
+        let signing = sockets.ssh.filter(|_| reach == Reach::AsRuled);
+        let broker = signing.zip(keys.as_ref()).map(|(listener, keys)| {
             let sink = Arc::new(KeySink(Arc::clone(&log)));
             (listener, SshConfig { grants: keys.grants.clone(), sink, limits: SshLimits::default() })
         });

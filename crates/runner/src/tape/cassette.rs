@@ -4,10 +4,10 @@
 //! check that needs it is neither green nor left out.
 
 use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Way};
-use crate::trial::{LoadError, Trial, scenario_alone};
+use crate::trial::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
-    ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics, Seen,
-    Whole,
+    AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
+    Seen, Whole,
 };
 use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
@@ -31,9 +31,10 @@ pub fn scenario_text(cassette: &Cassette) -> String {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn scenario(cassette: &Cassette, name: &str) -> Result<Trial, LoadError> {
+pub fn scenario(cassette: &Cassette, (path, name): (&AbsPath, &str)) -> Result<Trial, LoadError> {
     let bytes = scenario_text(cassette).into_bytes();
-    scenario_alone(DocumentText { name: format!("{name} (scenario)"), bytes })
+    let text = DocumentText { name: format!("{name} (scenario)"), bytes };
+    scenario_alone(text, Scope::of_named(path, []))
 }
 
 /// Reads a cassette again and judges it.

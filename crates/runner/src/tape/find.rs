@@ -1,5 +1,7 @@
 //! Which tape belongs to which scenario.
 
+use crate::planning::Surroundings;
+use crate::trial::Scope;
 use belljar_contract::{AbsPath, TapeHead};
 use belljar_record::tape::{HEAD, SUFFIX};
 use std::path::{Component, Path, PathBuf};
@@ -15,6 +17,16 @@ pub enum FindError {
     NoTape {
         /// Where it was looked for.
         path: AbsPath,
+    },
+    /// The scenario lies beyond the suite that the tape belongs to. It was not opened.
+    #[error("the scenario `{file}` of the tape `{tape}` lies beyond {suite}, where the tape belongs")]
+    Beyond {
+        /// The tape.
+        tape: AbsPath,
+        /// What it names, escaped.
+        file: String,
+        /// The suite's directory, in words.
+        suite: String,
     },
     /// The scenario is not where the tape says.
     #[error("the scenario `{file}` of the tape `{tape}` is not there")]
@@ -67,16 +79,31 @@ fn below(folder: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
     }
 }
 
-/// The scenario of a tape.
+/// The scenario of a tape, which lies in the suite that the tape belongs to, links followed.
 ///
 /// # Errors
-/// When it is not there.
-pub fn scenario_of(tape: &AbsPath, head: &TapeHead) -> Result<AbsPath, FindError> {
-    let file = &head.scenario.file;
+/// When it is not there, or lies beyond the suite; a tape could name any file of the user's.
+pub fn scenario_of(
+    tape: &AbsPath,
+    head: &TapeHead,
+    surroundings: &Surroundings,
+) -> Result<AbsPath, FindError> {
+    let file = head.scenario.file.escape_debug().to_string();
     let missing = || FindError::NoScenario { tape: tape.clone(), file: file.clone() };
     let folder = tape.parent().unwrap_or_else(|| tape.clone());
-    let path = folder.join(file).ok().ok_or_else(missing)?;
+    let path = folder.join(&head.scenario.file).ok().ok_or_else(missing)?;
+    let scope = Scope::of_tape(tape, surroundings);
+    if !scope.holds(&path) {
+        let suite = scope.root().map_or("the tape itself".to_owned(), |root| format!("`{root}`"));
+        return Err(FindError::Beyond { tape: tape.clone(), file, suite });
+    }
     if path.as_path().is_file() { Ok(path) } else { Err(missing()) }
+}
+
+/// Whether a tape at `target` would find the scenario again.
+#[must_use]
+pub fn finds_its_scenario(target: &AbsPath, scenario: &AbsPath, surroundings: &Surroundings) -> bool {
+    Scope::of_tape(target, surroundings).holds(scenario)
 }
 
 /// How a file is called from a folder.

@@ -24,7 +24,7 @@ pub use belljar_egress::tape::{
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use facts::{Changed, TapeFacts};
-pub use find::{FindError, find_tapes, scenario_of, tape_beside};
+pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
 pub use har::har;
 pub use make::{MakeError, agent_version, make, scenario_changes};
 pub use mutate::{Mutation, Mutations, mutate};

@@ -3,7 +3,7 @@
 use super::facts::{Changed, TapeFacts, content};
 use super::make::scenario_changes;
 use crate::planning::Surroundings;
-use crate::trial::{Conversation, Planning, Trial, TrialError, skill_places};
+use crate::trial::{Consent, Conversation, Planning, Trial, TrialError, skill_places};
 use belljar_contract::{AskedWalls, TapeHead};
 
 /// What is not as it was when the tape was recorded. Nothing runs.
@@ -14,9 +14,10 @@ pub fn stale(
     trial: &Trial,
     head: &TapeHead,
     surroundings: &Surroundings,
+    consent: &Consent,
 ) -> Result<Vec<Changed>, TrialError> {
     let walls = AskedWalls::default();
-    let planning = Planning { surroundings, walls: &walls, conversation: &Conversation::Fresh };
+    let planning = Planning { surroundings, walls: &walls, conversation: &Conversation::Fresh, consent };
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), surroundings);
     let mut out = scenario_changes(trial, head);

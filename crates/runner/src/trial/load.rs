@@ -1,8 +1,10 @@
 //! From a scenario's file to a trial that can be staged: everything that can be wrong with the files is told here, before
 //! anything happens.
 
+use super::scope::{self, Scope};
+use super::wishes::HostsFrom;
 use crate::planning::{PlanningError, Surroundings};
-use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, Sources, Usd};
+use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, PathUse, Sources, Usd};
 use belljar_plan::{
     Document, DocumentError, DocumentText, McpEntry, OnUnanswered, PathText, PluginSource, Scenario,
     ScenarioFile, Session, SessionFile, SessionReference, parse_document, parse_marketplace,
@@ -10,11 +12,12 @@ use belljar_plan::{
 };
 use belljar_session::decider::{Rule, parse_policy, parse_rules};
 use belljar_verdict::{Checks, parse_checks};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 
-/// A longer file is no scenario.
-const LONGEST: u64 = 4 << 20;
+/// What a plugin says of itself.
+const PLUGIN_FILE: &str = ".claude-plugin/plugin.json";
+/// What a marketplace lists.
+pub(super) const MARKETPLACE_FILE: &str = ".claude-plugin/marketplace.json";
 
 /// Why there is no trial.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,14 @@ pub enum LoadError {
         path: AbsPath,
         /// What is wrong.
         why: String,
+    },
+    /// A file beyond the suite is not what it should be. Nothing of its text is told.
+    #[error("`{path}` cannot be used as {what}; it lies beyond the suite, so its text is not shown")]
+    Beyond {
+        /// What it was to be.
+        what: &'static str,
+        /// Where the suite looks for it.
+        path: AbsPath,
     },
     /// What does not fit together.
     #[error("{0}")]
@@ -82,6 +93,12 @@ pub struct Trial {
     pub found: Found,
     /// What the model may cost; nothing says it but who runs the trial.
     pub cost: Option<Usd>,
+    /// What is the suite's own.
+    pub scope: Scope,
+    /// Every file and directory that the files name, as they name it.
+    pub named: Vec<(PathUse, AbsPath)>,
+    /// Who wrote down the hosts that can be reached.
+    pub hosts_from: HostsFrom,
 }
 
 /// What the session names, as absolute paths.
@@ -104,23 +121,39 @@ pub struct Found {
 /// # Errors
 /// Everything that is wrong with them.
 pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
-    let mut trial = scenario_alone(read(surroundings, path)?)?;
+    let mut trial = load_scenario_alone(surroundings, path)?;
     let folder = path.parent().unwrap_or_else(|| path.clone());
     let (session, beside) = match &trial.scenario.session {
         SessionReference::Inline => (Session::default(), folder),
         SessionReference::File(written) => {
             let path = written.resolve(&surroundings.home, &folder)?;
-            let SessionFile { session, document, warnings } = parse_session(read(surroundings, &path)?)?;
-            trial.warnings.extend(warnings.into_iter().map(|one| (document.sources(), one)));
+            let SessionFile { session, document, warnings } =
+                trial.scope.parse(surroundings, (PathUse::Session, &path), parse_session)?;
+            // A warning shows the line that it is about.
+            if trial.scope.holds(&path) {
+                trial.warnings.extend(warnings.into_iter().map(|one| (document.sources(), one)));
+            }
+            trial.named.push((PathUse::Session, path.clone()));
             (session, path.parent().unwrap_or(path))
         }
     };
-    trial.found = find(surroundings, &session, &beside)?;
-    Ok(Trial { session, file: Some(path.clone()), ..trial })
+    let (found, named) = find(surroundings, &session, (&beside, &trial.scope))?;
+    trial.named.extend(named);
+    Ok(Trial { session, found, ..trial })
 }
 
-/// Reads a scenario without what it names: it can be judged, not run.
-pub(crate) fn scenario_alone(text: DocumentText) -> Result<Trial, LoadError> {
+/// Reads a scenario and nothing that it names: it can be judged, not run.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load_scenario_alone(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
+    let (text, _real) = scope::read(surroundings, path)?;
+    let scope = Scope::of_file(path, surroundings);
+    Ok(Trial { file: Some(path.clone()), ..scenario_alone(text, scope)? })
+}
+
+/// The trial of a scenario's text, without what it names.
+pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, LoadError> {
     let ScenarioFile { scenario, document, warnings } = parse_scenario(text)?;
     let told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
     let mut diagnostics = Vec::new();
@@ -144,7 +177,19 @@ pub(crate) fn scenario_alone(text: DocumentText) -> Result<Trial, LoadError> {
         return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
     };
     let (session, found) = (Session::default(), Found::default());
-    Ok(Trial { scenario, session, checks, rules, file: None, warnings: told, found, cost: None })
+    Ok(Trial {
+        scenario,
+        session,
+        checks,
+        rules,
+        file: None,
+        warnings: told,
+        found,
+        cost: None,
+        scope,
+        named: Vec::new(),
+        hosts_from: HostsFrom::Session,
+    })
 }
 
 /// Reads an answer policy.
@@ -152,55 +197,92 @@ pub(crate) fn scenario_alone(text: DocumentText) -> Result<Trial, LoadError> {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load_policy(surroundings: &Surroundings, path: &AbsPath) -> Result<Vec<Rule>, LoadError> {
-    let (value, document): (_, Document) = parse_document(read(surroundings, path)?)?;
+    let (value, document): (_, Document) = parse_document(scope::read(surroundings, path)?.0)?;
     parse_policy(&value).map_err(|faults| LoadError::Invalid {
         sources: document.sources(),
         diagnostics: faults.iter().map(|fault| document.diagnostic(fault)).collect(),
     })
 }
 
-pub(super) fn read(surroundings: &Surroundings, path: &AbsPath) -> Result<DocumentText, LoadError> {
-    let failed = |cause| LoadError::Read { path: path.clone(), cause };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(failed(std::io::Error::other("it is not a file")));
-    }
-    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(DocumentText { name: surroundings.shown(path), bytes })
-}
-
-/// Looks up what a session names.
+/// Looks up what a session names: what was found, and every path that it takes.
 ///
 /// # Errors
 /// When something is not there, or not what it should be.
-pub fn find(surroundings: &Surroundings, session: &Session, beside: &AbsPath) -> Result<Found, LoadError> {
+pub fn find(
+    surroundings: &Surroundings,
+    session: &Session,
+    (beside, scope): (&AbsPath, &Scope),
+) -> Result<(Found, Vec<(PathUse, AbsPath)>), LoadError> {
     let resolve = |path: &PathText| path.resolve(&surroundings.home, beside);
     let mut found = Found::default();
+    let mut named = Vec::new();
     for folder in &session.folders {
-        found.folders.push((resolve(&folder.from)?, super::stage::FolderAccess::of(folder.mode)));
+        let path = resolve(&folder.from)?;
+        named.push((PathUse::Folder, path.clone()));
+        found.folders.push((path, super::stage::FolderAccess::of(folder.mode)));
+    }
+    for project in &session.projects {
+        named.push((PathUse::Project, resolve(&project.from)?));
     }
     for upload in &session.uploads {
-        found.uploads.push(resolve(upload)?);
+        let path = resolve(upload)?;
+        named.push((PathUse::Upload, path.clone()));
+        found.uploads.push(path);
     }
     for path in &session.skills {
         skills(&resolve(path)?, &mut found.skills)?;
     }
+    named.extend(found.skills.iter().flat_map(|(_, path)| skill_paths(path)));
     for path in session.plugins.local_plugins.iter().chain(&session.plugins.remote_plugins) {
         let path = resolve(path)?;
-        let name = plugin_name(surroundings, &path)?;
+        let name = plugin_name(surroundings, &path, scope)?;
         push_once("the plugin", &mut found.plugins, name, path)?;
     }
+    for (name, path) in marketplace_plugins(surroundings, session, (&resolve, scope, &mut named))? {
+        push_once("the plugin", &mut found.plugins, name, path)?;
+    }
+    named.extend(found.plugins.iter().flat_map(|(_, path)| plugin_paths(path)));
+    if let Some(path) = &session.mcp.config {
+        let path = resolve(path)?;
+        let parse = |text| parse_mcp_config(text, &session.mcp.enabled);
+        found.servers = scope.parse(surroundings, (PathUse::McpConfig, &path), parse)?;
+        named.push((PathUse::McpConfig, path));
+    }
+    Ok((found, named))
+}
+
+/// What is taken of a skill: the directory, and the file that belljar reads itself.
+pub(super) fn skill_paths(skill: &AbsPath) -> [(PathUse, AbsPath); 2] {
+    [(PathUse::Skill, skill.clone()), (PathUse::Skill, skill.child("SKILL.md"))]
+}
+
+/// The same for a plugin.
+pub(super) fn plugin_paths(plugin: &AbsPath) -> [(PathUse, AbsPath); 2] {
+    [(PathUse::Plugin, plugin.clone()), (PathUse::Plugin, plugin.child(PLUGIN_FILE))]
+}
+
+type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::PathError>;
+
+/// The plugins that a session enables of marketplaces.
+fn marketplace_plugins(
+    surroundings: &Surroundings,
+    session: &Session,
+    (resolve, scope, named): (Resolve<'_>, &Scope, &mut Vec<(PathUse, AbsPath)>),
+) -> Result<Vec<(LibraryName, AbsPath)>, LoadError> {
     let mut markets = Vec::new();
     for path in &session.plugins.local_marketplaces {
         let path = resolve(path)?;
-        let text = read(surroundings, &path.child(".claude-plugin/marketplace.json"))?;
-        markets.push((parse_marketplace(text)?, path));
+        let file = path.child(MARKETPLACE_FILE);
+        let market = scope.parse(surroundings, (PathUse::Marketplace, &file), parse_marketplace)?;
+        named.extend([(PathUse::Marketplace, path.clone()), (PathUse::Marketplace, file)]);
+        markets.push((market, path));
     }
+    let mut out = Vec::new();
     for wanted in &session.plugins.enabled {
         let market = markets.iter().find(|(market, _)| market.name == wanted.marketplace);
         let Some((market, folder)) = market else {
-            let known: Vec<&str> = markets.iter().map(|(market, _)| market.name.as_str()).collect();
+            let own = markets.iter().filter(|(_, path)| scope.holds(&path.child(MARKETPLACE_FILE)));
+            let known: Vec<&str> = own.map(|(market, _)| market.name.as_str()).collect();
             return Err(LoadError::Unfit(format!(
                 "`{}@{}` is enabled, and no marketplace is called `{}`; there are {known:?}",
                 wanted.plugin, wanted.marketplace, wanted.marketplace
@@ -221,12 +303,9 @@ pub fn find(surroundings: &Surroundings, session: &Session, beside: &AbsPath) ->
                 )));
             }
         };
-        push_once("the plugin", &mut found.plugins, plugin.name.clone(), path)?;
+        out.push((plugin.name.clone(), path));
     }
-    if let Some(path) = &session.mcp.config {
-        found.servers = parse_mcp_config(read(surroundings, &resolve(path)?)?, &session.mcp.enabled)?;
-    }
-    Ok(found)
+    Ok(out)
 }
 
 /// A folder that is a skill, or one that holds skills.
@@ -257,16 +336,21 @@ pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(
 ///
 /// # Errors
 /// When neither is a name.
-pub fn plugin_name(surroundings: &Surroundings, path: &AbsPath) -> Result<LibraryName, LoadError> {
+pub fn plugin_name(
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    scope: &Scope,
+) -> Result<LibraryName, LoadError> {
     let wrong = |why: &str| LoadError::Named { what: "the plugin", path: path.clone(), why: why.to_owned() };
     if !path.as_path().is_dir() {
         return Err(wrong("is not a folder"));
     }
-    let manifest = path.child(".claude-plugin/plugin.json");
+    let manifest = path.child(PLUGIN_FILE);
     let named = match manifest.as_path().is_file() {
         false => None,
         true => {
-            let (value, _document) = parse_document(read(surroundings, &manifest)?)?;
+            let (value, _document) =
+                scope.parse(surroundings, (PathUse::Plugin, &manifest), parse_document)?;
             value.get("name").and_then(|name| name.as_str()).map(str::to_owned)
         }
     };

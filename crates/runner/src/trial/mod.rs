@@ -8,22 +8,29 @@ mod evidence;
 mod files;
 mod load;
 mod rehearsal;
+mod scope;
 pub(crate) mod stage;
 mod subject;
 mod suite;
+mod wishes;
 
 pub use asking::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
+pub use belljar_plan::Fidelity;
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
-pub use load::{Found, LoadError, Trial, find, load_policy, load_scenario, plugin_name, skills};
+pub use load::{
+    Found, LoadError, Trial, find, load_policy, load_scenario, load_scenario_alone, plugin_name, skills,
+};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
+pub use scope::Scope;
 pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
+pub use wishes::{Consent, HostsFrom, TrialUse};
 
 use crate::agent_version::{agent_version, worth_knowing};
 use crate::launching::{Attendant, Model, Outcome, Report, RunError, RunRequest, run};
@@ -35,10 +42,8 @@ use belljar_contract::{
     AbsPath, AgentVersion, AskedWalls, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText,
     OsTextError, Plan, Run, RunName,
 };
-use belljar_egress::proxy::Mode;
-use belljar_plan::{
-    Fidelity, OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test,
-};
+use belljar_egress::proxy::{Mode, Reach};
+use belljar_plan::{OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test};
 use belljar_record::ReadError;
 use belljar_session::decider::{Chain, First, Parity, Rule, Scripted};
 use belljar_session::{By, MachineConfig, SkillPlace};
@@ -76,6 +81,14 @@ pub enum TrialError {
     /// What the scenario asks for is not to be had here.
     #[error("{0}")]
     Unsupported(String),
+    /// The user did not agree to what the suite asks for now. Nothing was staged.
+    #[error("`{suite}` asks for more than was agreed to: {wishes}")]
+    NotAgreed {
+        /// The suite.
+        suite: AbsPath,
+        /// What it asks for.
+        wishes: String,
+    },
 }
 
 /// How a trial is carried out.
@@ -86,6 +99,8 @@ pub struct TrialRequest<'a> {
     pub model: Model,
     /// What the walls are made of, whatever the scenario says.
     pub walls: AskedWalls,
+    /// What the user agreed to.
+    pub consent: &'a Consent,
     /// The name of the run, and no other.
     pub name: Option<RunName>,
     /// Who answers.
@@ -186,7 +201,13 @@ impl Trial {
     /// # Errors
     /// When something that it needs is not there.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
-        let Planning { surroundings, walls, conversation } = *request;
+        let Planning { surroundings, walls, conversation, consent } = *request;
+        // Asked of the disk again: a link may lead elsewhere than when the user agreed.
+        let wishes = self.wishes(walls, consent.used_for);
+        if !consent.covers(&wishes) {
+            let list: Vec<String> = wishes.list().iter().map(ToString::to_string).collect();
+            return Err(TrialError::NotAgreed { suite: wishes.suite, wishes: list.join("; ") });
+        }
         let mut stage = match conversation {
             Conversation::Fresh => Stage::new(&surroundings.state, &fresh_run_id())?,
             Conversation::Named(name) | Conversation::Resumed(name) => {
@@ -254,6 +275,7 @@ impl Trial {
             surroundings,
             model,
             walls,
+            consent,
             name,
             answering,
             then,
@@ -262,7 +284,7 @@ impl Trial {
             taping,
             watch,
         } = request;
-        let planning = Planning { surroundings, walls: &walls, conversation: &conversation };
+        let planning = Planning { surroundings, walls: &walls, conversation: &conversation, consent };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
         let version =
@@ -299,6 +321,10 @@ impl Trial {
             waiting: None,
             files: Some(files),
             taping,
+            reach: match consent.used_for {
+                TrialUse::Run => Reach::AsRuled,
+                TrialUse::RunOffline | TrialUse::Inspect => Reach::Nowhere,
+            },
             watch,
         })
         .map_err(Box::new)?;
@@ -375,6 +401,8 @@ pub struct Planning<'a> {
     pub walls: &'a AskedWalls,
     /// Which conversation it is.
     pub conversation: &'a Conversation,
+    /// What the user agreed to.
+    pub consent: &'a Consent,
 }
 
 /// Where each skill lies for the agent, so that its use is seen. A plugin's skills carry the plugin's name.

@@ -1,9 +1,13 @@
 //! A folder that is tried without a scenario: a skill, folders of skills, a plugin, a marketplace.
 
-use super::load::{Found, LoadError, Trial, find, plugin_name, skills};
+use super::load::{
+    Found, LoadError, MARKETPLACE_FILE, Trial, find, plugin_name, plugin_paths, skill_paths, skills,
+};
+use super::scope::Scope;
 use super::stage::FolderAccess;
+use super::wishes::HostsFrom;
 use crate::planning::Surroundings;
-use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName};
+use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
 use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
 use belljar_verdict::parse_checks;
 use serde_json::Value;
@@ -41,6 +45,9 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     if prompt.trim().is_empty() {
         return Err(LoadError::Unfit("the prompt is empty".to_owned()));
     }
+    // What the command line names is the user's own word.
+    let further = plugins.iter().chain(&marketplaces).chain(&uploads).chain(&folders);
+    let scope = Scope::of_named(&folder, further);
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut session = Session { model, ..Session::default() };
     for host in hosts {
@@ -54,10 +61,10 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
         .collect::<Result<_, _>>()?;
     let mut own_skills: Vec<(LibraryName, AbsPath)> = Vec::new();
     let mut own_plugins = plugins;
-    if folder.child(".claude-plugin/marketplace.json").as_path().is_file() {
+    let listed = folder.child(MARKETPLACE_FILE);
+    if listed.as_path().is_file() {
         // Whoever names a marketplace and no plugin of it means all of them.
-        let text = super::load::read(surroundings, &folder.child(".claude-plugin/marketplace.json"))?;
-        let market = parse_marketplace(text)?;
+        let market = scope.parse(surroundings, (PathUse::Marketplace, &listed), parse_marketplace)?;
         if !enabled.iter().any(|wanted| wanted.marketplace == market.name) {
             enabled.extend(market.plugins.iter().map(|plugin| PluginReference {
                 plugin: plugin.name.clone(),
@@ -72,11 +79,13 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     }
     session.plugins.enabled = enabled;
     session.plugins.local_marketplaces = marketplaces.into_iter().map(PathText::Absolute).collect();
-    let found = find(surroundings, &session, &surroundings.directory)?;
+    let (found, mut named) = find(surroundings, &session, (&surroundings.directory, &scope))?;
+    named.extend(own_skills.iter().flat_map(|(_, path)| skill_paths(path)));
+    named.extend(own_plugins.iter().flat_map(plugin_paths));
     let mut found = Found { skills: own_skills, uploads, ..found };
     found.folders = folders.into_iter().map(|path| (path, FolderAccess::ReadWrite)).collect();
     for path in own_plugins {
-        found.plugins.push((plugin_name(surroundings, &path)?, path));
+        found.plugins.push((plugin_name(surroundings, &path, &scope)?, path));
     }
     let scenario = Scenario {
         name,
@@ -105,6 +114,9 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
         warnings: Vec::new(),
         found,
         cost: None,
+        scope,
+        named,
+        hosts_from: HostsFrom::CommandLine,
     })
 }
 

@@ -48,6 +48,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
     };
     let (mut observations, mut ending) = (Vec::new(), None);
     let report = run(RunRequest {
+        reach: belljar_runner::Reach::AsRuled,
         notice: None,
         planned: &planned,
         surroundings: &surroundings,

@@ -4,7 +4,9 @@ use super::{Check, Key, check};
 use crate::finding::Finding;
 use crate::form::HostMatch;
 use crate::run::Run;
-use belljar_contract::{EgressDecision, EgressLogState, EgressRow, EgressVerdict, EgressWay};
+use belljar_contract::{
+    EGRESS_NOT_DIALLED, EgressDecision, EgressLogState, EgressRow, EgressVerdict, EgressWay,
+};
 
 pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
 
@@ -15,7 +17,8 @@ check! {
     Denied(Egress, "egress_denied"): HostMatch
 }
 check! {
-    /// The host was reached: allowed, and the connection came about. A name that was only looked up is not reached.
+    /// The host was reached: allowed, and the connection came about. A name that was only looked up is not reached. In a
+    /// replay without `--network` nothing is dialled, and what the rules allow is unknown.
     /// `example.org` means that and all names below it, `*.example.org` only those below.
     Allowed(Egress, "egress_allowed"): HostMatch
 }
@@ -125,6 +128,10 @@ impl Check for Allowed {
             match end.map(|end| &end.failure) {
                 Some(None) => {
                     return Finding::pass(format!("{} was reached", self.0)).shown(&line(*number, decision));
+                }
+                Some(Some(why)) if why == EGRESS_NOT_DIALLED => {
+                    let unknown = Finding::unknown(format!("{} was not dialled: {why}", self.0));
+                    return unknown.shown(&line(*number, decision));
                 }
                 Some(Some(why)) => failure = Some(format!("{}: {why}", line(*number, decision))),
                 None => failure = Some(format!("{}, not seen to end", line(*number, decision))),

@@ -332,6 +332,22 @@ fn nothing_dearer() -> Evidence {
 }
 
 #[test]
+fn what_a_replay_did_not_dial_is_unknown() {
+    let mut seen = went(&[("good.example:443", EgressWay::Connect, true)]);
+    let check = json!({"egress_allowed": "good.example"});
+    assert_eq!(result(&check, &seen).outcome, Outcome::Pass);
+    for row in &mut seen.egress.as_mut().unwrap().rows {
+        if let belljar_contract::EgressRow::Finished { end, .. } = row {
+            end.failure = Some(belljar_contract::EGRESS_NOT_DIALLED.to_owned());
+        }
+    }
+    let found = result(&check, &seen);
+    assert_eq!(found.outcome, Outcome::Unknown);
+    assert!(found.message.contains("--network"), "{}", found.message);
+    assert_eq!(result(&json!({"egress_denied": "good.example"}), &seen).outcome, Outcome::Fail);
+}
+
+#[test]
 fn every_check_passes_fails_and_is_unknown_on_evidence() {
     for Case { check, pass, fail, unknown } in all() {
         for (evidence, outcome) in

@@ -7,7 +7,7 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
-use belljar_runner::trial::load_scenario;
+use belljar_runner::trial::{Consent, Trial, TrialUse};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -28,12 +28,19 @@ pub struct Args {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, surroundings)?;
-    let one = |path| one(args, surroundings, path, output);
+    let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, surroundings, path))).collect();
+    let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
+    let consent = args.record.options.consent(trials, TrialUse::Run, surroundings, output)?;
     // One bad tape does not stop the others; alone, it is the error of the verb.
-    let rows: Vec<_> = match tapes.as_slice() {
-        [path] => vec![one(path)?],
-        _ => tapes.iter().map(|path| among_others(one(path), surroundings, ("tape", path), output)).collect(),
-    };
+    let alone = tapes.len() == 1;
+    let mut rows = Vec::new();
+    for (path, opened) in opened {
+        let one = opened.and_then(|opened| one(args, surroundings, (opened, &consent), (path, output)));
+        rows.push(match alone {
+            true => one?,
+            false => among_others(one, surroundings, ("tape", path), output),
+        });
+    }
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let refreshed = rows.iter().filter(|(_, row)| row["refreshed"] == true).count();
@@ -43,16 +50,20 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
+fn open(args: &Args, surroundings: &Surroundings, path: &AbsPath) -> Result<(Tape, Trial), CliError> {
+    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| not_found(&error))?;
+    Ok((tape, args.record.load(&scenario, surroundings)?))
+}
+
 fn one(
     args: &Args,
     surroundings: &Surroundings,
-    path: &AbsPath,
-    output: &Output,
+    ((tape, trial), consent): ((Tape, Trial), &Consent),
+    (path, output): (&AbsPath, &Output),
 ) -> Result<(ExitCode, Value), CliError> {
-    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head).map_err(|error| not_found(&error))?;
-    let trial = load_scenario(surroundings, &scenario)?;
-    let changed = stale(&trial, &tape.head, surroundings).map_err(|error| failure(error, surroundings))?;
+    let changed =
+        stale(&trial, &tape.head, surroundings, consent).map_err(|error| failure(error, surroundings))?;
     if changed.is_empty() {
         if !output.json && !args.record.options.quiet {
             output.result(&format!("{}: current\n", surroundings.shown(path)));
@@ -68,7 +79,7 @@ fn one(
         .collect::<Result<_, _>>()
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let recording =
-        Recording { source: &args.record, file: &scenario, target: path, normalisers: &normalisers };
+        Recording { source: &args.record, trial: &trial, target: path, normalisers: &normalisers, consent };
     let (exit, mut row) = record::one(&recording, surroundings, output)?;
     row["refreshed"] = json!(!row["tape"].is_null());
     row["changed"] = json!(changed);

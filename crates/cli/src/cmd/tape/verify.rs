@@ -1,12 +1,15 @@
+use crate::cmd::agreeing::{AgreeOptions, Agreeing};
 use crate::cmd::replay::{not_found, unusable};
 use crate::cmd::test::worst;
 use crate::cmd::trying::failure;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
+use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
-use belljar_runner::tape::{Changed, PrivateFinding, Tape, own_names, private_findings, scenario_of, stale};
-use belljar_runner::trial::load_scenario;
+use belljar_runner::tape::{
+    Changed, FindError, PrivateFinding, Tape, own_names, private_findings, scenario_of, stale,
+};
+use belljar_runner::trial::{Consent, Trial, TrialUse, load_scenario};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -22,6 +25,8 @@ pub struct Args {
     /// Tapes, or folders in which they are looked for
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    agree: AgreeOptions,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -29,9 +34,16 @@ pub struct Args {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, surroundings)?;
+    let opened: Vec<_> = tapes.iter().map(|path| (path, open(path, surroundings))).collect();
+    let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|opened| &opened.trial));
+    let walls = AskedWalls::default();
+    let used_for = TrialUse::Inspect;
+    let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let consent = agreeing.ask(trials)?;
     let mut rows = Vec::new();
-    for path in &tapes {
-        let (exit, row, text) = match one(path, surroundings) {
+    for (path, opened) in opened {
+        let found = opened.and_then(|opened| one(opened, surroundings, &consent));
+        let (exit, row, text) = match found {
             Ok((changed, private)) => told(&changed, &private),
             Err(error) => {
                 let line = error.line();
@@ -54,14 +66,33 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
-fn one(path: &AbsPath, surroundings: &Surroundings) -> Result<(Vec<Changed>, Vec<PrivateFinding>), CliError> {
+/// A tape, and the scenario that it belongs to.
+struct Opened {
+    tape: Tape,
+    trial: Trial,
+}
+
+fn open(path: &AbsPath, surroundings: &Surroundings) -> Result<Opened, CliError> {
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| match error {
+        FindError::Beyond { .. } => not_found(&error),
+        FindError::NoTape { .. } | FindError::NoScenario { .. } => {
+            not_found(&error).with_exit(ExitCode::Unverified)
+        }
+    })?;
+    let trial = load_scenario(surroundings, &scenario)?;
+    Ok(Opened { tape, trial })
+}
+
+fn one(
+    Opened { tape, trial }: Opened,
+    surroundings: &Surroundings,
+    consent: &Consent,
+) -> Result<(Vec<Changed>, Vec<PrivateFinding>), CliError> {
     let private = private_findings(&tape, &own_names(surroundings))
         .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
-    let scenario =
-        scenario_of(path, &tape.head).map_err(|error| not_found(&error).with_exit(ExitCode::Unverified))?;
-    let trial = load_scenario(surroundings, &scenario)?;
-    let changed = stale(&trial, &tape.head, surroundings).map_err(|error| failure(error, surroundings))?;
+    let changed =
+        stale(&trial, &tape.head, surroundings, consent).map_err(|error| failure(error, surroundings))?;
     Ok((changed, private))
 }
 

@@ -1,0 +1,194 @@
+//! Agreement to what a suite asks for beyond its own directory: asked once, before anything is staged or started.
+
+use super::trying::TryOptions;
+use crate::confirm::confirmed;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{AskedWalls, Digest, ExitCode, Wish, Wishes};
+use belljar_runner::trial::{Consent, Trial, TrialUse};
+use belljar_runner::{Agreements, Standing, Surroundings};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+
+/// How the user agrees to what a suite asks for.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct AgreeOptions {
+    /// Agree to what the files ask for beyond their directory
+    #[arg(long, conflicts_with = "agree_to")]
+    pub yes: bool,
+    /// Agree to what has this digest, and refuse anything else
+    #[arg(long, value_name = "DIGEST", value_parser = digest, hide_short_help = true)]
+    pub agree_to: Option<Digest>,
+}
+
+/// Reads a digest as belljar prints it.
+pub fn digest(text: &str) -> Result<Digest, String> {
+    Digest::parse(text).ok_or_else(|| "expected a digest, as in sha256:0123…".to_owned())
+}
+
+/// What is about to be done with trials.
+pub struct Agreeing<'a> {
+    pub options: &'a AgreeOptions,
+    pub walls: &'a AskedWalls,
+    pub used_for: TrialUse,
+    pub surroundings: &'a Surroundings,
+    pub output: &'a Output,
+}
+
+impl Agreeing<'_> {
+    /// Collects what all trials ask for and has the user agree to it, once.
+    ///
+    /// # Errors
+    /// When the user did not agree, or cannot be asked. Nothing has been staged or started.
+    pub fn ask<'t>(&self, trials: impl IntoIterator<Item = &'t Trial>) -> Result<Consent, CliError> {
+        let wishes: Vec<Wishes> =
+            trials.into_iter().map(|trial| trial.wishes(self.walls, self.used_for)).collect();
+        self.agreed(wishes)
+    }
+
+    fn agreed(&self, all: Vec<Wishes>) -> Result<Consent, CliError> {
+        let mut wishes: Vec<Wishes> = Vec::new();
+        for one in all.into_iter().filter(|one| !one.is_empty()) {
+            if !wishes.contains(&one) {
+                wishes.push(one);
+            }
+        }
+        let digest = Wishes::digest_of_all(&wishes);
+        if let Some(pinned) = self.options.agree_to {
+            if wishes.is_empty() {
+                let text = format!("nothing is asked for beyond the suite, so {pinned} stands for nothing");
+                return Err(CliError::new(ExitCode::Invalid, text).hint("leave --agree-to out"));
+            }
+            if pinned != digest {
+                return Err(differs(pinned, &wishes, self.surroundings));
+            }
+            return Ok(Consent::to(self.used_for, wishes));
+        }
+        if wishes.is_empty() || self.options.yes {
+            return Ok(Consent::to(self.used_for, wishes));
+        }
+        let agreements = Agreements::new(&self.surroundings.config);
+        let open = not_agreed(&wishes, &agreements)?;
+        if open.is_empty() {
+            return Ok(Consent::to(self.used_for, wishes));
+        }
+        let lines = listed(&open, self.surroundings);
+        if self.output.json || !std::io::stdin().is_terminal() {
+            return Err(refusal(&wishes, lines, self.surroundings));
+        }
+        self.output
+            .say(&format!("These files ask for more than their own directory:\n{}\n", lines.join("\n")));
+        if !confirmed("Agree to this?", "`--yes` agrees for this call")? {
+            return Err(CliError::new(ExitCode::Invalid, "not agreed to; nothing was started"));
+        }
+        for (one, _) in &open {
+            agreements.agree(one)?;
+        }
+        Ok(Consent::to(self.used_for, wishes))
+    }
+}
+
+/// Those that no agreement covers, with what was agreed to before.
+pub fn not_agreed(
+    wishes: &[Wishes],
+    agreements: &Agreements,
+) -> Result<Vec<(Wishes, Option<Value>)>, CliError> {
+    let mut open = Vec::new();
+    for one in wishes.iter().filter(|one| !one.is_empty()) {
+        match agreements.standing(one)? {
+            Standing::Agreed => {}
+            Standing::Never => open.push((one.clone(), None)),
+            Standing::Changed(before) => open.push((one.clone(), Some(before.shown))),
+        }
+    }
+    Ok(open)
+}
+
+/// The wishes of each suite, the most dangerous first; what was agreed to before is not repeated.
+pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (wishes, before) in open {
+        lines.push(format!("  {}", surroundings.shown(&wishes.suite)));
+        // What was agreed to for another directory says nothing about this one.
+        let before = before.as_ref().filter(|before| before.get("root") == Some(&json!(wishes.root)));
+        let known = |wish: &Wish| {
+            let agreed = before.and_then(|before| before.get("wishes")?.as_array());
+            agreed.is_some_and(|agreed| agreed.contains(&json!(wish)))
+        };
+        // All of them: behind "and more" the one that matters could hide.
+        let new: Vec<&Wish> = wishes.list().iter().filter(|wish| !known(wish)).collect();
+        let mark = if before.is_some() { "new: " } else { "" };
+        lines.extend(new.iter().map(|wish| format!("    {mark}{wish}")));
+        let same = wishes.list().len() - new.len();
+        if same > 0 {
+            lines.push(format!("    and {same} that you agreed to before"));
+        }
+    }
+    lines
+}
+
+fn refusal(wishes: &[Wishes], lines: Vec<String>, surroundings: &Surroundings) -> CliError {
+    let digest = Wishes::digest_of_all(wishes);
+    let text = "the files ask for more than their own directory, and no agreement covers it";
+    let error = CliError::new(ExitCode::Invalid, text)
+        .details(lines)
+        .data(data(wishes))
+        .hint(format!("--agree-to {digest} agrees to exactly this"))
+        .hint("--yes agrees to whatever is asked for, for this call");
+    // A directory is a skill or a plugin, which is tried by hand.
+    let files = wishes.iter().filter(|one| one.suite.as_path().is_file());
+    let files: Vec<String> = files.map(|one| surroundings.shown(&one.suite)).collect();
+    match files.as_slice() {
+        [] => error,
+        files => error.hint(format!("`belljar trust {}` agrees once, for all calls", flags(files))),
+    }
+}
+
+fn flags(suites: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let mut words: Vec<String> = suites.iter().take(SHOWN).map(|suite| format!("--suite {suite}")).collect();
+    words.extend((suites.len() > SHOWN).then(|| "…".to_owned()));
+    words.join(" ")
+}
+
+fn differs(pinned: Digest, wishes: &[Wishes], surroundings: &Surroundings) -> CliError {
+    let digest = Wishes::digest_of_all(wishes);
+    let open: Vec<_> = wishes.iter().map(|one| (one.clone(), None)).collect();
+    let text = format!("--agree-to names {pinned}, but what is asked for is {digest}");
+    CliError::new(ExitCode::Invalid, text)
+        .details(listed(&open, surroundings))
+        .data(data(wishes))
+        .hint("look at what is asked for, then name its digest")
+}
+
+/// The wishes for machines.
+pub fn data(wishes: &[Wishes]) -> Value {
+    let one = |one: &Wishes| json!({"suite": one.suite, "root": one.root, "wishes": one.list(), "digest": one.digest()});
+    json!({"asks": wishes.iter().map(one).collect::<Vec<_>>(), "digest": Wishes::digest_of_all(wishes)})
+}
+
+/// The plan's digest, where the command line pins it.
+pub fn pinned(wanted: Option<Digest>, found: Digest) -> Result<bool, CliError> {
+    match wanted {
+        None => Ok(false),
+        Some(wanted) if wanted == found => Ok(true),
+        Some(wanted) => {
+            let text = format!("--agree-to names {wanted}, but the plan is {found}");
+            Err(CliError::new(ExitCode::LaunchFailed, text).hint("`belljar plan` shows what it asks for"))
+        }
+    }
+}
+
+impl TryOptions {
+    /// Has the user agree to what these trials ask for when they run.
+    pub fn consent<'t>(
+        &self,
+        trials: impl IntoIterator<Item = &'t Trial>,
+        used_for: TrialUse,
+        surroundings: &Surroundings,
+        output: &Output,
+    ) -> Result<Consent, CliError> {
+        let walls = self.walls.asked();
+        Agreeing { options: &self.agree, walls: &walls, used_for, surroundings, output }.ask(trials)
+    }
+}

@@ -1,0 +1,59 @@
+//! A skill, plugin or marketplace that is tried without a scenario.
+
+use super::{KEY, command, refused};
+use crate::cmd::HELLO;
+use crate::stage::Stage;
+use belljar_testkit::require;
+
+/// A marketplace, and a directory of skills, with links that lead out of them.
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.write("home/.ssh/id_ed25519", KEY);
+    stage.write("project/script.json", HELLO);
+    let market =
+        r#"{"name": "shop", "owner": {"name": "x"}, "plugins": [{"name": "plug", "source": "./plug"}]}"#;
+    stage.write("project/shop/.claude-plugin/marketplace.json", market);
+    stage.write("home/private/skills/notes/SKILL.md", "---\nname: notes\ndescription: Notes\n---\n");
+    stage.link("project/shop/plug", "../../home/private");
+    stage.link("project/skills/notes", "../../home/private/skills/notes");
+    stage
+}
+
+#[test]
+fn links_out_of_what_is_tried_are_asked_for() {
+    let stage = stage();
+    for (folder, wish) in [("shop", "plugin: "), ("skills", "skill: ")] {
+        for words in [
+            &["skill", folder, "go"][..],
+            &["chat", folder, "--say", "hi"],
+            &["skill", folder, "go", "--dry-run"],
+        ] {
+            let words = [words, &["--script", "script.json"]].concat();
+            refused(&stage, &words, wish);
+        }
+    }
+}
+
+#[test]
+fn what_the_command_line_names_is_the_users_word() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let home = stage.path("home").display().to_string();
+    let (key, private) = (format!("{home}/.ssh/id_ed25519"), format!("{home}/private/skills/notes"));
+    let words =
+        ["skill", &private, "go", "--upload", &key, "--allow", "one.example", "--script", "script.json"];
+    let found = stage.finish(&mut command(&stage, &words));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let found =
+        stage.finish(&mut command(&stage, &["skill", "skills", "go", "--yes", "--script", "script.json"]));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+#[test]
+fn of_a_skills_file_that_leads_out_nothing_is_printed() {
+    let stage = Stage::new();
+    stage.write("home/passwd", format!("root:x:0:0:{KEY}\n"));
+    stage.write("project/script.json", HELLO);
+    stage.link("project/skill/SKILL.md", "../../home/passwd");
+    refused(&stage, &["skill", "skill", "go", "--script", "script.json"], "skill: ");
+}

@@ -1,0 +1,291 @@
+//! What a suite of scenarios asks for beyond its own directory, and the digest under which a user agrees to it.
+
+use crate::{AbsPath, BackendKind, Digest, EnvName, HostPattern, LibraryName, canonical_json, visible};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Version of what a digest of wishes is made from.
+const FORMAT: u32 = 1;
+
+/// Something of the user's that a suite asks for. The variants are in the order of danger, the worst first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "wish", rename_all = "kebab-case")]
+pub enum Wish {
+    /// To run behind less than the default backend.
+    Backend {
+        /// The backend.
+        backend: BackendKind,
+    },
+    /// The value of a variable of the user's.
+    Variable {
+        /// The variable.
+        name: EnvName,
+        /// The MCP server that gets it, inside the sandbox.
+        server: LibraryName,
+    },
+    /// A file or directory that lies beyond the suite.
+    Path {
+        /// Where it really lies.
+        path: AbsPath,
+        /// What it is used as.
+        used_as: PathUse,
+    },
+    /// Egress to a host.
+    Host {
+        /// The host and its port.
+        #[serde(serialize_with = "as_text")]
+        host: HostPattern,
+    },
+}
+
+/// What a suite uses a file or directory as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathUse {
+    /// A file below `uploads`.
+    Upload,
+    /// A directory that the agent works on, as a copy.
+    Folder,
+    /// A directory below `.projects`.
+    Project,
+    /// The session file.
+    Session,
+    /// An `mcp.json`.
+    McpConfig,
+    /// A skill, or its `SKILL.md`.
+    Skill,
+    /// A plugin, or its `plugin.json`.
+    Plugin,
+    /// A marketplace, or its `marketplace.json`.
+    Marketplace,
+    /// The script that plays the model.
+    Script,
+}
+
+impl PathUse {
+    /// In words.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Folder => "folder to work on",
+            Self::Project => "project folder",
+            Self::Session => "session file",
+            Self::McpConfig => "MCP configuration",
+            Self::Skill => "skill",
+            Self::Plugin => "plugin",
+            Self::Marketplace => "marketplace",
+            Self::Script => "script of the model",
+        }
+    }
+}
+
+impl Wish {
+    /// Whether `other` asks for a directory above this one's path, for the same use.
+    fn is_below(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Path { path, used_as }, Self::Path { path: above, used_as: same }) => {
+                used_as == same && path != above && path.is_within(above)
+            }
+            (Self::Backend { .. } | Self::Variable { .. } | Self::Path { .. } | Self::Host { .. }, _) => {
+                false
+            }
+        }
+    }
+}
+
+impl fmt::Display for Wish {
+    /// One line for people; what a file's author wrote cannot forge another line or turn its direction.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backend { backend } => write!(f, "backend `{}`: runs without isolation", backend.name()),
+            Self::Variable { name, server } => {
+                write!(
+                    f,
+                    "variable {name}: its value goes to the MCP server `{}`",
+                    visible(&server.to_string())
+                )
+            }
+            Self::Path { path, used_as } => {
+                write!(f, "{}: {}", used_as.describe(), visible(&path.to_string()))
+            }
+            Self::Host { host } => write!(f, "egress to {}", visible(&host.to_string())),
+        }
+    }
+}
+
+fn as_text<S: serde::Serializer>(host: &HostPattern, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(host)
+}
+
+/// All wishes of one scenario, skill or plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wishes {
+    /// The file or directory that makes them.
+    pub suite: AbsPath,
+    /// The directory that is its own; none where only the file itself is.
+    pub root: Option<AbsPath>,
+    list: Vec<Wish>,
+}
+
+impl Wishes {
+    /// The wishes of a suite, each once, the most dangerous first. What lies below a directory that is asked for is asked
+    /// for with it.
+    #[must_use]
+    pub fn new(suite: AbsPath, root: Option<AbsPath>, mut list: Vec<Wish>) -> Self {
+        list.sort();
+        list.dedup();
+        let all = list.clone();
+        list.retain(|wish| !all.iter().any(|other| wish.is_below(other)));
+        Self { suite, root, list }
+    }
+
+    /// The wishes, the most dangerous first.
+    #[must_use]
+    pub fn list(&self) -> &[Wish] {
+        &self.list
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// What the digest is made from, and what is stored with an agreement.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({"format": FORMAT, "suite": self.suite, "root": self.root, "wishes": self.list})
+    }
+
+    /// What an agreement is bound to.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(canonical_json(&self.to_json()).as_bytes())
+    }
+
+    /// One digest for several suites, whatever their order; that of the only one for one. Suites without a wish do not
+    /// count.
+    #[must_use]
+    pub fn digest_of_all(all: &[Self]) -> Digest {
+        let mut digests: Vec<Digest> = all.iter().filter(|one| !one.is_empty()).map(Self::digest).collect();
+        digests.sort();
+        digests.dedup();
+        match digests.as_slice() {
+            [one] => *one,
+            all => Digest::of(all.iter().map(|digest| format!("{digest}\n")).collect::<String>().as_bytes()),
+        }
+    }
+
+    /// Whether these are of the same suite and root as what was agreed to, and ask for nothing beyond it.
+    ///
+    /// `agreed` is what [`Self::to_json`] gave. A suite that asks for less than before needs no new agreement.
+    #[must_use]
+    pub fn are_within(&self, agreed: &Value) -> bool {
+        let now = self.to_json();
+        let same = ["format", "suite", "root"].iter().all(|key| agreed.get(key) == now.get(key));
+        let list = agreed.get("wishes").and_then(Value::as_array);
+        same && list.is_some_and(|list| self.list.iter().all(|wish| list.contains(&json!(wish))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> AbsPath {
+        AbsPath::new(text).unwrap()
+    }
+
+    fn upload(text: &str) -> Wish {
+        Wish::Path { path: path(text), used_as: PathUse::Upload }
+    }
+
+    fn host(text: &str) -> Wish {
+        Wish::Host { host: HostPattern::parse(text).unwrap() }
+    }
+
+    fn variable(name: &str) -> Wish {
+        Wish::Variable { name: EnvName::new(name).unwrap(), server: LibraryName::new("forge").unwrap() }
+    }
+
+    fn wishes(list: Vec<Wish>) -> Wishes {
+        Wishes::new(path("/suite/a.yaml"), Some(path("/suite")), list)
+    }
+
+    #[test]
+    fn the_most_dangerous_comes_first_and_each_once() {
+        let list = vec![
+            host("b.test"),
+            upload("/x"),
+            host("a.test:80"),
+            variable("TOKEN"),
+            Wish::Backend { backend: BackendKind::Host },
+            upload("/x"),
+        ];
+        let shown: Vec<String> = wishes(list).list().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "backend `host`: runs without isolation",
+                "variable TOKEN: its value goes to the MCP server `forge`",
+                "upload: /x",
+                "egress to a.test:80",
+                "egress to b.test",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_lies_below_a_directory_is_asked_for_with_it() {
+        let skill = |text| Wish::Path { path: path(text), used_as: PathUse::Skill };
+        let list = vec![skill("/x/SKILL.md"), skill("/x"), skill("/xy"), upload("/x/a")];
+        let kept = wishes(list);
+        assert_eq!(kept.list(), [skill("/x"), upload("/x/a"), skill("/xy")].as_slice());
+    }
+
+    #[test]
+    fn a_path_cannot_forge_a_line_or_turn_its_direction() {
+        let shown = upload("/a\n\u{1b}[31m\u{202e}b").to_string();
+        assert!(!shown.chars().any(|c| c.is_control() || c == '\u{202e}'), "{shown:?}");
+        assert!(shown.contains("\\u{202e}"), "{shown:?}");
+    }
+
+    #[test]
+    fn a_digest_stands_for_suite_root_and_every_wish() {
+        let one = wishes(vec![upload("/x")]);
+        let digest = one.digest();
+        assert_eq!(digest, wishes(vec![upload("/x"), upload("/x")]).digest());
+        assert_ne!(digest, wishes(vec![upload("/y")]).digest());
+        assert_ne!(digest, wishes(vec![]).digest());
+        assert_ne!(digest, Wishes { root: None, ..one.clone() }.digest());
+        assert_ne!(digest, Wishes { suite: path("/suite/b.yaml"), ..one.clone() }.digest());
+        let as_folder = Wish::Path { path: path("/x"), used_as: PathUse::Folder };
+        assert_ne!(digest, wishes(vec![as_folder]).digest());
+        assert_ne!(wishes(vec![host("a.test")]).digest(), wishes(vec![host("a.test:80")]).digest());
+        let other = Wishes { suite: path("/suite/b.yaml"), ..one.clone() };
+        let none = Wishes::new(path("/suite/c.yaml"), None, Vec::new());
+        assert_eq!(Wishes::digest_of_all(std::slice::from_ref(&one)), digest);
+        assert_eq!(Wishes::digest_of_all(&[none, one.clone()]), digest);
+        let both = Wishes::digest_of_all(&[one.clone(), other.clone()]);
+        assert_eq!(both, Wishes::digest_of_all(&[other, one]));
+        assert_ne!(both, digest);
+    }
+
+    #[test]
+    fn less_is_within_an_agreement_and_more_is_not() {
+        let agreed = wishes(vec![upload("/x"), host("a.test")]).to_json();
+        assert!(wishes(vec![upload("/x"), host("a.test")]).are_within(&agreed));
+        assert!(wishes(vec![host("a.test")]).are_within(&agreed));
+        assert!(!wishes(vec![host("b.test")]).are_within(&agreed));
+        assert!(!wishes(vec![upload("/x"), host("a.test"), variable("TOKEN")]).are_within(&agreed));
+        let elsewhere = Wishes { suite: path("/suite/b.yaml"), ..wishes(vec![host("a.test")]) };
+        assert!(!elsewhere.are_within(&agreed), "wishes of two suites are not put together");
+        let wider = Wishes { root: Some(path("/")), ..wishes(vec![host("a.test")]) };
+        assert!(!wider.are_within(&agreed));
+        for broken in [json!(null), json!({}), json!({"wishes": "all"})] {
+            assert!(!wishes(vec![host("a.test")]).are_within(&broken));
+        }
+    }
+}

@@ -2,15 +2,16 @@
 //!
 //! Each payload writes a file outside the sandbox, and a `git` that is first on the search path does too.
 
-use crate::cmd::record::{plain, recorded, scenario};
+use crate::cmd::record::{bash, files, main_turn, plain, recorded, scenario, script};
 use crate::cmd::{agent_path, verbs};
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
 use belljar_testkit::require;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The skill that the suite's session names.
 const SKILL: &str = "project/skills/hello";
@@ -26,19 +27,19 @@ fn payload(stage: &Stage, name: &str) -> String {
     format!("touch {}; false", stage.path("canaries").join(name).display())
 }
 
-/// An index (version 3) whose only entry is an ignore file that the work tree lacks on purpose, and that no object holds.
+/// An index (version 3) whose only entry the work tree lacks on purpose, and no object holds.
+fn index_of(name: &str) -> Vec<u8> {
+    let mut entry = [[0; 24].as_slice(), &0o100_644_u32.to_be_bytes(), &[0; 12], &[0x17; 20]].concat();
+    entry.extend((0x4000 | u16::try_from(name.len()).unwrap()).to_be_bytes());
+    entry.extend(0x4000_u16.to_be_bytes());
+    entry.extend(name.as_bytes());
+    entry.resize((entry.len() + 8) & !7, 0);
+    [b"DIRC\0\0\0\x03\0\0\0\x01".as_slice(), &entry, &[0; 20]].concat()
+}
+
+/// The one that makes git look for an ignore file among the objects.
 fn index() -> Vec<u8> {
-    let name = b".gitignore";
-    let mut out =
-        [b"DIRC\0\0\0\x03\0\0\0\x01".as_slice(), &[0; 24], &0o100_644_u32.to_be_bytes(), &[0; 12]].concat();
-    out.extend([0x17; 20]);
-    out.extend((0x4000_u16 | 10).to_be_bytes());
-    out.extend(0x4000_u16.to_be_bytes());
-    out.extend(name);
-    let entry = out.len() - 12;
-    out.resize(12 + ((entry + 8) & !7), 0);
-    out.extend([0; 20]);
-    out
+    index_of(".gitignore")
 }
 
 /// A git directory with this configuration.
@@ -284,6 +285,27 @@ fn a_repository_that_cannot_be_read_is_named_and_one_that_can_is_read() {
         assert_eq!(canaries(&stage), [""; 0], "{what}");
         clear(&stage.path("project"), &before);
     }
+}
+
+#[test]
+fn a_file_behind_a_link_is_not_staged() {
+    require!(Agent, Bwrap);
+    let show = "cat /opt/belljar/agent/.claude/skills/hello/keys/id | tr a-z A-Z";
+    let turns = [main_turn(&json!([bash(show)])), main_turn(&json!([{"text": "all done"}]))];
+    let stage = scenario(&script(&turns));
+    stage.write("home/.ssh/id", "the-key-of-the-user\n");
+    stage.link("project/skills/hello/keys", &stage.path("home/.ssh").display().to_string());
+    git_directory(&stage, "project/skills/hello/.git", "");
+    stage.write("project/skills/hello/.git/index", index_of("keys/id"));
+    fs::create_dir(stage.path("canaries")).unwrap();
+    let found = run(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let kept = files(&stage.path("home/.local/state/belljar"));
+    let told = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+    assert!(kept.iter().any(|path| told(path).contains("hello/keys/id")), "the run is kept");
+    let leaked: Vec<&PathBuf> =
+        kept.iter().filter(|path| told(path).contains("THE-KEY-OF-THE-USER")).collect();
+    assert_eq!(leaked, [] as [&PathBuf; 0]);
 }
 
 fn names(folder: &Path) -> BTreeSet<String> {

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Where results are expected.
@@ -322,7 +323,8 @@ fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
             let mut source = parent.file(name)?;
             let mut made = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
             io::copy(&mut source, &mut made)?;
-            made.set_permissions(source.metadata()?.permissions())
+            // Without set-id bits, as a whole folder is copied.
+            made.set_permissions(fs::Permissions::from_mode(found.mode & 0o777))
         }
         // A repository in a repository; pipes and sockets hold nothing.
         Kind::Directory

@@ -105,6 +105,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             Some(outward)
         }
     };
+    if let Attendant::Talk(_) = attendant {
+        attended::keep_apart(&mut launch);
+    }
     let plan = &plan;
     let mut identities = identities(plan);
     if plan.backend != BackendKind::Host {

@@ -31,6 +31,6 @@ pub use disk::{Size, measure, remove_tree, write_atomically};
 pub use error::{ReadError, RemoveError, WriteError};
 pub use line::{LINE_MAX, LOG_MAX};
 pub use reader::RunReader;
-pub use redact::Redact;
+pub use redact::{Redact, redact_value};
 pub use store::{RunEntry, RunState, RunStore};
 pub use writer::{AgentStderr, FrameLog, FrameWay, RunWriter, STDERR_MAX};

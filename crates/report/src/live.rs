@@ -40,6 +40,8 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
         | Event::WorkspaceChanged { .. }
         | Event::FilesListed { .. }
         | Event::EgressLogged { .. }
+        | Event::FramesLogged { .. }
+        | Event::ModelLogged { .. }
         | Event::CommandEnded { .. }
         | Event::CleanupFailed { .. }
         | Event::RunEnded { .. } => None,
@@ -69,7 +71,9 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
             format!("{}\n", style.warn(&plain(&text)))
         }
         _ if !normal => return None,
-        Observation::Said { by, text } => format!("{}{}\n", indent(by), block(text, indent(by))),
+        Observation::Said { by, text } | Observation::Noted { by, text } => {
+            format!("{}{}\n", indent(by), block(text, indent(by)))
+        }
         Observation::Thought { by, text } if verbose => {
             format!("{}{}\n", indent(by), style.dim(&block(text, indent(by))))
         }

@@ -6,6 +6,7 @@
 
 mod check;
 mod checks;
+mod compare;
 mod conflict;
 mod files;
 mod finding;

@@ -261,6 +261,9 @@ impl Talk {
                 }
                 Output::Terminate => self.dismissed = true,
                 Output::Ended(mut end) => {
+                    if let Some(head) = self.record.frames.head() {
+                        emit(&Event::FramesLogged { head });
+                    }
                     end.unread += self.not_kept + u64::from(self.keeping.fit_end(&mut end) > 0);
                     emit(&Event::ConversationEnded { end: Box::new(end) });
                 }

@@ -61,6 +61,8 @@ pub enum FrameClaim {
         has_text: bool,
         /// Whether it failed.
         is_error: bool,
+        /// Whether a failure is one of the model's service, which the agent calls a success.
+        is_of_service: bool,
         /// Why the last message stopped.
         stop: Option<String>,
         /// Steps of the model.
@@ -200,6 +202,7 @@ fn claims_of_agent(raw: Value) -> Option<FrameClaim> {
             has_text: frame.text.as_deref().is_some_and(|text| !text.trim().is_empty()),
             text: frame.text.as_deref().map(text_digest),
             is_error: frame.is_error,
+            is_of_service: frame.is_error && frame.subtype == "success",
             stop: raw["stop_reason"].as_str().map(str::to_owned),
             turns: frame.turns,
             status: frame.api_error_status,

@@ -56,6 +56,16 @@ impl<'a> Index<'a> {
         self.messages.get(id).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Whether an exchange belongs to the session that a frame names.
+    pub fn is_in_session(&self, exchange: usize, framed: Option<&str>) -> bool {
+        let asked = self.exchanges.get(exchange).and_then(|found| found.request.session.as_deref());
+        match (asked, framed) {
+            (Some(asked), Some(framed)) => asked == framed,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+
     /// The exchange that served a call.
     pub fn served(&self, call: &str) -> Option<usize> {
         self.calls.get(call).copied()

@@ -9,8 +9,8 @@ mod input;
 mod speaker;
 
 use belljar_contract::{
-    CallId, ClaimedResult, Digest, EgressLogReading, EgressRow, EgressVerdict, EgressWay, FrameClaim,
-    FrameSeen, ModelExchange,
+    CallId, ClaimedResult, Digest, EgressLogReading, EgressRow, EgressVerdict, EgressWay, ExchangeEnd,
+    FrameClaim, FrameSeen, ModelExchange,
 };
 use index::Index;
 use speaker::{Framed, Speakers};
@@ -36,7 +36,7 @@ pub(crate) fn differences(
     for frame in frames {
         comparison.take(frame);
     }
-    comparison.hidden_calls();
+    comparison.hidden();
     comparison.out
 }
 
@@ -116,6 +116,10 @@ impl<'a> Comparison<'a> {
         if again {
             return self.differ(line, format_args!("the call {call} returned a second time"));
         }
+        let served = self.index.served(call.as_str());
+        if served.is_some_and(|exchange| !self.index.is_in_session(exchange, frame.session.as_deref())) {
+            return self.differ(line, format_args!("the result of the call {call} in another session"));
+        }
         match self.index.delivered(call.as_str(), frame.session.as_deref()) {
             Some(delivered) => {
                 if delivered.is_error != *is_error {
@@ -156,7 +160,8 @@ impl<'a> Comparison<'a> {
     }
 
     fn ended(&mut self, frame: &FrameSeen) {
-        let FrameClaim::Ended { text, has_text, is_error, stop, turns, status } = &frame.claim else {
+        let FrameClaim::Ended { text, has_text, is_error, is_of_service, stop, turns, status } = &frame.claim
+        else {
             return;
         };
         let turn = std::mem::replace(&mut self.turn, Turn { began_ms: frame.offset_ms, ..Turn::default() });
@@ -167,15 +172,9 @@ impl<'a> Comparison<'a> {
         }
         let spoken = self.speakers.end_turn();
         if *is_error {
-            let failed = status.is_none_or(|status| {
-                let exchanges = self.index.exchanges.iter();
-                let mut since = exchanges.filter(|exchange| exchange.at_ms >= turn.began_ms);
-                since.any(|exchange| {
-                    let answer = exchange.answer.as_ref().and_then(|answer| answer.status);
-                    answer.map(u64::from) == Some(status)
-                })
-            });
-            if !failed {
+            let by_itself = spoken.as_ref().is_some_and(|spoken| spoken.stop == Some("end_turn"));
+            let unexplained = *is_of_service && by_itself && !self.failed_since(turn.began_ms, None);
+            if unexplained || status.is_some_and(|status| !self.failed_since(turn.began_ms, Some(status))) {
                 self.differ(line, "the result names a failure of the model's service that did not happen");
             }
             return;
@@ -184,6 +183,9 @@ impl<'a> Comparison<'a> {
             None if self.has_commands || *turns == Some(0) => {}
             None => self.differ(line, "a result without an answer of the model"),
             Some(spoken) => {
+                if !self.index.is_in_session(spoken.exchange, frame.session.as_deref()) {
+                    self.differ(line, "the result of another session");
+                }
                 if *has_text && !text.is_some_and(|text: Digest| spoken.texts.contains(&text)) {
                     self.differ(line, "the result's text is not the model's last");
                 }
@@ -202,15 +204,37 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Calls that the model made in the conversation and no frame shows.
-    fn hidden_calls(&mut self) {
-        let Speakers { framed, sessions, .. } = &self.speakers;
+    /// Whether the model's service failed since then, with this status where one is named.
+    fn failed_since(&self, began_ms: u64, status: Option<u64>) -> bool {
+        let mut since = self.index.exchanges.iter().filter(|exchange| exchange.at_ms >= began_ms);
+        since.any(|exchange| {
+            let answer = exchange.answer.as_ref();
+            let found = answer.and_then(|answer| answer.status).map(u64::from);
+            let whole =
+                answer.is_some_and(|answer| answer.end == ExchangeEnd::Complete && answer.message.is_some());
+            match status {
+                Some(status) => found == Some(status),
+                None => !whole,
+            }
+        })
+    }
+
+    /// Calls that the model made in the conversation, and results that it was told, which no frame shows.
+    fn hidden(&mut self) {
+        let Speakers { framed, sessions, was_interrupted, .. } = &self.speakers;
         let shown = |call: &str| framed.get(call).is_some_and(|framed: &Framed<'_>| framed.parent.is_none());
-        let hidden = self.index.continued(sessions).find(|call| !shown(call));
-        if let Some(call) = hidden
-            && self.out.len() < NAMED
-        {
-            self.out.push(format!("frames.jsonl: no frame shows the call {call}, which the model made"));
+        let call = self.index.continued(sessions).find(|call| !shown(call));
+        // An interrupted call gets a result that the agent makes up for the model alone.
+        let silent = framed.iter().find(|(call, framed)| {
+            let told = || sessions.iter().any(|session| self.index.delivered(call, Some(session)).is_some());
+            !was_interrupted && !framed.is_returned && told()
+        });
+        let hidden =
+            [call.map(|call| ("the call", call)), silent.map(|(call, _)| ("the result of the call", *call))];
+        for (what, call) in hidden.into_iter().flatten() {
+            if self.out.len() < NAMED {
+                self.out.push(format!("frames.jsonl: no frame shows {what} {call}, which the gateway saw"));
+            }
         }
     }
 }

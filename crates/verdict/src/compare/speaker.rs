@@ -30,6 +30,8 @@ struct Chain<'a> {
 pub(super) struct LastSpoken<'a> {
     pub texts: BTreeSet<Digest>,
     pub stop: Option<&'a str>,
+    /// The exchange that served it.
+    pub exchange: usize,
     /// What of the message no frame shows.
     pub unshown: Option<String>,
 }
@@ -44,6 +46,8 @@ pub(super) struct Speakers<'a> {
     /// Whether a message was sent in whose place the agent may have put something else.
     has_commands: bool,
     spoke_in_turn: bool,
+    /// Whether belljar ever stopped a turn.
+    pub was_interrupted: bool,
 }
 
 impl<'a> Speakers<'a> {
@@ -56,6 +60,7 @@ impl<'a> Speakers<'a> {
             prompts: BTreeSet::new(),
             has_commands: false,
             spoke_in_turn: false,
+            was_interrupted: false,
         }
     }
 
@@ -65,6 +70,7 @@ impl<'a> Speakers<'a> {
     }
 
     pub fn interrupted(&mut self) {
+        self.was_interrupted = true;
         self.chains.values_mut().for_each(|chain| chain.may_jump = true);
     }
 
@@ -118,15 +124,12 @@ impl<'a> Speakers<'a> {
         if let Some(exchange) = current
             && index.message(exchange).is_some_and(|message| message.id == *id)
         {
-            return Ok(exchange);
+            let same = index.is_in_session(exchange, frame.session.as_deref());
+            return if same { Ok(exchange) } else { Err(format!("the message {id} in another session")) };
         }
         let fits = |at: &&usize| {
             let request = &index.exchanges[**at].request;
-            let session = match (request.session.as_deref(), frame.session.as_deref()) {
-                (Some(asked), Some(framed)) => asked == framed,
-                (None, _) => false,
-                (Some(_), None) => true,
-            };
+            let session = index.is_in_session(**at, frame.session.as_deref());
             let agent = match (parent, request.agent.as_deref()) {
                 (None, agent) => agent.is_none(),
                 (Some(_), Some(agent)) => chain.agent.is_none_or(|known| known == agent),
@@ -243,7 +246,7 @@ impl<'a> Speakers<'a> {
         let exchange = chain.exchange?;
         let unshown = (!chain.may_jump).then(|| unshown(self.index, exchange, chain.next_block)).flatten();
         let stop = self.index.message(exchange).and_then(|message| message.stop.as_deref());
-        Some(LastSpoken { texts: chain.texts.clone(), stop, unshown })
+        Some(LastSpoken { texts: chain.texts.clone(), stop, exchange, unshown })
     }
 }
 

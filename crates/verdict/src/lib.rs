@@ -18,6 +18,7 @@ mod run;
 mod signal;
 
 pub use checks::{Checks, Explained};
+pub use compare::unvouched;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};

@@ -16,6 +16,7 @@ pub use asking::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
+pub use belljar_verdict::unvouched;
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;

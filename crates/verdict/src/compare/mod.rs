@@ -9,14 +9,27 @@ mod input;
 mod speaker;
 
 use belljar_contract::{
-    CallId, ClaimedResult, Digest, EgressLogReading, EgressRow, EgressVerdict, EgressWay, ExchangeEnd,
-    FrameClaim, FrameSeen, ModelExchange,
+    CallId, ClaimedResult, Digest, EgressLogReading, EgressRow, EgressVerdict, EgressWay, Evidence,
+    ExchangeEnd, FrameClaim, FrameSeen, ModelEvidence, ModelExchange,
 };
 use index::Index;
 use speaker::{Framed, Speakers};
 
 /// More are not named.
 const NAMED: usize = 5;
+
+/// Why the conversation of a run cannot be believed, where that is so: its frames claim something that the gateway did not
+/// serve, or cannot be compared.
+#[must_use]
+pub fn unvouched(evidence: &Evidence) -> Option<String> {
+    match &evidence.model {
+        ModelEvidence::NotKept => None,
+        ModelEvidence::Broken { why } => Some(why.clone()),
+        ModelEvidence::Kept { frames, exchanges } => {
+            differences(frames, exchanges, evidence.egress.as_ref()).into_iter().next()
+        }
+    }
+}
 
 /// What the frames claim otherwise than it was served, each in a line that names the frame.
 pub(crate) fn differences(

@@ -195,6 +195,14 @@ fn an_agent_that_lies_is_not_believed() {
         assert_unverified(what, &found, part);
         let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--json"];
         assert_unverified(what, &stage.finish(&mut command(&stage, &words)), part);
+        let words = ["chat", "skills/notes", "--say", "go", "--script", "a.script.json"];
+        let found = stage.finish(command(&stage, &words).stdin(std::process::Stdio::null()));
+        assert_eq!(found.status.code(), Some(3), "{what}: {}", found.stderr);
+        assert!(
+            found.stderr.contains("not verified: frames.jsonl") && found.stderr.contains(part),
+            "{}",
+            found.stderr
+        );
         // A run that is looked at again says the same.
         let traced = stage.run(&["trace", "last", "--json"]);
         assert_eq!(traced.status.code(), Some(3), "{what}: {}", traced.stdout);

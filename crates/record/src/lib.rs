@@ -6,6 +6,7 @@
 //!   run.json        what was known at the start: plan, versions, host
 //!   events.jsonl    what happened, a line each, chained
 //!   frames.jsonl    the frames of a conversation, where there was one
+//!   model.jsonl     what its model was asked and served, as digests
 //!   agent.stderr    what the agent complained about
 //!   artifacts/      what it wrote, made when wanted
 //!   result.json     what was known at the end; its absence says that there was no orderly end

@@ -22,6 +22,7 @@ pub use compare::unvouched;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};
+pub use signal::UNVOUCHED;
 
 #[cfg(test)]
 mod tests;

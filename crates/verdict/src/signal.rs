@@ -24,7 +24,11 @@ pub(crate) const AGENT: &str = "result_error";
 pub(crate) const UNANSWERED: &str = "unanswered";
 pub(crate) const TRANSPORT: &str = "transport_error";
 pub(crate) const FORGED: &str = "frames_differ";
+pub(crate) const UNCOMPARED: &str = "model_log_incomplete";
 pub(crate) const USAGE: &str = "usage_limit";
+
+/// The signals of a conversation whose frames are not vouched for.
+pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
 
 /// Every signal.
 pub(crate) const SIGNALS: &[About] = &[
@@ -79,7 +83,7 @@ pub(crate) const SIGNALS: &[About] = &[
         "The agent's frames claim something that the gateway did not serve. No check is believed then.",
     ),
     about(
-        "model_log_incomplete",
+        UNCOMPARED,
         SignalWeight::Unknown,
         "The log of the model or the record of the frames is missing, cut off or changed, so that they cannot be compared.",
     ),
@@ -234,7 +238,7 @@ fn completeness(run: &Run<'_>, out: &mut Signals) {
         out.add(FORGED, format!("{first}{more}"));
     }
     if let ModelEvidence::Broken { why } = &run.evidence.model {
-        out.add("model_log_incomplete", why.as_str());
+        out.add(UNCOMPARED, why.as_str());
     }
     let Some(log) = &run.evidence.egress else { return };
     match &log.state {

@@ -1,5 +1,6 @@
 //! From a run's folder to what a verdict is made from. A run that has just ended goes the same way as an old one.
 
+use super::Tried;
 use crate::journal::MODEL_LOG;
 use belljar_contract::{
     AbsPath, Completeness, Digest, Event, Evidence, FileSeen, FilesSeen, Lane, Metrics, ModelEvidence, Run,
@@ -17,6 +18,16 @@ const EGRESS: u64 = 256 << 20;
 
 /// The frames of a conversation, or the log of its model.
 const RECORD: u64 = 256 << 20;
+
+impl Tried {
+    /// Why the conversation cannot be believed, where that is so.
+    #[must_use]
+    pub fn unvouched(&self) -> Option<&str> {
+        let mut signals = self.judgement.signals.iter();
+        let found = signals.find(|signal| belljar_verdict::UNVOUCHED.contains(&signal.code.as_str()));
+        found.map(|signal| signal.message.as_str())
+    }
+}
 
 /// Reads a run's folder.
 ///

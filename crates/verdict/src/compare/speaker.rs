@@ -121,12 +121,7 @@ impl<'a> Speakers<'a> {
         let index = self.index;
         let chain = self.chains.entry(parent).or_default();
         let current = chain.exchange;
-        if let Some(exchange) = current
-            && index.message(exchange).is_some_and(|message| message.id == *id)
-        {
-            let same = index.is_in_session(exchange, frame.session.as_deref());
-            return if same { Ok(exchange) } else { Err(format!("the message {id} in another session")) };
-        }
+        let goes_on_with = current.filter(|at| index.message(*at).is_some_and(|message| message.id == *id));
         let fits = |at: &&usize| {
             let request = &index.exchanges[**at].request;
             let session = index.is_in_session(**at, frame.session.as_deref());
@@ -138,8 +133,15 @@ impl<'a> Speakers<'a> {
             session && agent && index.exchanges[**at].at_ms <= frame.offset_ms
         };
         let mut served = index.with_message(id).iter().filter(fits);
-        let Some(exchange) = served.clone().find(|at| current.is_none_or(|current| **at > current)).copied()
-        else {
+        let later = served.clone().find(|at| current.is_none_or(|current| **at > current)).copied();
+        if let Some(exchange) = goes_on_with
+            // A service that gives every message the same id has sent another one once this one is shown.
+            && (later.is_none() || unshown(index, exchange, chain.next_block).is_some())
+        {
+            let same = index.is_in_session(exchange, frame.session.as_deref());
+            return if same { Ok(exchange) } else { Err(format!("the message {id} in another session")) };
+        }
+        let Some(exchange) = later else {
             return Err(match served.next() {
                 Some(_) => format!("the message {id} again, after a later one"),
                 None => format!("the message {id}, which the model did not send in this conversation"),

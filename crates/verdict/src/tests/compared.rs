@@ -293,6 +293,20 @@ fn what_the_agent_makes_itself_is_let_pass_and_vouches_for_nothing() {
 }
 
 #[test]
+fn a_service_may_give_every_message_the_same_id() {
+    let (mut frames, mut exchanges) = honest();
+    for (_, frame) in frames.iter_mut().filter(|(_, frame)| frame["type"] == "assistant") {
+        frame["message"]["id"] = json!("m");
+    }
+    for exchange in &mut exchanges {
+        exchange.answer.as_mut().unwrap().message.as_mut().unwrap().id = "m".to_owned();
+    }
+    assert_eq!(found(&frames, &exchanges), [""; 0]);
+    frames.insert(4, frames[2].clone());
+    assert_ne!(found(&frames, &exchanges), [""; 0]);
+}
+
+#[test]
 fn exchanges_of_another_conversation_do_not_vouch() {
     let nested = |mut exchange: ModelExchange| {
         exchange.request.session = Some("other".to_owned());

@@ -361,10 +361,14 @@ const PROCESSOR: &[Entry] = &[];
 
 const FORGE_WHY: &str = "a tool could write frames of the protocol in the agent's name";
 
+/// As in `linux/ptrace.h`; the C libraries disagree about their type.
+const PTRACE_ATTACH: u32 = 16;
+const PTRACE_SEIZE: u32 = 0x4206;
+
 /// `PTRACE_TRACEME` stays: a debugger works on the programs that it starts.
 const APART: &[Entry] = &[
-    refuse_if("ptrace", libc::SYS_ptrace, &[equal(0, libc::PTRACE_ATTACH as u32)], FORGE_WHY),
-    refuse_if("ptrace", libc::SYS_ptrace, &[equal(0, libc::PTRACE_SEIZE as u32)], FORGE_WHY),
+    refuse_if("ptrace", libc::SYS_ptrace, &[equal(0, PTRACE_ATTACH)], FORGE_WHY),
+    refuse_if("ptrace", libc::SYS_ptrace, &[equal(0, PTRACE_SEIZE)], FORGE_WHY),
     refuse("process_vm_writev", libc::SYS_process_vm_writev, FORGE_WHY),
     refuse("pidfd_getfd", libc::SYS_pidfd_getfd, FORGE_WHY),
 ];

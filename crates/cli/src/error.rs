@@ -237,6 +237,7 @@ impl From<RunError> for CliError {
             | RunError::Instance(_)
             | RunError::Session(_)
             | RunError::Journal(_)
+            | RunError::UnrecordedConversation
             | RunError::Terminal(_)
             | RunError::Guest(_)
             | RunError::Launch(_)

@@ -11,6 +11,7 @@ mod cases;
 mod cmd;
 mod container;
 mod deciders;
+mod evidence;
 mod faults;
 mod help;
 mod hostile;

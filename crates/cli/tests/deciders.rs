@@ -1,7 +1,7 @@
 //! A model that answers in the user's place: on the run's own script, and by its own gateway.
 
 use crate::cmd::{tried, tried_json};
-use crate::faults::{command, with_agent};
+use crate::faults::{command, turns, with_agent};
 use crate::outward::{plain, serve};
 use crate::stage::Stage;
 use belljar_testkit::require;
@@ -103,11 +103,14 @@ fn no_model_is_asked_about_tools() {
     stage.write("project/session.yaml", "permission_parity: strict\n");
     let yaml = "prompt: go\nsession: session.yaml\non_unanswered: llm\nassert: [{transcript_contains: 'deny: All done.'}]\n";
     let reply = json!({"when": {"tools": "absent"}, "answer": {"reply": {"content": [{"text": "1"}]}}});
-    scenario(&stage, yaml, &json!({"version": 1, "turns": [reply]}).to_string());
+    let turns = [vec![reply], turns(&["deny: All done."])].concat();
+    scenario(&stage, yaml, &json!({"version": 1, "turns": turns}).to_string());
     let found = stage.finish(&mut command(&stage, &["test", "--scripted", "--json", "a.yaml"]));
     assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
     let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
-    assert_eq!(requests(&envelope), [Value::Null; 0]);
+    // Those of the agent itself have tools.
+    let asked = requests(&envelope).into_iter().filter(|request| request["tools"].is_null());
+    assert_eq!(asked.count(), 0);
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn what_it_uses_is_counted_with_the_run() {
     require!(Bwrap, Python);
     const KEY: &str = "sk-ant-a-key-of-this-test-0123456789";
     let stage = with_agent(
-        "greet(); take()\n\
+        "greet(); take(); call()\n\
          out({'type': 'control_request', 'request_id': 'q', 'request': {'subtype': 'can_use_tool',\n\
          'tool_name': 'AskUserQuestion', 'display_name': 'A', 'tool_use_id': 'toolu_1', 'input': {'questions': [\n\
          {'question': 'Which?', 'header': 'H', 'multiSelect': False, 'options': [\n\
@@ -130,12 +133,25 @@ fn what_it_uses_is_counted_with_the_run() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let port = {
         let heads = Arc::clone(&heads);
-        serve(move |head, _| {
-            heads.lock().unwrap().push(head.to_owned());
-            let body = json!({"id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5",
-                "content": [{"type": "text", "text": "2"}], "stop_reason": "end_turn",
-                "usage": {"input_tokens": 1000, "output_tokens": 5}});
-            plain(&body.to_string(), "application/json")
+        serve(move |head, body| {
+            let body = String::from_utf8_lossy(body);
+            let message = |id: &str, content: Value, stop: &str, tokens: (u64, u64)| {
+                let usage = json!({"input_tokens": tokens.0, "output_tokens": tokens.1});
+                json!({"id": id, "type": "message", "role": "assistant", "model": "claude-haiku-4-5",
+                    "content": [content], "stop_reason": stop, "usage": usage})
+            };
+            let answer = if body.contains("say Blue") {
+                let words = json!({"type": "text", "text": "Blue. All done."});
+                message("m2", words, "end_turn", (0, 0))
+            } else if body.contains("\"tools\"") {
+                let call =
+                    json!({"type": "tool_use", "id": "toolu_1", "name": "AskUserQuestion", "input": {}});
+                message("m1", call, "tool_use", (0, 0))
+            } else {
+                heads.lock().unwrap().push(head.to_owned());
+                message("m", json!({"type": "text", "text": "2"}), "end_turn", (1000, 5))
+            };
+            plain(&answer.to_string(), "application/json")
         })
     };
     let mut run = command(&stage, &["test", "--json", "a.yaml"]);

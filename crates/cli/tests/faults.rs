@@ -3,11 +3,10 @@
 //!
 //! The agent is a small program here, so that it can be made to fail at every point.
 
-use crate::cmd::HELLO;
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
 use belljar_testkit::require;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -16,14 +15,19 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An agent that speaks the protocol; what it does is appended.
+/// An agent that speaks the protocol and asks the model for its words; what it does is appended.
 const AGENT: &str = r#"#!/usr/bin/python3
-import json, os, signal, sys
+import http.client, json, os, signal, socket, sys
 if "--version" in sys.argv:
     print("2.1.197 (Claude Code)")
     sys.exit()
 SESSION = "11111111-2222-4333-8444-555555555555"
 numbers = iter(range(1, 1000))
+history, calls, last = [], [], [""]
+class Gateway(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(os.environ["ANTHROPIC_UNIX_SOCKET"])
 def out(frame):
     sys.stdout.write((frame if isinstance(frame, str) else json.dumps(frame)) + "\n")
     sys.stdout.flush()
@@ -33,34 +37,82 @@ def heard():
 def say(kind, **members):
     uuid = "00000000-0000-4000-9000-%012d" % next(numbers)
     out({"type": kind, "session_id": SESSION, "uuid": uuid, **members})
+def served(words):
+    history.append({"role": "user", "content": words})
+    gateway = Gateway("localhost")
+    body = {"model": "m", "max_tokens": 9, "tools": [{"name": "Bash", "input_schema": {"type": "object"}}],
+        "messages": history}
+    gateway.request("POST", "/v1/messages", json.dumps(body),
+        {"Content-Type": "application/json", "X-Claude-Code-Session-Id": SESSION})
+    answer = json.loads(gateway.getresponse().read())
+    history.append({"role": "assistant", "content": answer["content"]})
+    return answer
+def show(answer):
+    say("assistant", parent_tool_use_id=None, message={"id": answer["id"], "type": "message",
+        "role": "assistant", "model": "m", "content": answer["content"], "stop_reason": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1}})
 def greet():
     asked = heard()
     out({"type": "control_response", "response": {"subtype": "success", "request_id": asked["request_id"],
         "response": {"commands": [], "agents": [], "models": []}}})
 def take():
     message = heard()
+    history.append(message["message"])
     say("system", subtype="session_state_changed", state="running")
     say("system", subtype="init", cwd="/workspace", tools=[], mcp_servers=[], model="m",
         permissionMode="default", claude_code_version="2.1.197", agents=[], skills=[])
     out({"type": "user", "message": message["message"], "session_id": SESSION, "parent_tool_use_id": None,
         "uuid": message["uuid"], "isReplay": True})
+def returned(call, words="ok"):
+    content = [{"type": "tool_result", "tool_use_id": call, "content": words}]
+    say("user", parent_tool_use_id=None, message={"role": "user", "content": content})
+    history.append({"role": "user", "content": content})
 def text(words):
-    say("assistant", parent_tool_use_id=None, message={"id": "m", "type": "message", "role": "assistant",
-        "model": "m", "content": [{"type": "text", "text": words}], "stop_reason": None,
-        "usage": {"input_tokens": 1, "output_tokens": 1}})
-def result(words="done"):
-    say("result", subtype="success", is_error=False, api_error_status=None, num_turns=1, result=words,
+    while calls: returned(calls.pop(0))
+    answer = served("say " + words[:40])
+    last[0] = answer["content"][0]["text"]
+    show(answer)
+def claim(words):
+    show({"id": "m", "content": [{"type": "text", "text": words}]})
+def result(words=None):
+    say("result", subtype="success", is_error=False, api_error_status=None, num_turns=1,
+        result=last[0] if words is None else words,
         stop_reason="end_turn", total_cost_usd=0, usage={"input_tokens": 1, "output_tokens": 1},
         permission_denials=[], terminal_reason="completed")
 def idle():
     say("system", subtype="session_state_changed", state="idle")
+def call():
+    if not calls:
+        show(served("call"))
+        calls.append("toolu_1")
 def ask(id="ask-1", command="true"):
+    call()
     out({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool",
         "tool_name": "Bash", "display_name": "Bash", "input": {"command": command}, "tool_use_id": "toolu_1"}})
 def whole():
     greet(); take(); text("All done."); result(); idle()
     while heard() is not None: pass
 "#;
+
+/// The turns of a model that says these words when it is told to, each once, and calls a tool.
+pub fn turns(words: &[&str]) -> Vec<Value> {
+    let turn = |told: &str, block: Value| json!({"when": {"last_message_contains": told}, "answer": {"reply": {"content": [block]}}});
+    let say = |words: &&str| {
+        let told: String = words.chars().take(40).collect();
+        turn(&format!("say {told}"), json!({"text": words}))
+    };
+    let input = json!({"command": "true"});
+    let call = turn("call", json!({"tool_use": {"name": "Bash", "input": input, "id": "toolu_1"}}));
+    words.iter().map(say).chain([call]).collect()
+}
+
+/// A script of such a model.
+pub fn says(words: &[&str]) -> String {
+    json!({"version": 1, "turns": turns(words)}).to_string()
+}
+
+/// What the agents of these tests say.
+const WORDS: [&str; 3] = ["All done.", "I wait.", "One more thing."];
 
 /// The scenario of every such agent: what it must do is not much.
 const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
@@ -70,7 +122,7 @@ pub fn with_agent(does: &str) -> Stage {
     let stage = Stage::new();
     write_agent(&stage, does);
     stage.write("project/a.yaml", SCENARIO);
-    stage.write("project/a.script.json", HELLO);
+    stage.write("project/a.script.json", says(&WORDS));
     stage.skill("project/skills", "notes");
     stage
 }
@@ -159,7 +211,7 @@ fn an_agent_that_breaks_its_protocol_is_no_success() {
         ),
         ("deep nesting", format!("{turn}; out('['*200000 + ']'*200000)\n{end}"), &[3]),
         ("a member twice", format!("{turn}; out('{{\"type\":\"result\",\"type\":\"user\"}}')\n{end}"), &[3]),
-        ("a long line", format!("{turn}; text('x' * (50 << 20))\n{end}"), &[3]),
+        ("a long line", format!("{turn}; claim('x' * (50 << 20))\n{end}"), &[3]),
         ("a line too long", format!("{turn}; out('\"' + 'x' * (70 << 20) + '\"')\n{end}"), &[3]),
         (
             "a line that breaks off",
@@ -169,7 +221,11 @@ fn an_agent_that_breaks_its_protocol_is_no_success() {
         ("7 after a success", format!("{turn}; result(); idle(); heard(); os._exit(7)"), &[5]),
         ("killed after a success", format!("{turn}; result(); idle(); os.kill(os.getpid(), 9)"), &[5]),
         ("0 without a result", format!("{turn}; idle(); os._exit(0)"), &[5]),
-        ("input closed early", "greet(); os.close(0); text('All done.'); os._exit(0)".to_owned(), &[5]),
+        (
+            "input closed early",
+            "greet(); take(); os.close(0); text('All done.'); os._exit(0)".to_owned(),
+            &[5],
+        ),
     ] {
         write_agent(&stage, &does);
         let (found, envelope) = tried(&stage);
@@ -301,6 +357,8 @@ fn a_disk_that_is_full_is_no_success() {
     require!(Bwrap, Python);
     let stage = with_agent("whole()");
     assert_eq!(tried(&stage).0.status.code(), Some(0), "the guest is unpacked");
+    let long = "x".repeat(10_000);
+    stage.write("project/a.script.json", says(&[&[long.as_str(); 40][..], &WORDS].concat()));
     let much = "greet(); take()\nfor _ in range(40): text('x' * 10000)\n";
     write_agent(
         &stage,
@@ -390,7 +448,7 @@ fn an_interrupt_ends_every_trial_of_a_suite() {
     let stage = with_agent(WAITS);
     for name in ["b", "c", "d"] {
         stage.write(&format!("project/{name}.yaml"), SCENARIO);
-        stage.write(&format!("project/{name}.script.json"), HELLO);
+        stage.write(&format!("project/{name}.script.json"), says(&WORDS));
     }
     let mut run = command(&stage, &["test", "--scripted", "--jobs", "3", "."]);
     let mut run = run.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();

@@ -235,7 +235,7 @@ impl EgressChain {
     }
 
     /// The row of a line without its newline, and the chain behind it; `None` when the chain is broken.
-    fn row(self, line: &str) -> Option<(String, Self)> {
+    pub(crate) fn row(self, line: &str) -> Option<(String, Self)> {
         let rest = line.strip_suffix("\"}")?;
         let at = rest.len().checked_sub(HEX + CHAIN.len()).filter(|at| rest.is_char_boundary(*at))?;
         let (open, chain) = rest.split_at(at);

@@ -96,6 +96,16 @@ pub enum Event {
         /// The chain of its last line, so that another log cannot take its place.
         head: Digest,
     },
+    /// The record of the frames is closed.
+    FramesLogged {
+        /// The chain of its last line, so that another record cannot take its place.
+        head: Digest,
+    },
+    /// The log of the model is closed.
+    ModelLogged {
+        /// The chain of its last line, so that another log cannot take its place.
+        head: Digest,
+    },
     /// Something was seen of the conversation with the agent.
     Seen {
         /// What.

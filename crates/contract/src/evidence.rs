@@ -3,7 +3,8 @@
 //! Whatever was not watched is absent, and says why: a check that needs it cannot pass.
 
 use crate::{
-    AskedQuestion, ConversationEnd, Digest, EgressLogReading, LimitKind, Metrics, Observation, RequestId,
+    AskedQuestion, ConversationEnd, Digest, EgressLogReading, FrameSeen, LimitKind, Metrics, ModelExchange,
+    Observation, RequestId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct Evidence {
     pub end: Option<ConversationEnd>,
     /// What was decided about every way out; none where nothing was watching.
     pub egress: Option<EgressLogReading>,
+    /// What the gateway served, to compare the frames with.
+    pub model: ModelEvidence,
     /// The files of the workspace; none where they were not looked at.
     pub files: Option<FilesSeen>,
     /// What the run used.
@@ -52,6 +55,25 @@ pub enum Whole {
     /// It is not, or cannot be known to be.
     No {
         /// Why, in a line.
+        why: String,
+    },
+}
+
+/// What the gateway served, beside what the agent's frames claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelEvidence {
+    /// The record is older than the log of the model, or is not a conversation of its own.
+    NotKept,
+    /// Both are whole.
+    Kept {
+        /// What the frames claim.
+        frames: Vec<FrameSeen>,
+        /// What was served.
+        exchanges: Vec<ModelExchange>,
+    },
+    /// One of them is missing, cut off or not what was written.
+    Broken {
+        /// Which and how, in a line.
         why: String,
     },
 }

@@ -199,6 +199,8 @@ pub enum GuestAddress {
 pub enum GuestFiles {
     /// The mounts alone decide.
     AsMounted,
+    /// The mounts decide, and nothing below `/proc` can be written, the memory of other processes included.
+    ProcessesApart,
     /// Everything outside these roots is closed, whatever is mounted.
     Roots {
         /// Readable and executable.
@@ -214,6 +216,8 @@ pub enum GuestFiles {
 pub enum GuestFilter {
     /// The whole table.
     Standard,
+    /// The whole table, and no process may write to the memory of another, take its descriptors or attach to it.
+    Apart,
 }
 
 /// A resource limit; soft at most hard.

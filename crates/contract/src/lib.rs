@@ -21,12 +21,15 @@ mod exit;
 mod fault;
 mod finding;
 mod frame;
+mod frame_log;
 mod guest;
 mod harness;
 mod host;
 mod image;
 mod judgement;
 mod launch;
+mod model_forms;
+mod model_log;
 mod name;
 mod observation;
 mod outside;
@@ -64,7 +67,7 @@ pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use evidence::{
     Claim, ClaimAnswer, ClaimScope, ClaimStand, Delivery, Evidence, FileKind, FileSeen, FilesSeen, Gate,
-    Lane, Seen, Whole,
+    Lane, ModelEvidence, Seen, Whole,
 };
 pub use exit::ExitCode;
 pub use fault::DataFault;
@@ -75,6 +78,9 @@ pub use frame::{
     HookReply, HookSubscription, HostReply, HostRequest, IdError, Inbound, InitFrame, Initialize, McpMessage,
     MessageId, Outbound, PermissionMode, PermissionReply, PermissionRequest, Reply, RequestId, ResultFrame,
     SessionId, SessionState, TaskFrame, TaskStep, Usage, UserFrame, UserMessage,
+};
+pub use frame_log::{
+    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, frames_chain, read_frames,
 };
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
@@ -91,6 +97,11 @@ pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, Hos
 pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
 pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
+pub use model_forms::{input_digest, input_digests, input_forms, text_digest, without_reminders};
+pub use model_log::{
+    MODEL_LOG_FORMAT, ModelAnswer, ModelExchange, ModelItem, ModelRequest, ModelRow, Repeated, ServedBlock,
+    ServedMessage, read_model_log,
+};
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
 pub use outside::{OUTSIDE, OutsideProgram};

@@ -61,6 +61,13 @@ pub enum Observation {
         /// What.
         text: String,
     },
+    /// The agent wrote a text itself, in the model's place: an error, the output of a command of its own.
+    Noted {
+        /// Who.
+        by: Speaker,
+        /// What.
+        text: String,
+    },
     /// The model thought something.
     Thought {
         /// Who.

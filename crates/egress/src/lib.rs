@@ -4,6 +4,7 @@
 //!   credential that stays outside, or a script.
 //! - [`intercept`]: TLS that is opened, for hosts whose requests are looked at or get a credential.
 //! - [`log`]: what was decided, written before the first byte moves.
+//! - [`model_log`]: what was served in the place of the model, to compare the agent's frames with.
 //! - [`proxy`]: the way out for everything that speaks HTTP or SOCKS, or nothing of the kind; closed unless a rule
 //!   opens it.
 //! - [`resolve`]: names to addresses, once per connection.
@@ -16,6 +17,7 @@ mod coding;
 pub mod gateway;
 pub mod intercept;
 pub mod log;
+pub mod model_log;
 pub mod proxy;
 pub mod resolve;
 pub mod script;

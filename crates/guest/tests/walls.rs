@@ -10,7 +10,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
-use belljar_contract::{GuestFiles, GuestReport, GuestStep, GuestStream, GuestTerminal, GuestWall};
+use belljar_contract::{
+    GuestFiles, GuestFilter, GuestReport, GuestStep, GuestStream, GuestTerminal, GuestWall,
+};
 use support::{Jail, User, require, shell, spec, text, users};
 
 const GUEST: &str = "/tmp/.belljar/belljar-guest";
@@ -315,4 +317,20 @@ fn ordinary_tools_still_work() {
     };
     let outcome = Jail::run(User::Own, &spec(&[&cargo, "--version"]));
     assert!(outcome.output.starts_with("cargo "), "{:?} {}", outcome.status, outcome.output);
+}
+
+/// A tool beside an agent must not write to its memory; whatever else is written is as before.
+#[test]
+fn apart_no_process_writes_to_the_memory_of_another() {
+    require!(Bwrap);
+    let script = "sleep 60 & p=$!; if (exec 9<>/proc/$p/mem) 2>/dev/null; then echo open; else echo closed; fi; \
+        mkdir -p /tmp/a /tmp/b; echo x > /tmp/a/f && mv /tmp/a/f /tmp/b/f && cat /tmp/b/f; \
+        echo y > /dev/null && echo written; cat /proc/$p/comm; kill $p";
+    for user in users() {
+        let standard = Jail::run(*user, &shell(script));
+        assert_eq!(standard.output, "open\nx\nwritten\nsleep\n", "{user:?}: what is closed could be open");
+        let mut apart = shell(script);
+        (apart.files, apart.filter) = (GuestFiles::ProcessesApart, GuestFilter::Apart);
+        assert_eq!(Jail::run(*user, &apart).output, "closed\nx\nwritten\nsleep\n", "{user:?}");
+    }
 }

@@ -6,6 +6,7 @@
 //!   run.json        what was known at the start: plan, versions, host
 //!   events.jsonl    what happened, a line each, chained
 //!   frames.jsonl    the frames of a conversation, where there was one
+//!   model.jsonl     what its model was asked and served, as digests
 //!   agent.stderr    what the agent complained about
 //!   artifacts/      what it wrote, made when wanted
 //!   result.json     what was known at the end; its absence says that there was no orderly end
@@ -31,6 +32,6 @@ pub use disk::{Size, measure, remove_tree, write_atomically};
 pub use error::{ReadError, RemoveError, WriteError};
 pub use line::{LINE_MAX, LOG_MAX};
 pub use reader::RunReader;
-pub use redact::Redact;
+pub use redact::{Redact, redact_value};
 pub use store::{RunEntry, RunState, RunStore};
 pub use writer::{AgentStderr, FrameLog, FrameWay, RunWriter, STDERR_MAX};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub type Redact = Arc<Scrubber>;
 
 /// Redacts every text in a value, names of members included. Most have no secret and stay where they are.
-pub(crate) fn redact_value(value: &mut Value, redact: &Redact) {
+pub fn redact_value(value: &mut Value, redact: &Redact) {
     match value {
         Value::String(text) => redact_text(text, redact),
         Value::Array(list) => match bytes(list).and_then(|bytes| redact.scrub_bytes(&bytes)) {

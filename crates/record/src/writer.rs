@@ -6,6 +6,7 @@ use crate::line::{self, LINE_MAX, LOG_MAX};
 use crate::redact::{Redact, redact_event, redact_text, redact_value};
 use belljar_contract::{
     AbsPath, Digest, Event, FilesSeen, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
+    frames_chain,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -191,7 +192,8 @@ impl RunWriter {
     /// When it cannot be made.
     pub fn frames(&self) -> Result<FrameLog, WriteError> {
         let path = self.directory.child("frames.jsonl");
-        Ok(FrameLog { file: new_file(&path)?, path, redact: Arc::clone(&self.redact), left: LOG_MAX })
+        let redact = Arc::clone(&self.redact);
+        Ok(FrameLog { file: new_file(&path)?, path, redact, left: LOG_MAX, head: None })
     }
 
     /// The file of the egress log, whose rows the services of the run write. There is one.
@@ -200,6 +202,14 @@ impl RunWriter {
     /// When it cannot be made.
     pub fn egress_log(&self) -> Result<File, WriteError> {
         new_file(&self.directory.child("egress.jsonl"))
+    }
+
+    /// The file of the model log, whose rows the services of the run write. There is one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn model_log(&self) -> Result<File, WriteError> {
+        new_file(&self.directory.child("model.jsonl"))
     }
 
     /// Ends the run: the last event, then the result. The folder's path is returned, to be shown.
@@ -276,9 +286,16 @@ pub struct FrameLog {
     file: File,
     redact: Redact,
     left: u64,
+    head: Option<Digest>,
 }
 
 impl FrameLog {
+    /// The chain of the last line, once there is one.
+    #[must_use]
+    pub const fn head(&self) -> Option<Digest> {
+        self.head
+    }
+
     /// Appends a frame that came or went `offset_ms` after the start.
     ///
     /// # Errors
@@ -295,6 +312,7 @@ impl FrameLog {
             return Err(WriteError::TooLarge { path: self.path.clone(), limit: LOG_MAX });
         };
         self.left = left;
+        self.head = Some(frames_chain(self.head, line.as_bytes()));
         self.file
             .write_all(line.as_bytes())
             .map_err(|cause| WriteError::Write { path: self.path.clone(), cause })

@@ -42,6 +42,8 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
         | Event::WorkspaceChanged { .. }
         | Event::FilesListed { .. }
         | Event::EgressLogged { .. }
+        | Event::FramesLogged { .. }
+        | Event::ModelLogged { .. }
         | Event::CommandEnded { .. }
         | Event::CleanupFailed { .. }
         | Event::RunEnded { .. } => None,
@@ -71,7 +73,9 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
             format!("{}\n", style.warn(&visible(&text)))
         }
         _ if !normal => return None,
-        Observation::Said { by, text } => format!("{}\n", block(text, indent(by))),
+        Observation::Said { by, text } | Observation::Noted { by, text } => {
+            format!("{}\n", block(text, indent(by)))
+        }
         Observation::Thought { by, text } if verbose => {
             format!("{}\n", style.dim(&block(text, indent(by))))
         }

@@ -5,18 +5,22 @@ use crate::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id
 use crate::planning::{Planned, Surroundings};
 use crate::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, Metrics, MountSource, Plan,
-    RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
+    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, MODEL_LOG_FORMAT, Metrics,
+    MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
 };
+use belljar_egress::model_log::ModelLog;
 use belljar_egress::tape::{Normaliser, Recorder};
 use belljar_record::tape::{ExchangeLog, TapeWriteError};
-use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError};
+use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError, redact_value};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The version of a run that says that its conversation has a model log.
+pub(crate) const MODEL_LOG: &str = "model_log";
 
 /// Why a run cannot be recorded; it is not started then.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +65,10 @@ impl Journal {
         let name = RunNames::new(&runtime)
             .claim(pinned.map_or(NameWish::Numbered(&plan.agent), NameWish::Pinned), std::process::id())?;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let versions = BTreeMap::from([("belljar".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+        let versions = BTreeMap::from([
+            ("belljar".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            (MODEL_LOG.to_owned(), MODEL_LOG_FORMAT.to_string()),
+        ]);
         let host = BTreeMap::from([
             ("project".to_owned(), json!(plan.workspace.source)),
             ("agent_program".to_owned(), json!(planned.program_found)),
@@ -126,6 +133,13 @@ impl Journal {
     /// The file of the egress log, and what keeps secrets out of it.
     pub fn egress_log(&self) -> Result<(File, Redact), JournalError> {
         Ok((self.writer.egress_log()?, Arc::clone(&self.redact)))
+    }
+
+    /// Begins the model log.
+    pub fn model_log(&self) -> Result<ModelLog, JournalError> {
+        let redact = Arc::clone(&self.redact);
+        let redact = Arc::new(move |value: &mut serde_json::Value| redact_value(value, &redact));
+        Ok(ModelLog::open(self.writer.model_log()?, self.id.clone(), self.began, redact))
     }
 
     /// Takes the exchanges with the model down, in the run's folder.

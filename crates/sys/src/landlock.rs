@@ -22,6 +22,9 @@ pub enum LandlockError {
         #[source]
         cause: landlock::PathFdError,
     },
+    /// The root directory cannot be listed.
+    #[error("cannot list the root directory for the Landlock rules")]
+    List(#[source] std::io::Error),
     /// A rule was refused.
     #[error("cannot add {} to the Landlock rules", path.display())]
     Rule {
@@ -44,6 +47,9 @@ pub enum LandlockError {
 pub enum FileRules {
     /// Landlock adds nothing to the mounts.
     AsMounted,
+    /// Nothing below `/proc` can be opened for writing; everything else is as mounted. Rules only grant, so they name every
+    /// other directory of the root; a file that lies in the root itself cannot be written.
+    NoWriteToProc,
     /// Everything outside these roots is closed.
     Roots {
         /// Readable and executable.
@@ -123,6 +129,13 @@ fn ruleset(abi: u32, rules: &FileRules) -> Result<RulesetCreated, LandlockError>
             .handle_access(AccessFs::from_all(NEWEST))
             .map_err(LandlockError::Create)?;
     }
+    if abi >= FILES_SINCE && *rules == FileRules::NoWriteToProc {
+        ruleset = ruleset
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(writing())
+            .map_err(LandlockError::Create)?
+            .set_compatibility(CompatLevel::BestEffort);
+    }
     ruleset
         .scope(Scope::AbstractUnixSocket | Scope::Signal)
         .map_err(LandlockError::Create)?
@@ -131,11 +144,32 @@ fn ruleset(abi: u32, rules: &FileRules) -> Result<RulesetCreated, LandlockError>
 }
 
 fn apply_roots(mut created: RulesetCreated, rules: &FileRules) -> Result<RulesetCreated, LandlockError> {
-    let FileRules::Roots { read_only, read_write } = rules else { return Ok(created) };
+    let (read_only, read_write) = match rules {
+        FileRules::AsMounted => return Ok(created),
+        FileRules::NoWriteToProc => return apply_all_but_proc(created),
+        FileRules::Roots { read_only, read_write } => (read_only, read_write),
+    };
     let read = AccessFs::from_read(NEWEST);
     for (paths, access) in [(read_only, read), (read_write, AccessFs::from_all(NEWEST))] {
         for path in paths {
             created = add(created, path, access)?;
+        }
+    }
+    Ok(created)
+}
+
+/// Opening a file for writing. A ruleset about files denies moving between directories unless it grants that, too.
+fn writing() -> BitFlags<AccessFs> {
+    AccessFs::WriteFile | AccessFs::Refer
+}
+
+fn apply_all_but_proc(mut created: RulesetCreated) -> Result<RulesetCreated, LandlockError> {
+    for entry in std::fs::read_dir("/").map_err(LandlockError::List)? {
+        let entry = entry.map_err(LandlockError::List)?;
+        // A link leads to a directory that has a rule of its own.
+        let is_directory = entry.file_type().map_err(LandlockError::List)?.is_dir();
+        if is_directory && entry.file_name() != "proc" {
+            created = add(created, &entry.path(), writing())?;
         }
     }
     Ok(created)
@@ -162,7 +196,7 @@ fn enforced(abi: u32, rules: &FileRules) -> Enforced {
     let since = |since| if abi >= since { Wall::Standing } else { Wall::Missing };
     let files = match rules {
         FileRules::AsMounted => Wall::NotAsked,
-        FileRules::Roots { .. } => since(FILES_SINCE),
+        FileRules::NoWriteToProc | FileRules::Roots { .. } => since(FILES_SINCE),
     };
     Enforced { abi, files, signals: since(SCOPES_SINCE), abstract_sockets: since(SCOPES_SINCE) }
 }

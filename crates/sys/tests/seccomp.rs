@@ -109,6 +109,25 @@ fn every_entry_is_refused_and_open_without_it() {
 }
 
 #[test]
+fn apart_no_process_reaches_into_another_and_a_debugger_starts_its_own() {
+    let (standard, apart) = (Filter::standard().unwrap(), Filter::apart().unwrap());
+    let both = |call: i64, first: u64| {
+        let judged = |filter: &Filter| judge(filter, X86_64, call as u32, [first, 2, 3, 4, 5, 6]);
+        (judged(&standard), judged(&apart))
+    };
+    for request in [libc::PTRACE_ATTACH, libc::PTRACE_SEIZE] {
+        assert_eq!(both(libc::SYS_ptrace, u64::from(request)), (ALLOW, EPERM));
+    }
+    assert_eq!(both(libc::SYS_ptrace, u64::from(libc::PTRACE_TRACEME)), (ALLOW, ALLOW));
+    assert_eq!(both(libc::SYS_process_vm_writev, 9), (ALLOW, EPERM));
+    assert_eq!(both(libc::SYS_pidfd_getfd, 9), (ALLOW, EPERM));
+    assert_eq!(both(libc::SYS_process_vm_readv, 9), (ALLOW, ALLOW));
+    for entry in entries().filter(|entry| entry.when == When::Always) {
+        assert_eq!(judge(&apart, X86_64, entry.number as u32, [0; 6]), expected(entry.answer), "{entry:?}");
+    }
+}
+
+#[test]
 fn whatever_the_arguments_the_table_decides() {
     let program = Filter::standard().unwrap().to_bytes();
     let words = [0, 1, 2, 3, 16, 0x5412, 0x1000_0000, 0x2000_0000, 0x7e02_0000, u64::MAX, 1 << 32];

@@ -127,7 +127,11 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
             Finding { outcome: Outcome::Pass, message, notes }
         }
     };
-    let Finding { outcome, message, notes } = finding;
+    let Finding { mut outcome, mut message, notes } = finding;
+    if let Some(difference) = run.differences.first() {
+        outcome = Outcome::Unknown;
+        message = format!("not verified: {difference}");
+    }
     CheckResult { place: item.place.clone(), check: item.written.clone(), outcome, message, evidence: notes }
 }
 
@@ -138,6 +142,9 @@ fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     let says = |outcome: Outcome| checks.iter().any(|check| check.outcome == outcome);
     if has(signal::BUDGET) {
         Conclusion::BudgetReached
+    } else if has(signal::FORGED) {
+        // How the agent ended is its own word, too.
+        Conclusion::Unverified
     } else if has(signal::AGENT) || has(signal::TRANSPORT) || has(signal::USAGE) {
         Conclusion::AgentFailed
     } else if says(Outcome::Fail) || weighs(SignalWeight::Fail) {

@@ -6,6 +6,7 @@
 
 mod check;
 mod checks;
+mod compare;
 mod conflict;
 mod files;
 mod finding;
@@ -17,9 +18,11 @@ mod run;
 mod signal;
 
 pub use checks::{Checks, Explained};
+pub use compare::unvouched;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};
+pub use signal::UNVOUCHED;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,16 @@
 //! The evidence as checks look at it: calls with their returns, what was said, and whether that is all.
 
+use crate::compare;
 use crate::finding::{Finding, count};
-use belljar_contract::{CallId, Evidence, FilesSeen, Gate, Observation, Seen, Speaker, Whole};
+use belljar_contract::{CallId, Evidence, FilesSeen, Gate, ModelEvidence, Observation, Seen, Speaker, Whole};
 use serde_json::{Map, Value};
 
 /// A run to be judged.
 pub(crate) struct Run<'a> {
     pub evidence: &'a Evidence,
     calls: Vec<Call<'a>>,
+    /// What the agent's frames claim otherwise than it was served.
+    pub differences: Vec<String>,
 }
 
 /// A call of a tool.
@@ -43,7 +46,13 @@ pub(crate) type Gap = String;
 
 impl<'a> Run<'a> {
     pub(crate) fn new(evidence: &'a Evidence) -> Self {
-        Self { evidence, calls: calls(&evidence.seen) }
+        let differences = match &evidence.model {
+            ModelEvidence::Kept { frames, exchanges } => {
+                compare::differences(frames, exchanges, evidence.egress.as_ref())
+            }
+            ModelEvidence::NotKept | ModelEvidence::Broken { .. } => Vec::new(),
+        };
+        Self { evidence, calls: calls(&evidence.seen), differences }
     }
 
     /// Whether every event of the conversation was seen and understood.

@@ -4,7 +4,9 @@ use crate::check::Softened;
 use crate::files::{deleted, lies_in, outputs};
 use crate::finding::excerpt;
 use crate::run::{Origin, Run, Who};
-use belljar_contract::{ConversationFailure, Deadline, EgressLogState, Observation, Signal, SignalWeight};
+use belljar_contract::{
+    ConversationFailure, Deadline, EgressLogState, ModelEvidence, Observation, Signal, SignalWeight,
+};
 
 /// A signal, for the reference.
 pub(crate) struct About {
@@ -21,7 +23,12 @@ pub(crate) const BUDGET: &str = "budget_reached";
 pub(crate) const AGENT: &str = "result_error";
 pub(crate) const UNANSWERED: &str = "unanswered";
 pub(crate) const TRANSPORT: &str = "transport_error";
+pub(crate) const FORGED: &str = "frames_differ";
+pub(crate) const UNCOMPARED: &str = "model_log_incomplete";
 pub(crate) const USAGE: &str = "usage_limit";
+
+/// The signals of a conversation whose frames are not vouched for.
+pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
 
 /// Every signal.
 pub(crate) const SIGNALS: &[About] = &[
@@ -69,6 +76,16 @@ pub(crate) const SIGNALS: &[About] = &[
         "conversation_incomplete",
         SignalWeight::Unknown,
         "The conversation was not seen whole, or not understood: lines that could not be read, things that are not as the protocol has them.",
+    ),
+    about(
+        FORGED,
+        SignalWeight::Unknown,
+        "The agent's frames claim something that the gateway did not serve. No check is believed then.",
+    ),
+    about(
+        UNCOMPARED,
+        SignalWeight::Unknown,
+        "The log of the model or the record of the frames is missing, cut off or changed, so that they cannot be compared.",
     ),
     about(
         "egress_log_changed",
@@ -214,6 +231,14 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
 fn completeness(run: &Run<'_>, out: &mut Signals) {
     if let Err(gap) = run.whole() {
         out.add("conversation_incomplete", gap);
+    }
+    if let Some(first) = run.differences.first() {
+        let more = run.differences.len() - 1;
+        let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+        out.add(FORGED, format!("{first}{more}"));
+    }
+    if let ModelEvidence::Broken { why } = &run.evidence.model {
+        out.add(UNCOMPARED, why.as_str());
     }
     let Some(log) = &run.evidence.egress else { return };
     match &log.state {

@@ -11,7 +11,8 @@ use std::io::{BufRead, IsTerminal};
 /// Talk to the agent with a skill, a plugin or a marketplace
 ///
 /// Type a message and read what the agent says and does. Ctrl-C stops the turn; at the prompt it ends the
-/// conversation, as `/exit` and the end of the input do. Nothing is judged.
+/// conversation, as `/exit` and the end of the input do. Nothing is judged; a
+/// conversation that the gateway does not vouch for ends with status 3.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ echo /exit | belljar chat skills/changelog --say Hello --script hello.json\n"
@@ -52,6 +53,10 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         })
         .map_err(|error| failure(error, surroundings))?;
     output.say(&format!("the conversation is recorded in {}", surroundings.shown_from_home(&tried.folder)));
+    if let Some(why) = tried.unvouched() {
+        output.say(&format!("the conversation is not verified: {why}"));
+        return Ok(ExitCode::Unverified);
+    }
     Ok(ExitCode::Passed)
 }
 

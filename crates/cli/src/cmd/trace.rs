@@ -4,7 +4,7 @@ use belljar_contract::{AbsPath, Envelope, ExitCode, Lane};
 use belljar_runner::Surroundings;
 use belljar_runner::record::RunStore;
 use belljar_runner::report::{Trace, render_trace};
-use belljar_runner::trial::evidence;
+use belljar_runner::trial::{evidence, unvouched};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -25,7 +25,8 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let folder = find(args, surroundings)?;
     let (run, evidence) =
         evidence(&folder, Lane::Local).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
-    let trace = Trace::of(&evidence);
+    let mut trace = Trace::of(&evidence);
+    trace.incomplete = trace.incomplete.or_else(|| unvouched(&evidence));
     let exit = if trace.incomplete.is_some() { ExitCode::Unverified } else { ExitCode::Passed };
     if output.json {
         let data = json!({"run": run.head.id, "folder": folder, "trace": trace});

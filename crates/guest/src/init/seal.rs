@@ -19,6 +19,7 @@ pub(super) fn close_all(spec: &GuestSpec) -> Result<GuestLandlock, Refusal> {
         landlock::restrict(&rules(&spec.files)).map_err(|error| Refusal::new(GuestStep::Landlock, &error))?;
     let filter = match spec.filter {
         GuestFilter::Standard => seccomp::Filter::standard(),
+        GuestFilter::Apart => seccomp::Filter::apart(),
     };
     filter.and_then(|filter| filter.install()).map_err(|error| Refusal::new(GuestStep::Filter, &error))?;
     Ok(facts(enforced))
@@ -27,6 +28,7 @@ pub(super) fn close_all(spec: &GuestSpec) -> Result<GuestLandlock, Refusal> {
 fn rules(files: &GuestFiles) -> FileRules {
     match files {
         GuestFiles::AsMounted => FileRules::AsMounted,
+        GuestFiles::ProcessesApart => FileRules::NoWriteToProc,
         GuestFiles::Roots { read_only, read_write } => {
             FileRules::Roots { read_only: paths(read_only), read_write: paths(read_write) }
         }

@@ -5,6 +5,7 @@ use crate::console::{Console, Emit};
 use crate::journal::Journal;
 use crate::talk::{ModelCalls, Talk, TalkRecord};
 use crate::terminal::{Terminal, TerminalError};
+use belljar_contract::{GuestFiles, GuestFilter, Launch};
 use belljar_sandbox::Streams;
 use std::os::fd::OwnedFd;
 
@@ -17,6 +18,13 @@ impl Attendant {
         };
         (self, calls)
     }
+}
+
+/// Keeps tools from reaching into the agent, whose frames a verdict is made from. A run at the user's terminal stays open
+/// for debuggers.
+pub(super) fn keep_apart(launch: &mut Launch) {
+    launch.guest.filter = GuestFilter::Apart;
+    launch.guest.files = GuestFiles::ProcessesApart;
 }
 
 /// What stands at the streams.
@@ -38,8 +46,8 @@ impl Attended {
                 let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
                 Ok((Self::Talk(Box::new(talk)), streams))
             }
-            // A conversation is always recorded; without a record it is the user's.
-            (Attendant::User, _) | (Attendant::Talk(_), None) => {
+            (Attendant::Talk(_), None) => Err(RunError::UnrecordedConversation),
+            (Attendant::User, _) => {
                 let (terminal, streams) = Terminal::open()?;
                 Ok((Self::User(terminal), streams))
             }

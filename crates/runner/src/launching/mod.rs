@@ -108,6 +108,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             Some(outward)
         }
     };
+    if let Attendant::Talk(_) = attendant {
+        attended::keep_apart(&mut launch);
+    }
     let plan = &plan;
     let mut identities = identities(plan);
     if plan.backend != BackendKind::Host {
@@ -202,6 +205,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         transcript,
         taped,
         replayed,
+        model_head: _,
         egress_head: _in_the_journal,
         failures,
     } = told;
@@ -311,6 +315,10 @@ fn carry_out(
         }
         (Some(_) | None, Taping::On(_) | Taping::Off) => None,
     };
+    let model_log = match (&journal, &attendant) {
+        (Some(journal), Attendant::Talk(_)) if record.is_some() => Some(journal.model_log()?),
+        (Some(_) | None, Attendant::Talk(_) | Attendant::User) => None,
+    };
     let signals = take_signals()?;
     let (attendant, calls) = attendant.with_model_calls();
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
@@ -342,8 +350,9 @@ fn carry_out(
     // Serves until the end of this function; the sandbox ends before it. Its log is begun before the command is.
     let serving = match outward.zip(record) {
         Some((outward, (run, (log, redact)))) => {
+            let running = &mut running;
             let request =
-                ServingRequest { plan, running: &mut running, model, recorder, calls, run, log, redact };
+                ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact };
             Some(Serving::start(outward, request)?)
         }
         None => None,
@@ -387,6 +396,9 @@ fn carry_out(
     }
     if told.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
         emit(&Event::LimitReached { limit: LimitKind::Cost });
+    }
+    if let Some(head) = told.model_head {
+        emit(&Event::ModelLogged { head });
     }
     if let Some(head) = told.egress_head {
         emit(&Event::EgressLogged { head });

@@ -59,6 +59,9 @@ pub enum RunError {
     /// The run cannot be recorded.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A conversation was requested for a command that keeps no record.
+    #[error("a conversation needs a record, and this command keeps none")]
+    UnrecordedConversation,
     /// The way out cannot be had.
     #[error(transparent)]
     Outward(#[from] OutwardError),

@@ -10,6 +10,7 @@ use belljar_egress::gateway::{
     PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
+use belljar_egress::model_log::ModelLog;
 use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary, Reach};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, Playing, Transcript};
@@ -48,6 +49,8 @@ pub(crate) struct ServingRequest<'a> {
     /// What somebody beside the agent asks the model.
     pub calls: Option<ModelCalls>,
     pub recorder: Option<Recorder>,
+    /// Where the exchanges of a conversation are logged.
+    pub model_log: Option<ModelLog>,
     pub run: RunId,
     pub log: File,
     pub redact: Redact,
@@ -63,6 +66,7 @@ pub(crate) struct Serving {
     live: Option<Live>,
     replay: Option<Replay>,
     recorder: Option<Recorder>,
+    model_log: Option<ModelLog>,
     log: Arc<EgressLog>,
     notices: Arc<Notices>,
     _keys: Option<HeldKeys>,
@@ -87,6 +91,8 @@ pub(crate) struct OutwardEnd {
     pub taped: Option<Result<Taped, String>>,
     /// How the replay of a tape went.
     pub replayed: Option<ReplayReport>,
+    /// The chain of the model log's last line, where the log was closed in order.
+    pub model_head: Option<Digest>,
     /// The chain of the egress log's last line, where the log was closed in order.
     pub egress_head: Option<Digest>,
     /// Why the log is not whole, or the services ended early.
@@ -97,7 +103,7 @@ impl Serving {
     /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
     pub fn start(outward: Outward, request: ServingRequest<'_>) -> Result<Self, OutwardError> {
         let Outward { mode, reach, policy, token, interceptor, live, keys, .. } = outward;
-        let ServingRequest { plan, running, model, recorder, calls, run, log, redact } = request;
+        let ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let opening = LogOpening {
@@ -112,22 +118,24 @@ impl Serving {
         let log = EgressLog::open(log, opening, scrub).map_err(OutwardError::Log)?;
         let notices = Arc::new(Notices::default());
         let live = live.map(|live| live_answer(live, &log, &notices));
-        let observer = recorder.clone().map(|recorder| Arc::new(recorder) as Arc<dyn Observe>);
+        let recording = recorder.clone().map(|recorder| Arc::new(recorder) as Arc<dyn Observe>);
+        let logging = model_log.clone().map(|log| Arc::new(log) as Arc<dyn Observe>);
+        let observers: Vec<Arc<dyn Observe>> = recording.into_iter().chain(logging).collect();
         let mut replay = None;
         let (script, answer) = match (model, sockets.model) {
             (Model::Script(script), Some(socket)) => {
                 let playing =
                     Playing::new(script).map_err(|faults| OutwardError::Start(io::Error::other(faults)))?;
-                let answer = observed(playing.answer(), observer);
+                let answer = observed(playing.answer(), observers);
                 (Some(playing), Some((socket, answer)))
             }
             (Model::Replay(model), socket) => {
                 let live = live.clone().map(|live| Arc::new(live) as Arc<dyn Answer>);
                 let served = replay.insert(model.replay(bytes, live));
-                (None, socket.map(|socket| (socket, observed(Arc::new(served.clone()), observer))))
+                (None, socket.map(|socket| (socket, observed(Arc::new(served.clone()), observers))))
             }
             (Model::Live | Model::Absent, socket) => {
-                let answer = live.clone().map(|live| observed(Arc::new(live), observer));
+                let answer = live.clone().map(|live| observed(Arc::new(live), observers));
                 (None, socket.zip(answer))
             }
             (Model::Script(_), None) => (None, None),
@@ -179,6 +187,7 @@ impl Serving {
             live,
             replay,
             recorder,
+            model_log,
             log,
             notices,
             _keys: keys,
@@ -209,6 +218,11 @@ impl Serving {
         end.transcript = self.script.as_ref().map(Playing::transcript);
         end.taped = self.recorder.take().map(|recorder| recorder.finish());
         end.replayed = self.replay.take().map(|replay| replay.report());
+        match self.model_log.take().map(|log| log.close()) {
+            Some(Ok(head)) => end.model_head = Some(head),
+            Some(Err(error)) => end.failures.push(error),
+            None => {}
+        }
         match self.log.close() {
             Ok(summary) => end.egress_head = summary.head,
             Err(error) => end.failures.push(error.to_string()),
@@ -261,11 +275,8 @@ impl Sockets {
 }
 
 /// Whoever answers, with whoever watches.
-fn observed(answer: Arc<dyn Answer>, observer: Option<Arc<dyn Observe>>) -> Arc<dyn Answer> {
-    match observer {
-        Some(observer) => Arc::new(Observed::new(answer, observer)),
-        None => answer,
-    }
+fn observed(answer: Arc<dyn Answer>, observers: Vec<Arc<dyn Observe>>) -> Arc<dyn Answer> {
+    observers.into_iter().fold(answer, |answer, observer| Arc::new(Observed::new(answer, observer)))
 }
 
 fn live_answer(live: LiveModel, log: &Arc<EgressLog>, notices: &Arc<Notices>) -> Live {

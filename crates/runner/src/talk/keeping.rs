@@ -27,6 +27,7 @@ impl Keeping {
     pub fn fit(&mut self, what: &mut Observation) -> u64 {
         match what {
             Observation::Said { text, .. }
+            | Observation::Noted { text, .. }
             | Observation::Thought { text, .. }
             | Observation::ToolReturned { text, .. }
             | Observation::HookRan { text, .. }

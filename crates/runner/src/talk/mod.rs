@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use streams::{Taken, pipe, take, write_some};
+use streams::{Ours, Taken, take, write_some};
 
 /// What those who answer are told of the conversation so far.
 const TRANSCRIPT: usize = 16 << 10;
@@ -129,9 +129,9 @@ impl Talk {
     /// Opens the streams; the first frames are sent with the first pump.
     pub fn open(request: TalkRequest, record: TalkRecord) -> std::io::Result<(Self, Streams)> {
         let TalkRequest { config, messages, then, deciders, react, times } = request;
-        let (stdin, input) = pipe(streams::Ours::Write)?;
-        let (output, stdout) = pipe(streams::Ours::Read)?;
-        let (errors, stderr) = pipe(streams::Ours::Read)?;
+        let (input, stdin) = streams::open(Ours::Write)?;
+        let (output, stdout) = streams::open(Ours::Read)?;
+        let (errors, stderr) = streams::open(Ours::Read)?;
         let Deciders { chain, outside } = deciders;
         let talk = Self {
             machine: Machine::new(config),
@@ -261,6 +261,9 @@ impl Talk {
                 }
                 Output::Terminate => self.dismissed = true,
                 Output::Ended(mut end) => {
+                    if let Some(head) = self.record.frames.head() {
+                        emit(&Event::FramesLogged { head });
+                    }
                     end.unread += self.not_kept + u64::from(self.keeping.fit_end(&mut end) > 0);
                     emit(&Event::ConversationEnded { end: Box::new(end) });
                 }

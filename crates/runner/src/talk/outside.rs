@@ -91,7 +91,7 @@ impl Postbox {
 impl Mailbox {
     pub fn new(outside: Option<Box<dyn Outside>>, then: Then) -> std::io::Result<Self> {
         let (sender, heard) = channel();
-        let (bell, ring) = super::pipe(super::streams::Ours::Read)?;
+        let (bell, ring) = super::streams::open(super::streams::Ours::Read)?;
         let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
         let ring = std::sync::Arc::clone(&post.bell);
         let stopper = outside.as_ref().and_then(|outside| outside.stopper());

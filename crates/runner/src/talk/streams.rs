@@ -1,17 +1,20 @@
-//! Pipes between belljar and the agent, none of which belljar waits for.
+//! The streams between belljar and the agent, none of which belljar waits for.
+//!
+//! Each is a pair of sockets. A pipe can be opened again through `/proc/PID/fd` by every process of the same user, so a
+//! tool could write frames in the agent's name; a socket cannot (`ENXIO`).
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// As much as is read before other things get their turn.
 const AT_ONCE: usize = 1 << 20;
-/// As much as a pipe has at a time, as a rule. What has more is read in pieces that grow.
+/// As much as a stream has at a time, as a rule. What has more is read in pieces that grow.
 const PIECE: usize = 8 << 10;
 
-/// Which end of a pipe is belljar's.
+/// What belljar does with a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ours {
     Read,
@@ -27,15 +30,17 @@ pub(super) enum Taken {
     Ended,
 }
 
-/// A pipe: the end to read from, the end to write to. belljar's own end does not wait.
-pub(super) fn pipe(ours: Ours) -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    let own = match ours {
-        Ours::Read => &read,
-        Ours::Write => &write,
+/// Opens a stream that carries bytes one way only; returns belljar's end, which does not block, and the agent's.
+pub(super) fn open(ours: Ours) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (own, agents) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let unused = match ours {
+        Ours::Read => Shutdown::Write,
+        Ours::Write => Shutdown::Read,
     };
-    rustix::fs::fcntl_setfl(own, rustix::fs::fcntl_getfl(own)? | OFlags::NONBLOCK)?;
-    Ok((read, write))
+    rustix::net::shutdown(&own, unused)?;
+    rustix::fs::fcntl_setfl(&own, rustix::fs::fcntl_getfl(&own)? | OFlags::NONBLOCK)?;
+    Ok((own, agents))
 }
 
 /// What there is to read; the stream is gone when it has ended.
@@ -48,7 +53,7 @@ pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
                 *stream = None;
                 return (bytes, Taken::Ended);
             }
-            // A pipe that gave less than it was asked for is empty.
+            // A stream that gave less than it was asked for is empty.
             Ok(count) if count < PIECE => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
@@ -65,7 +70,7 @@ pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
 pub(super) fn write_some(stream: BorrowedFd<'_>, bytes: &mut VecDeque<u8>) -> bool {
     while !bytes.is_empty() {
         let (front, _) = bytes.as_slices();
-        match rustix::io::write(stream, front) {
+        match rustix::net::send(stream, front, SendFlags::NOSIGNAL) {
             Ok(count) => {
                 bytes.drain(..count);
             }
@@ -75,4 +80,54 @@ pub(super) fn write_some(stream: BorrowedFd<'_>, bytes: &mut VecDeque<u8>) -> bo
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_stream_cannot_be_opened_again_through_proc() {
+        for ours in [Ours::Read, Ours::Write] {
+            let (own, agents) = open(ours).unwrap();
+            for end in [own.as_raw_fd(), agents.as_raw_fd()] {
+                let opened = File::options().write(true).open(format!("/proc/self/fd/{end}"));
+                assert_eq!(opened.unwrap_err().raw_os_error(), Some(Errno::NXIO.raw_os_error()));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_pass_one_way_and_the_end_is_seen() {
+        let (own, agents) = open(Ours::Write).unwrap();
+        let mut agents = UnixStream::from(agents);
+        let mut unsent: VecDeque<u8> = b"hello".iter().copied().collect();
+        assert!(write_some(std::os::fd::AsFd::as_fd(&own), &mut unsent));
+        agents.write_all(b"x").unwrap_err();
+        drop(own);
+        let mut text = String::new();
+        agents.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+
+        let (own, agents) = open(Ours::Read).unwrap();
+        let mut agents = UnixStream::from(agents);
+        let mut own = Some(own);
+        assert_eq!(take(&mut own), (Vec::new(), Taken::Open));
+        agents.write_all(b"frame").unwrap();
+        assert_eq!(agents.read(&mut [0; 4]).unwrap(), 0, "nothing comes back");
+        drop(agents);
+        assert_eq!(take(&mut own).0, b"frame");
+        assert_eq!(take(&mut own), (Vec::new(), Taken::Ended));
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_signal() {
+        let (own, agents) = open(Ours::Write).unwrap();
+        drop(agents);
+        assert!(!write_some(std::os::fd::AsFd::as_fd(&own), &mut b"x".iter().copied().collect()));
+    }
 }

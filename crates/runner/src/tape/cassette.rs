@@ -72,6 +72,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     }
     let placed = seen.into_iter().zip(numbers).map(|(what, seq)| Seen { seq, offset_ms: 0, what });
     let evidence = Evidence {
+        model: belljar_contract::ModelEvidence::NotKept,
         seen: placed.collect(),
         conversation,
         end,

@@ -12,6 +12,7 @@ fn with_files(all: &[(&str, &str)]) -> Evidence {
     let after = all.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect();
     let files = FilesSeen { after, visible: vec!["outputs".to_owned()], ..FilesSeen::default() };
     Evidence {
+        model: belljar_contract::ModelEvidence::NotKept,
         seen: Vec::new(),
         conversation: Whole::Yes,
         end: Some(ended()),

@@ -8,7 +8,7 @@ use crate::talk::Keeping;
 use crate::trial::{Trial, evidence};
 use belljar_contract::{
     AbsPath, AfterDeny, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence, Frame,
-    Judgement, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
+    Judgement, LimitKind, MessageId, ModelEvidence, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
 };
 use belljar_record::ReadError;
 use belljar_session::decider::Chain;
@@ -118,6 +118,8 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     });
     found.seen = fresh.collect();
     found.end = end;
+    // A tape's frames are not those of a run with a gateway; what was served then was compared when it was recorded.
+    found.model = ModelEvidence::NotKept;
     Ok(ReadAgain { judgement: trial.checks.judge(&found), evidence: found, observations, mismatch })
 }
 

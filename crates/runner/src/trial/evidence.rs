@@ -1,8 +1,10 @@
 //! From a run's folder to what a verdict is made from. A run that has just ended goes the same way as an old one.
 
+use super::Tried;
+use crate::journal::MODEL_LOG;
 use belljar_contract::{
-    AbsPath, Completeness, Digest, Event, Evidence, FileSeen, FilesSeen, Lane, Metrics, Run, Seen, Whole,
-    read_egress_log,
+    AbsPath, Completeness, Digest, Event, Evidence, FileSeen, FilesSeen, Lane, Metrics, ModelEvidence, Run,
+    Seen, Whole, read_egress_log, read_frames, read_model_log,
 };
 use belljar_record::{ReadError, RunReader};
 use std::fs::File;
@@ -14,6 +16,19 @@ const LISTING: u64 = 128 << 20;
 /// The egress log of a run.
 const EGRESS: u64 = 256 << 20;
 
+/// The frames of a conversation, or the log of its model.
+const RECORD: u64 = 256 << 20;
+
+impl Tried {
+    /// Why the conversation cannot be believed, where that is so.
+    #[must_use]
+    pub fn unvouched(&self) -> Option<&str> {
+        let mut signals = self.judgement.signals.iter();
+        let found = signals.find(|signal| belljar_verdict::UNVOUCHED.contains(&signal.code.as_str()));
+        found.map(|signal| signal.message.as_str())
+    }
+}
+
 /// Reads a run's folder.
 ///
 /// # Errors
@@ -23,6 +38,7 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
     let mut seen = Vec::new();
     let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
         (None, None, None, None, 0_u64);
+    let (mut frames_head, mut model_head) = (None, None);
     for record in &run.events {
         match record.event.known() {
             Some(Event::Seen { what }) => {
@@ -31,6 +47,8 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
             Some(Event::ConversationEnded { end: found }) => end = Some((**found).clone()),
             Some(Event::FilesListed { listing: digest }) => listing = Some(*digest),
             Some(Event::EgressLogged { head }) => egress_head = Some(*head),
+            Some(Event::FramesLogged { head }) => frames_head = Some(*head),
+            Some(Event::ModelLogged { head }) => model_head = Some(*head),
             Some(Event::LimitReached { limit }) => stopped_by = Some(*limit),
             Some(_) => {}
             None => unknown += 1,
@@ -55,6 +73,10 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
         (None, None) => None,
         (text, head) => Some(read_egress_log(&text.unwrap_or_default(), head)),
     };
+    let model = match run.head.versions.contains_key(MODEL_LOG) {
+        true => model_evidence(folder, frames_head, model_head),
+        false => ModelEvidence::NotKept,
+    };
     let files = listing.and_then(|digest| files(folder, digest));
     let (metrics, duration_ms) = match &run.result {
         Some(result) => (result.metrics.clone(), Some(result.duration_ms)),
@@ -65,6 +87,7 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
         conversation,
         end,
         egress,
+        model,
         files,
         metrics,
         duration_ms,
@@ -73,6 +96,25 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
         lane,
     };
     Ok((run, evidence))
+}
+
+/// What the frames claim and what was served, where both are what the run wrote.
+fn model_evidence(
+    folder: &AbsPath,
+    frames_head: Option<Digest>,
+    model_head: Option<Digest>,
+) -> ModelEvidence {
+    let (Some(frames_head), Some(model_head)) = (frames_head, model_head) else {
+        let which = if frames_head.is_none() { "the frames" } else { "the model" };
+        return ModelEvidence::Broken { why: format!("the record of {which} was not closed") };
+    };
+    let read = |name: &str| text(&folder.child(name), RECORD).ok_or_else(|| format!("cannot read {name}"));
+    let frames = read("frames.jsonl").and_then(|text| read_frames(&text, frames_head));
+    let exchanges = read("model.jsonl").and_then(|text| read_model_log(&text, model_head));
+    match (frames, exchanges) {
+        (Ok(frames), Ok(exchanges)) => ModelEvidence::Kept { frames, exchanges },
+        (Err(why), _) | (_, Err(why)) => ModelEvidence::Broken { why },
+    }
 }
 
 /// The listing, if it is the one that the log speaks of, with the contents that were kept.

@@ -19,6 +19,7 @@ pub use asking::{
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
 pub use belljar_plan::Fidelity;
+pub use belljar_verdict::unvouched;
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;

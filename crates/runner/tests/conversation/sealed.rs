@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
-use belljar_contract::{AbsPath, Digest, Errand, Event, OsText, Purpose};
+use belljar_contract::{AbsPath, Digest, Errand, Event, Lane, ModelEvidence, OsText, Purpose};
 use belljar_runner::{
     Attendant, Deciders, EgressMode, GuestImage, GuestProgram, Model, Outside, Pending, Planner, RunRequest,
     Surroundings, TalkRequest, TalkTimes, Then, run,
@@ -70,6 +70,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
     .unwrap();
     assert_eq!(report.trouble, [""; 0]);
     let folder = report.folder.unwrap();
+    assert_vouched(&folder);
     Seen {
         observations,
         questions: questions.take(),
@@ -77,6 +78,16 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         transcript: report.transcript.unwrap(),
         stderr: fs::read_to_string(folder.as_path().join("agent.stderr")).unwrap_or_default(),
     }
+}
+
+/// What the agent said is what the gateway served, whatever happened.
+fn assert_vouched(folder: &AbsPath) {
+    let (_, evidence) = belljar_runner::trial::evidence(folder, Lane::Local).unwrap();
+    assert!(matches!(evidence.model, ModelEvidence::Kept { .. }), "{:?}", evidence.model);
+    let checks = belljar_verdict::parse_checks(&serde_json::json!([]), &[], Lane::Local).unwrap();
+    let signals = checks.judge(&evidence).signals;
+    let frames = || fs::read_to_string(folder.as_path().join("frames.jsonl")).unwrap();
+    assert!(signals.iter().all(|signal| signal.code != "frames_differ"), "{signals:#?}\n{}", frames());
 }
 
 fn surroundings(stage: &Stage) -> Surroundings {

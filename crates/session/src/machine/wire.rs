@@ -7,8 +7,8 @@ use super::{
 use crate::question::{AnswerValue, By, Question};
 use belljar_contract::{
     AgentRequest, AssistantFrame, Block, CallId, ConversationFailure, HostReply, HostRequest, InitFrame,
-    Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame, SessionId, SessionState, Speaker,
-    UserFrame,
+    Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame, SYNTHETIC_MODEL, SessionId,
+    SessionState, Speaker, UserFrame,
 };
 use serde_json::Value;
 
@@ -57,8 +57,13 @@ impl Machine {
         if by == Speaker::Main {
             self.tally.turn_opens();
         }
+        // What the agent wrote itself, such as the text of an error, is not the model's word.
+        let is_synthetic = frame.model.as_deref() == Some(SYNTHETIC_MODEL);
         for block in &frame.blocks {
             match block {
+                Block::Text(text) if is_synthetic => {
+                    out.push(Output::Observe(Observation::Noted { by: by.clone(), text: text.clone() }));
+                }
                 Block::Text(text) => {
                     out.push(Output::Observe(Observation::Said { by: by.clone(), text: text.clone() }));
                 }

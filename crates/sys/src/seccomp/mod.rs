@@ -19,7 +19,7 @@ mod table;
 use libc::sock_filter;
 use rustix::io::Errno;
 
-pub use table::{Answer, Check, Entry, Is, When, entries, kept};
+pub use table::{Answer, Check, Entry, Is, When, apart_entries, entries, kept};
 
 /// Why the filter could not be built or installed.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,14 @@ impl Filter {
     /// Fails only if the table is at fault.
     pub fn standard() -> Result<Self, SeccompError> {
         Self::from_entries(entries())
+    }
+
+    /// The filter made of [`apart_entries`].
+    ///
+    /// # Errors
+    /// Fails only if the table is at fault.
+    pub fn apart() -> Result<Self, SeccompError> {
+        Self::from_entries(apart_entries())
     }
 
     /// The filter made of the given entries.

@@ -83,7 +83,13 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// Calls that look as if they belonged here, each with the reason why it is let through.
+/// Every refusal where no process may reach into another: [`entries`] and those that write to the memory of another process,
+/// take its descriptors or attach to it.
+pub fn apart_entries() -> impl Iterator<Item = &'static Entry> {
+    entries().chain(APART.iter())
+}
+
+/// Calls that look as if they belonged here, each with the reason why [`entries`] lets it through.
 pub fn kept() -> impl Iterator<Item = (&'static str, &'static str)> {
     KEPT.iter().copied()
 }
@@ -353,14 +359,34 @@ const PROCESSOR: &[Entry] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const PROCESSOR: &[Entry] = &[];
 
+const FORGE_WHY: &str = "a tool could write frames of the protocol in the agent's name";
+
+/// As in `linux/ptrace.h`; the C libraries disagree about their type.
+const PTRACE_ATTACH: u32 = 16;
+const PTRACE_SEIZE: u32 = 0x4206;
+
+/// `PTRACE_TRACEME` stays: a debugger works on the programs that it starts.
+const APART: &[Entry] = &[
+    refuse_if("ptrace", libc::SYS_ptrace, &[equal(0, PTRACE_ATTACH)], FORGE_WHY),
+    refuse_if("ptrace", libc::SYS_ptrace, &[equal(0, PTRACE_SEIZE)], FORGE_WHY),
+    refuse("process_vm_writev", libc::SYS_process_vm_writev, FORGE_WHY),
+    refuse("pidfd_getfd", libc::SYS_pidfd_getfd, FORGE_WHY),
+];
+
 const KEPT: &[(&str, &str)] = &[
     (
         "ptrace",
-        "debuggers and sanitizers need it; it reaches only processes of the same pid namespace, and init is not dumpable",
+        "debuggers and sanitizers need it; it reaches only processes of the same pid namespace, and init is not dumpable; in a conversation with an agent it attaches to no running process",
     ),
     ("process_vm_readv", "asks the same permission as ptrace, and reaches no further"),
-    ("process_vm_writev", "asks the same permission as ptrace, and reaches no further"),
-    ("pidfd_getfd", "asks the same permission as ptrace, and reaches no further"),
+    (
+        "process_vm_writev",
+        "asks the same permission as ptrace, and reaches no further; refused in a conversation with an agent",
+    ),
+    (
+        "pidfd_getfd",
+        "asks the same permission as ptrace, and reaches no further; refused in a conversation with an agent",
+    ),
     ("seccomp", "a program may confine itself further; a filter cannot be taken off"),
     ("landlock_restrict_self", "a program may confine itself further"),
     ("memfd_create", "package managers and just-in-time compilers use it; it opens nothing"),

@@ -11,6 +11,7 @@ use serde_json::Value;
 /// A run in which nothing happened, seen whole.
 pub(super) fn nothing() -> Evidence {
     Evidence {
+        model: belljar_contract::ModelEvidence::NotKept,
         seen: Vec::new(),
         conversation: Whole::Yes,
         end: Some(success()),

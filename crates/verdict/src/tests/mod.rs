@@ -1,6 +1,7 @@
 //! Evidence made by hand, and what is judged of it.
 
 mod cases;
+mod compared;
 mod judging;
 mod made;
 mod paths;

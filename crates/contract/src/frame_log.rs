@@ -1,0 +1,257 @@
+//! What the frames of a conversation claim, read back from its record.
+
+use crate::{AgentRequest, Block, CallId, Digest, Frame, Inbound, TaskStep, input_digests, text_digest};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The model name of messages that the agent wrote itself.
+pub const SYNTHETIC_MODEL: &str = "<synthetic>";
+
+/// A frame that claims something about the model or its tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameSeen {
+    /// Its line in the record, from 1.
+    pub line: u64,
+    /// Milliseconds since the start of the run.
+    pub offset_ms: u64,
+    /// The session that the frame names.
+    pub session: Option<String>,
+    /// What it claims.
+    pub claim: FrameClaim,
+}
+
+/// What a frame claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrameClaim {
+    /// belljar sent a message.
+    Sent {
+        /// The text.
+        text: Digest,
+        /// Whether it begins with a slash, so that the agent may put something else in its place.
+        is_command: bool,
+    },
+    /// belljar asked the agent to stop the turn.
+    Interrupted,
+    /// The model spoke.
+    Spoken {
+        /// The call of the sub-agent that speaks.
+        parent: Option<CallId>,
+        /// The id of the message.
+        message: Option<String>,
+        /// Whether the agent wrote it itself.
+        is_synthetic: bool,
+        /// Why the message stopped, where the frame says so.
+        stop: Option<String>,
+        /// Its blocks.
+        blocks: Vec<ClaimedBlock>,
+    },
+    /// Something came to stand in the user's place.
+    Told {
+        /// The call of the sub-agent that it is for.
+        parent: Option<CallId>,
+        /// What calls returned.
+        results: Vec<ClaimedResult>,
+    },
+    /// A turn ended.
+    Ended {
+        /// The last text.
+        text: Option<Digest>,
+        /// Whether there is a text at all.
+        has_text: bool,
+        /// Whether it failed.
+        is_error: bool,
+        /// Whether a failure is one of the model's service, which the agent calls a success.
+        is_of_service: bool,
+        /// Why the last message stopped.
+        stop: Option<String>,
+        /// Steps of the model.
+        turns: Option<u64>,
+        /// The status of the model's service, where that failed.
+        status: Option<u64>,
+    },
+    /// The frame speaks of a call: a question about it, a task that it began, a refusal.
+    About {
+        /// The call.
+        call: CallId,
+    },
+    /// The conversation was made shorter.
+    Compacted,
+}
+
+/// A block of a message, as a frame has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimedBlock {
+    /// A text.
+    Text {
+        /// Its digest.
+        digest: Digest,
+        /// The text itself, for a message that was cut off.
+        text: String,
+    },
+    /// A thought.
+    Thinking(Digest),
+    /// A call of a tool.
+    ToolUse {
+        /// Its id.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// The members of its input.
+        input: BTreeMap<String, Digest>,
+        /// The host that it fetches from, where it is a tool that does.
+        host: Option<String>,
+    },
+    /// A block of another type.
+    Other,
+}
+
+/// What a call returned, as a frame has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedResult {
+    /// The call.
+    pub call: CallId,
+    /// Its texts.
+    pub text: Digest,
+    /// Whether it failed.
+    pub is_error: bool,
+}
+
+/// A line of the record.
+#[derive(Deserialize)]
+struct Line {
+    offset_ms: u64,
+    way: String,
+    frame: Value,
+}
+
+/// Goes on with the chain of a record of frames by a line with its newline.
+#[must_use]
+pub fn frames_chain(previous: Option<Digest>, line: &[u8]) -> Digest {
+    let previous = previous.map_or([0; 32], Digest::into_bytes);
+    Digest::of_parts(&[&previous, line])
+}
+
+/// Reads the record of a conversation whose last chain is `head`.
+///
+/// # Errors
+/// When it is not what was written, in a line for people.
+pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
+    let mut chain = None;
+    let mut out = Vec::new();
+    for (at, line) in text.split_inclusive('\n').enumerate() {
+        chain = Some(frames_chain(chain, line.as_bytes()));
+        let number = at as u64 + 1;
+        let Line { offset_ms, way, frame } =
+            serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
+        let session = frame.get("session_id").and_then(Value::as_str).map(str::to_owned);
+        let claims = match way.as_str() {
+            "in" => claims_of_agent(frame),
+            _ => sent(&frame),
+        };
+        let seen = |claim| FrameSeen { line: number, offset_ms, session: session.clone(), claim };
+        out.extend(claims.into_iter().map(seen));
+    }
+    if chain == Some(head) {
+        Ok(out)
+    } else {
+        Err("frames.jsonl is not the one that the run wrote".to_owned())
+    }
+}
+
+/// What belljar said.
+fn sent(frame: &Value) -> Option<FrameClaim> {
+    match frame["type"].as_str()? {
+        "user" => {
+            let text = frame["message"]["content"].as_str()?;
+            Some(FrameClaim::Sent { text: text_digest(text), is_command: text.trim_start().starts_with('/') })
+        }
+        "control_request" => (frame["request"]["subtype"] == "interrupt").then_some(FrameClaim::Interrupted),
+        "control_response" => {
+            (frame["response"]["response"]["interrupt"] == true).then_some(FrameClaim::Interrupted)
+        }
+        _ => None,
+    }
+}
+
+fn claims_of_agent(raw: Value) -> Option<FrameClaim> {
+    // What is no frame was noted as a flaw when it came.
+    let Frame { raw, body } = Frame::from_value(raw).ok()?;
+    match body {
+        Inbound::Assistant(frame) => {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            Some(FrameClaim::Spoken {
+                parent: frame.parent,
+                message: text(&raw["message"]["id"]),
+                is_synthetic: frame.model.as_deref() == Some(SYNTHETIC_MODEL),
+                stop: text(&raw["message"]["stop_reason"]),
+                blocks: frame.blocks.into_iter().map(claimed).collect(),
+            })
+        }
+        Inbound::User(frame) if frame.is_replay => None,
+        Inbound::User(frame) => {
+            let results = frame.blocks.into_iter().filter_map(|block| match block {
+                Block::ToolResult { call, text, is_error } => {
+                    Some(ClaimedResult { call, text: text_digest(&text), is_error })
+                }
+                Block::Text(_) | Block::Thinking(_) | Block::ToolUse { .. } | Block::Other { .. } => None,
+            });
+            Some(FrameClaim::Told { parent: frame.parent, results: results.collect() })
+        }
+        Inbound::Result(frame) => Some(FrameClaim::Ended {
+            has_text: frame.text.as_deref().is_some_and(|text| !text.trim().is_empty()),
+            text: frame.text.as_deref().map(text_digest),
+            is_error: frame.is_error,
+            is_of_service: frame.is_error && frame.subtype == "success",
+            stop: raw["stop_reason"].as_str().map(str::to_owned),
+            turns: frame.turns,
+            status: frame.api_error_status,
+        }),
+        Inbound::Task(task) => match task.step {
+            TaskStep::Started { .. } => task.call.map(|call| FrameClaim::About { call }),
+            TaskStep::Progressed | TaskStep::Notified { .. } => None,
+        },
+        Inbound::Refused { call, .. } => call.map(|call| FrameClaim::About { call }),
+        Inbound::Request { request: AgentRequest::CanUseTool(request), .. } => {
+            request.call.map(|call| FrameClaim::About { call })
+        }
+        Inbound::Compacted => Some(FrameClaim::Compacted),
+        Inbound::Init(_)
+        | Inbound::State(_)
+        | Inbound::Hook { .. }
+        | Inbound::Retry { .. }
+        | Inbound::System { .. }
+        | Inbound::StreamEvent
+        | Inbound::Request { .. }
+        | Inbound::Response(_)
+        | Inbound::Cancel { .. }
+        | Inbound::KeepAlive
+        | Inbound::Unknown { .. }
+        | Inbound::Malformed { .. } => None,
+    }
+}
+
+fn claimed(block: Block) -> ClaimedBlock {
+    match block {
+        Block::Text(text) => ClaimedBlock::Text { digest: text_digest(&text), text },
+        Block::Thinking(text) => ClaimedBlock::Thinking(text_digest(&text)),
+        Block::ToolUse { call, tool, input } => {
+            let host =
+                (tool == "WebFetch").then(|| input.get("url").and_then(Value::as_str).and_then(host_of));
+            ClaimedBlock::ToolUse { call, tool, input: input_digests(&input), host: host.flatten() }
+        }
+        Block::ToolResult { .. } | Block::Other { .. } => ClaimedBlock::Other,
+    }
+}
+
+/// The host of a URL, in lower case.
+fn host_of(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    let host = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(host, |(host, _)| host);
+    (!host.is_empty()).then(|| host.to_ascii_lowercase())
+}

@@ -1,0 +1,178 @@
+//! How texts and inputs of tools are brought into the form in which frames and the log of the model are compared.
+
+use crate::{Digest, canonical_json};
+use serde_json::{Map, Number, Value};
+use std::collections::BTreeMap;
+
+const REMINDER: &str = "<system-reminder>";
+const REMINDER_END: &str = "</system-reminder>";
+
+/// The digest of a text without the white space around it.
+#[must_use]
+pub fn text_digest(text: &str) -> Digest {
+    Digest::of(text.trim().as_bytes())
+}
+
+/// A text without the reminders that the agent adds to it; none where it has none.
+#[must_use]
+pub fn without_reminders(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = text;
+    let mut found = false;
+    while let Some((before, after)) = rest.split_once(REMINDER) {
+        let Some((_, behind)) = after.split_once(REMINDER_END) else { break };
+        found = true;
+        out.push_str(before);
+        rest = behind;
+    }
+    out.push_str(rest);
+    found.then_some(out)
+}
+
+/// The digest of a member of an input, with its numbers as JavaScript writes them.
+#[must_use]
+pub fn input_digest(value: &Value) -> Digest {
+    let mut value = value.clone();
+    settle_numbers(&mut value);
+    Digest::of(canonical_json(&value).as_bytes())
+}
+
+/// The members of an input as digests.
+#[must_use]
+pub fn input_digests(input: &Map<String, Value>) -> BTreeMap<String, Digest> {
+    input.iter().map(|(name, value)| (name.clone(), input_digest(value))).collect()
+}
+
+/// The members of an input that the model served, each in every form that the agent gives it.
+///
+/// Claude Code rewrites inputs before it shows and runs them. Seen on 2026-11-17 with 2.1.197 and 2.1.325: `Bash` loses
+/// `cd <work folder> && ` and doubled escapes of `;`, `Write` and `Edit` lose white space at the ends of lines, and texts
+/// that name a number or a truth value become one.
+#[must_use]
+pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, Vec<Digest>> {
+    let forms = |(name, value): (&String, &Value)| {
+        let mut forms = vec![value.clone()];
+        if let Value::String(text) = value {
+            let texts = match (tool, name.as_str()) {
+                ("Bash", "command") => command_forms(text),
+                ("Write", "content") | ("Edit", "new_string" | "old_string") => vec![without_line_ends(text)],
+                _ => Vec::new(),
+            };
+            forms.extend(texts.into_iter().map(Value::String));
+            forms.extend(scalar(text));
+        }
+        let mut digests: Vec<Digest> = forms.iter().map(input_digest).collect();
+        digests.dedup();
+        (name.clone(), digests)
+    };
+    let mut out: BTreeMap<String, Vec<Digest>> = input.iter().map(forms).collect();
+    if tool == "Edit" {
+        let default = || vec![input_digest(&Value::Bool(false))];
+        out.entry("replace_all".to_owned()).or_insert_with(default);
+    }
+    out
+}
+
+/// A number or truth value that stands as a text.
+fn scalar(text: &str) -> Option<Value> {
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Bool(_) | Value::Number(_))) => Some(value),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// More places to leave a folder at are not tried.
+const FOLDERS: usize = 4;
+
+fn command_forms(command: &str) -> Vec<String> {
+    let mut out = vec![command.to_owned()];
+    for (at, _) in command.match_indices("cd /").take(FOLDERS) {
+        let (before, folder) = command.split_at(at);
+        let Some((folder, after)) = folder.split_once(" && ") else { continue };
+        if !folder["cd ".len()..].contains(char::is_whitespace) {
+            out.push(format!("{before}{after}"));
+        }
+    }
+    let unescaped: Vec<String> = out.iter().map(|form| form.replace("\\\\;", "\\;")).collect();
+    out.extend(unescaped);
+    out.remove(0);
+    out
+}
+
+fn without_line_ends(text: &str) -> String {
+    let line = |line: &str| {
+        let body = line.trim_end_matches(['\r', '\n']);
+        format!("{}{}", body.trim_end(), &line[body.len()..])
+    };
+    text.split_inclusive('\n').map(line).collect()
+}
+
+fn settle_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let Some(float) = number.as_f64() else { return };
+            // Up to here every whole number is exact.
+            const EXACT: f64 = 9_007_199_254_740_992.0;
+            #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
+            let settled = if float.fract() == 0.0 && float.abs() <= EXACT {
+                Some(Number::from(float as i64))
+            } else {
+                Number::from_f64(float)
+            };
+            *number = settled.unwrap_or_else(|| number.clone());
+        }
+        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
+        Value::Object(members) => members.values_mut().for_each(settle_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn accepts(tool: &str, served: Value, shown: Value) -> bool {
+        let (Value::Object(served), Value::Object(shown)) = (served, shown) else { panic!("not an object") };
+        let (forms, shown) = (input_forms(tool, &served), input_digests(&shown));
+        forms.len() == shown.len() && shown.iter().all(|(name, digest)| forms[name].contains(digest))
+    }
+
+    #[test]
+    fn the_agents_own_rewrites_are_known_and_no_others() {
+        let bash = |served: &str, shown: &str| {
+            accepts(
+                "Bash",
+                json!({"command": served, "timeout": 1e3}),
+                json!({"command": shown, "timeout": 1000}),
+            )
+        };
+        assert!(bash("cd /workspace && echo hi", "echo hi"));
+        assert!(bash("find . -exec ls {} \\\\;", "find . -exec ls {} \\;"));
+        assert!(bash("cd /w && find . \\\\;", "find . \\;"));
+        assert!(!bash("cd /workspace && echo hi", "cd /other && echo hi"));
+        assert!(!bash("echo hi", "echo hi "));
+        assert!(!bash("cd /w && echo hi", "hi"));
+        assert!(accepts("Write", json!({"content": "x  \n\ty \r\nz"}), json!({"content": "x\n\ty\r\nz"})));
+        assert!(!accepts("Write", json!({"content": "x\n"}), json!({"content": "y\n"})));
+        let edit = json!({"old_string": "a", "new_string": "b  "});
+        assert!(accepts(
+            "Edit",
+            edit.clone(),
+            json!({"old_string": "a", "new_string": "b", "replace_all": false})
+        ));
+        assert!(!accepts("Edit", edit, json!({"old_string": "a", "new_string": "b", "replace_all": true})));
+        assert!(accepts("Any", json!({"n": "5", "b": "true"}), json!({"n": 5, "b": true})));
+        assert!(!accepts("Any", json!({"n": "5"}), json!({"n": 6})));
+        assert!(!accepts("Any", json!({"n": 1}), json!({})));
+    }
+
+    #[test]
+    fn reminders_are_taken_out_of_results() {
+        assert_eq!(without_reminders("a"), None);
+        assert_eq!(without_reminders("a<system-reminder>x</system-reminder>b").as_deref(), Some("ab"));
+        assert_eq!(without_reminders("a<system-reminder>x"), None);
+        assert_eq!(text_digest(" a\n"), text_digest("a"));
+        assert_ne!(text_digest("a"), text_digest("b"));
+    }
+}

@@ -1,0 +1,221 @@
+//! The writer of the model log: watches whoever answers for the model, live, scripted or replayed.
+
+mod message;
+mod request;
+
+use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer};
+use belljar_contract::{
+    Digest, EgressChain, ExchangeEnd, MODEL_LOG_FORMAT, ModelAnswer, ModelItem, ModelRequest, ModelRow,
+    Repeated, RunId,
+};
+use hyper::body::Bytes;
+use hyper::{HeaderMap, Method, StatusCode};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Replaces secrets in every text of a value, as the record of the frames does.
+pub type RedactValue = Arc<dyn Fn(&mut Value) + Send + Sync>;
+
+/// Bytes of the log. What is inside can make requests at will, and must not be able to fill the disk with them.
+pub const MODEL_LOG_LIMIT: u64 = 128 << 20;
+
+/// An answer that is longer cannot be compared, and the log has failed.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// Requests whose items are remembered, so that a later one names only what is new.
+const REMEMBERED: usize = 64;
+
+const SESSION_HEADER: &str = "x-claude-code-session-id";
+const AGENT_HEADER: &str = "x-claude-code-agent-id";
+/// Bytes of a mark that are kept.
+const MARK_BYTES: usize = 128;
+
+/// A log that is being written.
+#[derive(Clone)]
+pub struct ModelLog {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    redact: RedactValue,
+    /// The start of the run; frames count from it, too.
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    sink: Box<dyn Write + Send>,
+    chain: EgressChain,
+    room: u64,
+    exchanges: u64,
+    /// Numbers and items of the last requests.
+    known: VecDeque<(u64, Vec<ModelItem>)>,
+    failure: Option<String>,
+}
+
+impl ModelLog {
+    /// Writes the first row.
+    pub fn open(sink: impl Write + Send + 'static, run: RunId, began: Instant, redact: RedactValue) -> Self {
+        let mut state = State {
+            sink: Box::new(sink),
+            chain: EgressChain::START,
+            room: MODEL_LOG_LIMIT,
+            exchanges: 0,
+            known: VecDeque::new(),
+            failure: None,
+        };
+        state.write(&ModelRow::Opened { format: MODEL_LOG_FORMAT, run });
+        Self { shared: Arc::new(Shared { redact, began, state: Mutex::new(state) }) }
+    }
+
+    /// Writes the last row and returns its chain; all answers have ended.
+    ///
+    /// # Errors
+    /// When a row is missing, in a line for people.
+    pub fn close(&self) -> Result<Digest, String> {
+        let mut state = self.shared.state();
+        let exchanges = state.exchanges;
+        state.write(&ModelRow::Closed { exchanges });
+        match (state.failure.take(), state.chain.head()) {
+            (None, Some(head)) => Ok(head),
+            (Some(failure), _) => Err(format!("the model log is not complete: {failure}")),
+            (None, None) => Err("the model log is empty".to_owned()),
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A row that cannot be written is remembered for good: a log with a hole has no end.
+    fn write(&mut self, row: &ModelRow) {
+        if self.failure.is_some() {
+            return;
+        }
+        let row = match serde_json::to_string(row) {
+            Ok(row) => row,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        let (line, chain) = self.chain.line(&row);
+        let Some(room) = self.room.checked_sub(line.len() as u64) else {
+            return self.fail(format!("it has reached its limit of {MODEL_LOG_LIMIT} bytes"));
+        };
+        match self.sink.write_all(line.as_bytes()) {
+            Ok(()) => (self.room, self.chain) = (room, chain),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failure.get_or_insert(why);
+    }
+
+    /// Names only what a request has beyond the beginning that it shares with an earlier one.
+    fn compact(&mut self, items: Vec<ModelItem>) -> (Option<Repeated>, Vec<ModelItem>) {
+        let shared = |known: &[ModelItem]| known.iter().zip(&items).take_while(|(a, b)| a == b).count();
+        let best = self.known.iter().map(|(exchange, known)| (shared(known), *exchange)).max();
+        let repeats = best.filter(|(count, _)| *count > 0);
+        let fresh = items[repeats.map_or(0, |(count, _)| count)..].to_vec();
+        if self.known.len() == REMEMBERED {
+            self.known.pop_front();
+        }
+        self.known.push_back((self.exchanges, items));
+        (repeats.map(|(count, exchange)| Repeated { exchange, items: count as u64 }), fresh)
+    }
+}
+
+impl Observe for ModelLog {
+    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer> {
+        if asked.method != Method::POST || !asked.uri.path().ends_with("/v1/messages") {
+            return Box::new(Unwatched);
+        }
+        let at_ms = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mark = |name: &str| {
+            let text: String = asked.headers.get(name)?.to_str().ok()?.chars().take(MARK_BYTES).collect();
+            let mut value = Value::String(text);
+            (self.shared.redact)(&mut value);
+            value.as_str().map(str::to_owned)
+        };
+        // One that could not be read was refused, and vouches for nothing.
+        let items =
+            asked.body.as_ref().map(|body| request::items(body, &self.shared.redact)).unwrap_or_default();
+        let mut state = self.shared.state();
+        let exchange = state.exchanges;
+        let (repeats, items) = state.compact(items);
+        let request =
+            ModelRequest { session: mark(SESSION_HEADER), agent: mark(AGENT_HEADER), repeats, items };
+        state.write(&ModelRow::Asked { exchange, at_ms, request });
+        state.exchanges += 1;
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        Box::new(Watch { shared, exchange, status: None, body: Vec::new(), written: false })
+    }
+}
+
+/// Watches what is not a message.
+struct Unwatched;
+
+impl ObserveAnswer for Unwatched {
+    fn head(&mut self, _status: StatusCode, _headers: &HeaderMap, _at: Instant) {}
+    fn chunk(&mut self, _bytes: &Bytes, _at: Instant) {}
+    fn ended(self: Box<Self>, _end: AnswerEnd, _at: Instant) {}
+}
+
+/// An answer on its way.
+struct Watch {
+    shared: Arc<Shared>,
+    exchange: u64,
+    status: Option<u16>,
+    body: Vec<u8>,
+    written: bool,
+}
+
+impl Watch {
+    fn end(&mut self, end: ExchangeEnd) {
+        if std::mem::replace(&mut self.written, true) {
+            return;
+        }
+        let answered = self.status.is_some_and(|status| (200..300).contains(&status));
+        let message = answered.then(|| message::read(&self.body, &self.shared.redact)).flatten();
+        let answer = ModelAnswer { status: self.status, end, message };
+        self.shared.state().write(&ModelRow::Answered { exchange: self.exchange, answer });
+    }
+}
+
+impl ObserveAnswer for Watch {
+    fn head(&mut self, status: StatusCode, _headers: &HeaderMap, _at: Instant) {
+        self.status = Some(status.as_u16());
+    }
+
+    fn chunk(&mut self, bytes: &Bytes, _at: Instant) {
+        if self.body.len() + bytes.len() > LONGEST_ANSWER {
+            self.shared.state().fail(format!("an answer is longer than {LONGEST_ANSWER} bytes"));
+            return;
+        }
+        self.body.extend_from_slice(bytes);
+    }
+
+    fn ended(mut self: Box<Self>, end: AnswerEnd, _at: Instant) {
+        self.end(match end {
+            AnswerEnd::Complete => ExchangeEnd::Complete,
+            AnswerEnd::Broken => ExchangeEnd::Broken,
+        });
+    }
+}
+
+impl Drop for Watch {
+    /// The agent left, or the connection was closed without an answer.
+    fn drop(&mut self) {
+        self.end(ExchangeEnd::Left);
+    }
+}
+
+#[cfg(test)]
+mod tests;

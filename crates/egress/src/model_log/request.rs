@@ -1,0 +1,62 @@
+//! The items of a request's messages.
+
+use super::RedactValue;
+use belljar_contract::{ModelItem, input_digests, text_digest, without_reminders};
+use serde_json::{Map, Value};
+
+/// The items of a body; none where it is not a request for a message.
+pub(super) fn items(body: &[u8], redact: &RedactValue) -> Vec<ModelItem> {
+    let Ok(Value::Object(mut body)) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
+    let Some(Value::Array(messages)) = body.remove("messages") else { return Vec::new() };
+    let mut out = Vec::new();
+    for mut message in messages {
+        let role = message["role"].as_str().unwrap_or_default().to_owned();
+        if role != "user" && role != "assistant" {
+            continue;
+        }
+        redact(&mut message["content"]);
+        match message["content"].take() {
+            Value::String(text) => out.extend(text_item(&role, &text)),
+            Value::Array(blocks) => out.extend(blocks.iter().filter_map(|block| item(&role, block))),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn text_item(role: &str, text: &str) -> Option<ModelItem> {
+    let text = text_digest(text);
+    Some(if role == "assistant" { ModelItem::Said { text } } else { ModelItem::Text { text } })
+}
+
+fn item(role: &str, block: &Value) -> Option<ModelItem> {
+    match (role, block["type"].as_str()?) {
+        (_, "text") => text_item(role, block["text"].as_str()?),
+        ("assistant", "tool_use") => {
+            let empty = Map::new();
+            let input = block["input"].as_object().unwrap_or(&empty);
+            Some(ModelItem::Called { call: block["id"].as_str()?.to_owned(), input: input_digests(input) })
+        }
+        ("user", "tool_result") => {
+            let text = result_text(&block["content"]);
+            Some(ModelItem::Returned {
+                call: block["tool_use_id"].as_str()?.to_owned(),
+                bare: without_reminders(&text).map(|text| text_digest(&text)),
+                text: text_digest(&text),
+                is_error: block["is_error"] == true,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// A result's content is a text, or a list of blocks of which the texts count; as the frames are read.
+fn result_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            items.iter().filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}

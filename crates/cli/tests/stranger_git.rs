@@ -292,20 +292,25 @@ fn a_file_behind_a_link_is_not_staged() {
     require!(Agent, Bwrap);
     let show = "cat /opt/belljar/agent/.claude/skills/hello/keys/id | tr a-z A-Z";
     let turns = [main_turn(&json!([bash(show)])), main_turn(&json!([{"text": "all done"}]))];
-    let stage = scenario(&script(&turns));
-    stage.write("home/.ssh/id", "the-key-of-the-user\n");
-    stage.link("project/skills/hello/keys", &stage.path("home/.ssh").display().to_string());
-    git_directory(&stage, "project/skills/hello/.git", "");
-    stage.write("project/skills/hello/.git/index", index_of("keys/id"));
-    fs::create_dir(stage.path("canaries")).unwrap();
-    let found = run(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
-    assert_eq!(found.status.code(), Some(0), "{found:?}");
-    let kept = files(&stage.path("home/.local/state/belljar"));
-    let told = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-    assert!(kept.iter().any(|path| told(path).contains("hello/keys/id")), "the run is kept");
-    let leaked: Vec<&PathBuf> =
-        kept.iter().filter(|path| told(path).contains("THE-KEY-OF-THE-USER")).collect();
-    assert_eq!(leaked, [] as [&PathBuf; 0]);
+    // With the link itself among the files, and without.
+    for ignored in ["", "keys\n"] {
+        let stage = scenario(&script(&turns));
+        stage.write("home/.ssh/id", "the-key-of-the-user\n");
+        stage.link("project/skills/hello/keys", &stage.path("home/.ssh").display().to_string());
+        git_directory(&stage, "project/skills/hello/.git", "");
+        stage.write("project/skills/hello/.git/index", index_of("keys/id"));
+        stage.write("project/skills/hello/.gitignore", ignored);
+        fs::create_dir(stage.path("canaries")).unwrap();
+        let found = run(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        assert_eq!(fs::read_to_string(stage.path("home/.ssh/id")).unwrap(), "the-key-of-the-user\n");
+        let kept = files(&stage.path("home/.local/state/belljar"));
+        let told = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+        assert!(kept.iter().any(|path| told(path).contains("hello/keys/id")), "the run is kept");
+        let leaked: Vec<&PathBuf> =
+            kept.iter().filter(|path| told(path).contains("THE-KEY-OF-THE-USER")).collect();
+        assert_eq!(leaked, [] as [&PathBuf; 0], "{ignored:?}");
+    }
 }
 
 fn names(folder: &Path) -> BTreeSet<String> {

@@ -14,4 +14,5 @@ mod help;
 mod inputs;
 mod outward;
 mod stage;
+mod stranger;
 mod vm;

@@ -19,6 +19,7 @@ mod inputs;
 mod interrupted;
 mod outward;
 mod stage;
+mod stranger;
 mod stranger_git;
 mod terminal;
 mod vm;

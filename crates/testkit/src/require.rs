@@ -104,6 +104,8 @@ pub enum Prerequisite {
     Java,
     /// OpenSSH's client and server are installed.
     Sshd,
+    /// strace is installed and may trace.
+    Strace,
     /// The program that finishes a sandbox from inside is built, and from the sources that are here.
     Guest,
 }
@@ -120,7 +122,7 @@ pub enum Entry {
 
 impl Prerequisite {
     /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Agent,
         Self::AgentNext,
         Self::Bwrap,
@@ -142,6 +144,7 @@ impl Prerequisite {
         Self::Npm,
         Self::Java,
         Self::Sshd,
+        Self::Strace,
         Self::Guest,
     ];
 
@@ -169,6 +172,7 @@ impl Prerequisite {
             Self::Npm => "Npm",
             Self::Java => "Java",
             Self::Sshd => "Sshd",
+            Self::Strace => "Strace",
             Self::Guest => "Guest",
         }
     }
@@ -200,6 +204,7 @@ impl Prerequisite {
             Self::Npm => succeeds("npm", &["--version"]),
             Self::Java => succeeds("java", &["--list-modules"]),
             Self::Sshd => succeeds("ssh", &["-V"]).and_then(|()| server()),
+            Self::Strace => succeeds("strace", &["-f", "-o", "/dev/null", "true"]),
             Self::Guest => guest::built().map(drop),
         }
     }

@@ -217,8 +217,9 @@ fn every_probe_can_fail() {
     assert!(missed.is_empty(), "{missed:#?}");
     // What is refused before bubblewrap is started no argument of its takes out: that is seen to
     // fail without walls, and below.
-    let walled = |(_, (verdict, inside)): &(&String, &(String, String))| {
-        verdict == "closed" && !inside.contains("the launch was refused")
+    let walled = |(id, (verdict, inside)): &(&String, &(String, String))| {
+        let outside = OUTSIDE.iter().any(|(known, _)| known == id);
+        verdict == "closed" && !outside && !inside.contains("the launch was refused")
     };
     let closed = sound.iter().filter(walled).map(|(id, _)| id);
     let never: Vec<_> = closed.filter(|id| all.iter().all(|(_, weak)| weak[*id].0 != "open")).collect();
@@ -272,6 +273,41 @@ fn a_launch_that_is_not_refused_is_seen() {
             let expected = if red.contains(&id) { "open" } else { "closed" };
             assert_eq!(verdicts[id].0, expected, "{careless}: {id}: {:?}", verdicts[id]);
         }
+    }
+}
+
+/// Rows about what belljar itself does outside, each with a belljar that is careless about it.
+const OUTSIDE: [(&str, &str); 3] = [
+    // Asks the host's git about a stranger's directory.
+    (
+        "outside.stranger-repository",
+        "case $1 in skill) git -C \"$2\" ls-files --others --exclude-standard >/dev/null 2>&1 ;; esac",
+    ),
+    // Takes down whatever is written to the agent's output.
+    (
+        "evidence.forged-frame",
+        "case $1 in skill) @BELLJAR@ \"$@\"; status=$?; for file in \"$HOME\"/.local/state/belljar/runs/*/frames.jsonl; \
+         do echo forged-evidence.forged-frame >> \"$file\"; done; exit $status ;; esac",
+    ),
+    // Prints what it reads.
+    (
+        "report.erased",
+        "case $1 in exec) @BELLJAR@ \"$@\"; status=$?; printf 'erased.txt \\033[2J\\n' >&2; exit $status ;; esac",
+    ),
+];
+
+#[test]
+fn what_belljar_does_outside_is_seen_where_it_is_careless() {
+    require!(Bwrap, UserNs, Git);
+    let runs: Vec<_> = std::thread::scope(|scope| {
+        let run = |careless: &str| {
+            proved_by(&User::new(), &careless.replace("@BELLJAR@", env!("CARGO_BIN_EXE_belljar")))
+        };
+        let runs: Vec<_> = OUTSIDE.iter().map(|(_, careless)| scope.spawn(move || run(careless))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    for ((id, _), verdicts) in OUTSIDE.iter().zip(runs) {
+        assert_eq!(verdicts[*id].0, "open", "{id}: {:?}", verdicts[*id]);
     }
 }
 

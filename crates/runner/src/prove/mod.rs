@@ -6,6 +6,7 @@ mod outside;
 mod scene;
 mod sight;
 mod stage;
+mod stranger;
 mod table;
 
 pub use leaks::{LeakRow, LeakVerdict, Leaks, leaks};
@@ -91,6 +92,7 @@ enum Side<'a> {
         guest: AbsPath,
         path: OsString,
         walls: bool,
+        backend: BackendKind,
         /// The engine that makes the containers, where the backend needs one: the made-up user has none.
         engine: Option<OsString>,
     },
@@ -110,8 +112,8 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
     // Both before anything that starts threads.
     let (inside_out, host_out) = (place.outside("o")?, place.outside("p")?);
-    let inside_scene = Scene::build(&inside_root, backend.name(), &rust, inside_out)?;
-    let host_scene = Scene::build(&host_root, backend.name(), &rust, host_out)?;
+    let inside_scene = Scene::build(&inside_root, "inside", backend.name(), &rust, inside_out)?;
+    let host_scene = Scene::build(&host_root, "host", backend.name(), &rust, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
     // Where files for a while are put: the path of a socket is short.
     let run = Scratch::temporary(PROVE_PREFIX)
@@ -123,6 +125,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
         guest: belljar_sandbox::guest_path(backend, &guest),
         path,
         walls: backend != BackendKind::Host,
+        backend,
         engine: engine.as_ref().map(|engine| engine.socket().as_os_str().to_owned()),
     };
     // The backend first: where it builds nothing, there is nothing to compare with.
@@ -203,6 +206,7 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
             watched.iter().map(|path| sight::snapshot(path.as_deref().unwrap_or(Path::new("")))).collect();
         let run = match stage {
             Stage::Killed => killed(side, scene, &able)?,
+            Stage::Stranger if matches!(side, Side::Inside { .. }) => stage::tried(side, scene, &able)?,
             Stage::Idle
             | Stage::Plain
             | Stage::Directory
@@ -210,7 +214,8 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
             | Stage::WayOut
             | Stage::Unbuilt
             | Stage::Misspelt
-            | Stage::Widened => stage::run(side, scene, &able, stage)?,
+            | Stage::Widened
+            | Stage::Stranger => stage::run(side, scene, &able, stage)?,
         };
         if stage == Stage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {
             seen.refused = Some(run.stderr.lines().map(str::to_owned).collect());

@@ -2,6 +2,7 @@
 
 use super::ProveError;
 use super::outside::{NAIVE, NAIVE_TOKEN, Outside, RULES};
+use super::stranger;
 use super::table::{Listener, Row};
 use crate::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
 use belljar_contract::{AbsPath, Attempt};
@@ -14,6 +15,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -70,6 +72,7 @@ impl Scene {
     /// Builds everything below `root`, which is there and empty. `rust` is where a toolchain lies.
     pub fn build(
         root: &Path,
+        side: &'static str,
         backend: &str,
         rust: &Path,
         mut outside: Result<Outside, String>,
@@ -84,7 +87,8 @@ impl Scene {
         let home = root.join("user");
         let project = home.join("demo");
         lay_out(&home, &project, &secret).map_err(failed)?;
-        manifest(&home, &entering, backend, rust).map_err(failed)?;
+        manifest(&home, &project, &entering, backend, rust).map_err(failed)?;
+        stranger::make(&home).map_err(failed)?;
         if let Ok(outside) = &mut outside {
             outside.open()?;
         }
@@ -127,6 +131,7 @@ impl Scene {
             ("cgroup", text(&control_group())),
             ("rust", text(rust)),
             ("credential", credential.clone()),
+            ("side", side.to_owned()),
         ]);
         Ok(Scene {
             key: abstract_name.clone(),
@@ -293,7 +298,12 @@ fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
 }
 
 /// The made-up user's own manifest: a secret that is declared to enter, and a toolchain that lies in a home.
-fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io::Result<()> {
+fn manifest(home: &Path, project: &Path, entering: &str, backend: &str, rust: &Path) -> std::io::Result<()> {
+    let script = project.join("scripts/token.sh");
+    fs::create_dir_all(project.join("scripts"))?;
+    fs::write(&script, "#!/bin/sh\necho token\nexit 0\n")?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    let script = script.display();
     let mounts = if rust.starts_with("/usr") {
         String::new()
     } else {
@@ -305,7 +315,8 @@ fn manifest(home: &Path, entering: &str, backend: &str, rust: &Path) -> std::io:
         folder.join("belljar.toml"),
         format!(
             "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
-             [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\n\
+             [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\
+             PROVE_SCRIPT = {{ command = [\"{script}\"] }}\n\n\
              [agents.outward]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n\
              [agents.outward.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
              [agents.outward.egress]\n{RULES}\n\
@@ -343,7 +354,7 @@ fn repository(at: &Path, home: &Path) {
         && git(&["init", "-q", "."])
         && fs::write(at.join("file.txt"), "tracked\n").is_ok();
     if made {
-        let exclude = format!("{ATTEMPTS}\n.env\nvendor/\nreadme.txt\n");
+        let exclude = format!("{ATTEMPTS}\n.env\nvendor/\nreadme.txt\nscripts/\n");
         // What cannot be set up shows as a row without evidence.
         fs::create_dir_all(at.join(".git/info")).ok();
         fs::write(at.join(".git/info/exclude"), exclude).ok();

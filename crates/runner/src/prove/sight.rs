@@ -2,6 +2,7 @@
 
 use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
+use super::stranger;
 use super::table::{Evidence, Kind, Row, Stage};
 use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
 use belljar_sys::process::Prepare;
@@ -36,7 +37,9 @@ pub(super) fn watched(row: &Row, scene: &Scene) -> Option<PathBuf> {
         | Evidence::NoProcess
         | Evidence::CleanProject
         | Evidence::Unheard(_)
-        | Evidence::Heard(_) => None,
+        | Evidence::Heard(_)
+        | Evidence::Unrecorded(_)
+        | Evidence::Escaped(_) => None,
     }
 }
 
@@ -104,6 +107,11 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         Evidence::NoProcess if none_left(&scene.mark(row)) => closed("no such process on the host"),
         Evidence::NoProcess => open("the process lives on"),
         Evidence::CleanProject => clean(scene),
+        Evidence::Unrecorded(text) if stranger::recorded(&scene.home, &scene.text(text, row)) => {
+            open("the record holds it")
+        }
+        Evidence::Unrecorded(_) => closed(format!("the record does not hold it; {said}")),
+        Evidence::Escaped(name) => shown(&run.stderr, &scene.text(name, row)),
         Evidence::Unheard(text) | Evidence::Heard(text) => match &scene.outside {
             Ok(outside) if outside.heard(&scene.text(text, row)) => open("a host heard it"),
             Ok(_) => closed(format!("no host heard it; {said}")),
@@ -112,12 +120,24 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
     }
 }
 
+/// Whether a name is shown with something that a terminal would obey.
+fn shown(lines: &str, name: &str) -> Sight {
+    // Not by lines of text: a control character may stand for the end of one.
+    let naming: Vec<&str> = lines.split('\n').filter(|line| line.contains(name)).collect();
+    let obeyed = |line: &&str| line.chars().any(char::is_control);
+    match naming.as_slice() {
+        [] => Sight::Unseen { why: "nothing names it".to_owned() },
+        lines if lines.iter().any(obeyed) => open("it is shown with its escape sequences"),
+        _ => closed("it is shown without its escape sequences"),
+    }
+}
+
 /// Refusing to start at all is an answer, of the side that enforces.
 fn refused(row: &Row, run: &StageRun) -> bool {
     let codes: &[ExitCode] = match row.stage {
         Stage::Directory | Stage::Unbuilt => &[ExitCode::LaunchFailed],
         Stage::Misspelt | Stage::Widened => &[ExitCode::LaunchFailed, ExitCode::Invalid],
-        Stage::Idle | Stage::Plain | Stage::Terminal | Stage::Killed | Stage::WayOut => &[],
+        Stage::Idle | Stage::Plain | Stage::Terminal | Stage::Killed | Stage::WayOut | Stage::Stranger => &[],
     };
     codes.iter().any(|code| run.status == Some(code.code().into()))
 }

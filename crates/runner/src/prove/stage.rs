@@ -1,6 +1,7 @@
 //! Running one stage on one side: the same prober, started plainly or by belljar.
 
 use super::scene::{ATTEMPTS, SYSTEM_PATH, Scene};
+use super::stranger;
 use super::table::{Row, Stage};
 use super::{ProveError, Side};
 use belljar_contract::{AttemptRequest, ProbeFinding};
@@ -79,6 +80,34 @@ pub(super) fn run(
         .filter_map(|line| serde_json::from_str::<ProbeFinding>(line.get(line.find('{')?..)?).ok())
         .map(|finding| (finding.probe.clone(), finding))
         .collect();
+    Ok(StageRun { findings, status, stderr })
+}
+
+/// Lets belljar try the stranger's skill. What came of it is seen on the host alone; that the agent ran, by its own words.
+pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, ProveError> {
+    let Side::Inside { own, path, engine, backend, .. } = side else {
+        return run(side, scene, rows, Stage::Stranger);
+    };
+    let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
+    let mut command = Command::new(own.as_path());
+    command.arg("skill").arg(scene.home.join("stranger")).args([
+        "go",
+        "--backend",
+        backend.name(),
+        "--script",
+    ]);
+    command.arg(scene.home.join("script.json")).current_dir(scene.home.join("empty"));
+    command.env_clear().envs(scene.environment(&stranger::path(&scene.home, path)));
+    command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
+    let (_, stderr, status) = collect(command.spawn().map_err(failed)?);
+    let ran = stranger::recorded(&scene.home, stranger::HONEST);
+    let finding = |row: &&Row| {
+        let detail = "the agent ran".to_owned();
+        let outcome = belljar_contract::ProbeOutcome::Open;
+        (row.id.clone(), ProbeFinding { probe: row.id.clone(), outcome, detail })
+    };
+    let findings = rows.iter().filter(|_| ran).map(finding).collect();
     Ok(StageRun { findings, status, stderr })
 }
 
@@ -219,7 +248,8 @@ impl Asked {
             | Stage::Terminal
             | Stage::Killed
             | Stage::WayOut
-            | Stage::Unbuilt => return Ok(Self(None)),
+            | Stage::Unbuilt
+            | Stage::Stranger => return Ok(Self(None)),
         };
         fs::write(&file, text)?;
         Ok(Self(Some((file, before))))

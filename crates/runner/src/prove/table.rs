@@ -61,11 +61,13 @@ pub(super) enum Stage {
     Misspelt,
     /// With a project whose manifest asks for more than the user gave.
     Widened,
+    /// belljar tries a stranger's skill with a made-up agent.
+    Stranger,
 }
 
 impl Stage {
     /// All, in the order in which they are run.
-    pub const ALL: [Stage; 9] = [
+    pub const ALL: [Stage; 10] = [
         Stage::Idle,
         Stage::Plain,
         Stage::Directory,
@@ -75,6 +77,7 @@ impl Stage {
         Stage::Unbuilt,
         Stage::Misspelt,
         Stage::Widened,
+        Stage::Stranger,
     ];
 }
 
@@ -103,6 +106,10 @@ pub(super) enum Evidence {
     Unheard(String),
     /// One does.
     Heard(String),
+    /// No record of a run holds the text.
+    Unrecorded(String),
+    /// The lines of the supervisor that name the text have no control characters.
+    Escaped(String),
 }
 
 /// A listener on the host.
@@ -134,6 +141,8 @@ impl Row {
                 Evidence::CleanProject => "nothing new",
                 Evidence::Unheard(_) => "no host hears it",
                 Evidence::Heard(_) => "a host hears it",
+                Evidence::Unrecorded(_) => "no record holds it",
+                Evidence::Escaped(_) => "shown without its escape sequences",
             }
             .to_owned(),
         }

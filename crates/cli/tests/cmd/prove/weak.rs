@@ -69,6 +69,7 @@ pub const WEAKENINGS: &[Weakening] = &[
             "executed.git-config",
             "executed.nested-git-hook",
             "executed.nested-git-config",
+            "executed.environment-command",
         ],
     },
     Weakening {
@@ -206,6 +207,8 @@ const NETWORK: &[&str] = &[
     "proxy.websocket",
     "proxy.h2c",
     "proxy.method",
+    "proxy.override-method",
+    "proxy.override-path",
     "proxy.path",
     "proxy.path-dots",
     "proxy.path-encoded-dots",

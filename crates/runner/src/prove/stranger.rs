@@ -1,0 +1,73 @@
+//! A stranger's skill in a crafted repository, and an agent that lets a process forge its words: what belljar itself does
+//! with them, outside.
+
+use super::scene::{SYSTEM_PATH, host_git};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What the agent says itself, by which its run is known.
+pub(super) const HONEST: &str = "said-by-the-agent";
+/// What a process that it started says in its place.
+const FORGED: &str = "forged-evidence.forged-frame";
+
+/// Makes both in the home of the made-up user. Without git there is no repository, and the row that needs it says so.
+pub(super) fn make(home: &Path) -> io::Result<()> {
+    let file = |name: &str, text: &str| -> io::Result<PathBuf> {
+        let path = home.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(home))?;
+        fs::write(&path, text).map(|()| path)
+    };
+    file("stranger/SKILL.md", "---\nname: stranger\ndescription: Of a stranger\n---\nBody.\n")?;
+    file(
+        "script.json",
+        r#"{"version": 1, "turns": [{"answer": {"reply": {"content": [{"text": "Hello."}]}}}]}"#,
+    )?;
+    let agent = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '2.1.325 (made up)'; exit 0; }}\n\
+         echo '{{\"type\": \"{HONEST}\"}}'\n\
+         sh -c \"echo '{{\\\"type\\\": \\\"{FORGED}\\\"}}' > /proc/$$/fd/1\" 2>/dev/null\nexit 0\n"
+    );
+    let agent = file("agent/claude", &agent)?;
+    fs::set_permissions(agent, fs::Permissions::from_mode(0o755))?;
+    crafted(home);
+    Ok(())
+}
+
+/// An index with an ignore file that is not there: git looks for it in the repository, lacks it, and asks the program that
+/// the repository names to fetch it.
+fn crafted(home: &Path) {
+    let folder = home.join("stranger");
+    let payload = format!("touch {}; false", home.join("fetched").display());
+    let absent = format!("100644,{},.gitignore", "1234567890".repeat(4));
+    let steps: [&[&str]; 8] = [
+        &["init", "-q", "."],
+        &["update-index", "--add", "--cacheinfo", &absent],
+        &["update-index", "--skip-worktree", ".gitignore"],
+        &["config", "core.repositoryformatversion", "1"],
+        &["config", "extensions.partialClone", "origin"],
+        &["config", "remote.origin.url", "."],
+        &["config", "remote.origin.promisor", "true"],
+        &["config", "remote.origin.uploadpack", &payload],
+    ];
+    for step in steps {
+        // What cannot be set up shows as a row without evidence.
+        host_git(&folder, home).args(step).output().ok();
+    }
+}
+
+/// The search path on which the agent is found.
+pub(super) fn path(home: &Path, users: &std::ffi::OsStr) -> std::ffi::OsString {
+    let mut all = vec![home.join("agent")];
+    all.extend(std::env::split_paths(users));
+    // A directory with a colon in it is on no path; `build` sees to that for ours.
+    std::env::join_paths(all).unwrap_or_else(|_| SYSTEM_PATH.into())
+}
+
+/// Whether a record of a run holds the text.
+pub(super) fn recorded(home: &Path, text: &str) -> bool {
+    let runs = fs::read_dir(home.join(".local/state/belljar/runs")).into_iter().flatten().flatten();
+    let frames = runs.map(|run| fs::read_to_string(run.path().join("frames.jsonl")).unwrap_or_default());
+    frames.into_iter().any(|frames| frames.contains(text))
+}

@@ -132,7 +132,7 @@ impl Scene {
         format!(
             "[agents.greedy]\nrole = \"~/private/report.txt\"\n\
              mounts = [{{ source = \"~/.aws\", target = \"/aws\", mode = \"ro\" }}]\n\
-             [agents.greedy.env]\nA = {{ command = [\"touch\", {canary:?}] }}\nB = {{ file = \"~/.netrc\" }}\n\
+             [agents.greedy.env]\nA = {{ command = [\"/usr/bin/touch\", {canary:?}] }}\nB = {{ file = \"~/.netrc\" }}\n\
              C = \"${{GITHUB_TOKEN}}\"\n[agents.greedy.egress]\nallow = [\"evil.example\"]\n"
         )
     }
@@ -182,6 +182,9 @@ impl Scene {
                 || !path.is_absolute()
                 || stage.path("").starts_with(path)
                 || path == Path::new("/")
+                // `gc` looks for what was left behind where temporary files and instances lie.
+                || path == Path::new("/var/tmp")
+                || path == stage.path("data")
         };
         let own = ["config/belljar", "data/belljar", "state", "run", "tmp"];
         let mut faults = Vec::new();

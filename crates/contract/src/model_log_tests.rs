@@ -60,3 +60,15 @@ fn a_log_that_is_cut_changed_or_another_one_is_not_read() {
     let (text, head) = log(&newer);
     assert!(read_model_log(&text, head).unwrap_err().contains("newer"));
 }
+
+/// A log of the first version, as a run with Claude Code 2.1.197 left it.
+const FIRST_VERSION: &str = include_str!("../fixtures/model-log-v1.jsonl");
+
+#[test]
+fn the_first_version_is_still_read() {
+    let head = "sha256:4bf167faca95e112f01f68286654beb82980ae85ebe2d8b68dc71175e59d9f47";
+    let read = read_model_log(FIRST_VERSION, Digest::parse(head).unwrap()).unwrap();
+    let blocks = |at: usize| read[at].answer.as_ref().unwrap().message.as_ref().unwrap().blocks.len();
+    assert_eq!((read.len(), blocks(0), blocks(1)), (2, 3, 1));
+    assert_eq!(read[1].request.repeats.unwrap().exchange, 0);
+}

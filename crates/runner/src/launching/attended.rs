@@ -82,3 +82,25 @@ impl Attended {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::talk::{Deciders, TalkRequest, TalkTimes, Then};
+    use belljar_session::MachineConfig;
+    use belljar_session::decider::Chain;
+
+    #[test]
+    fn a_conversation_without_a_record_is_an_error() {
+        let request = TalkRequest {
+            config: MachineConfig::default(),
+            messages: vec!["go".to_owned()],
+            then: Then::End,
+            deciders: Deciders { chain: Chain::default(), outside: None },
+            react: None,
+            times: TalkTimes::default(),
+        };
+        let opened = Attended::open(Attendant::Talk(Box::new(request)), None);
+        assert!(matches!(opened, Err(RunError::UnrecordedConversation)));
+    }
+}

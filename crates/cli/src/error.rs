@@ -216,6 +216,7 @@ impl From<RunError> for CliError {
             | RunError::Session(_)
             | RunError::Journal(_)
             | RunError::Terminal(_)
+            | RunError::TapeKey(_)
             | RunError::Guest(_)
             | RunError::Launch(_)
             | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),

@@ -12,6 +12,8 @@ mod deciders;
 mod faults;
 mod help;
 mod inputs;
+mod limits;
 mod outward;
+mod secrets;
 mod stage;
 mod vm;

@@ -14,6 +14,7 @@ mod doors;
 mod egress;
 mod egress_log;
 mod ending;
+mod entering;
 mod envelope;
 mod event;
 mod evidence;
@@ -55,6 +56,7 @@ pub use egress_log::{
     EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
+pub use entering::{COMMON_BELOW, Entering, not_redacted};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use evidence::{
@@ -109,7 +111,8 @@ pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
 pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeId,
-    TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, canonical_json,
+    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_WINDOW, TapeAgent, TapeForm,
+    TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, TapeValue, TapeValues,
+    canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};

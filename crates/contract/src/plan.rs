@@ -293,19 +293,6 @@ pub struct EnvEntry {
     pub giver: EnvGiver,
 }
 
-impl EnvEntry {
-    /// Whether the audit before a launch points at it: a secret-looking name whose value enters the sandbox.
-    #[must_use]
-    pub fn enters_as_secret(&self) -> bool {
-        match self.source {
-            // What is made for the run opens nothing outside it.
-            EnvSource::Constant(_) | EnvSource::Run(_) => false,
-            EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
-            EnvSource::Literal(_) | EnvSource::Variable(_) => self.name.looks_secret(),
-        }
-    }
-}
-
 /// Whether a rule opens or closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -2,8 +2,8 @@
 
 use crate::Style;
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Credential, CredentialPart, EnvEntry, EnvGiver, HomeMode, Limits, Mount,
-    MountSource, Plan, Purpose, RuleEffect, WorkspaceMode,
+    AbsPath, Access, BackendKind, Credential, CredentialPart, Entering, EnvEntry, EnvGiver, HomeMode, Limits,
+    Mount, MountSource, Plan, Purpose, RuleEffect, WorkspaceMode,
 };
 
 /// What the page is made of, beside the plan.
@@ -17,6 +17,8 @@ pub struct PlanPage<'a> {
     pub upstream: Option<&'a str>,
     /// Where the agent's program was found just now.
     pub program_found: Option<&'a str>,
+    /// Values that enter the sandbox as secrets.
+    pub entering: &'a [Entering],
     /// The user's home, for short paths.
     pub home: &'a AbsPath,
     /// What the user should do before a run, such as agreeing to a project's manifest.
@@ -210,8 +212,8 @@ fn secrets(out: &mut Page<'_>, page: &PlanPage<'_>) {
         let file = out.path(&entry.identity_file);
         out.row(["stays outside", &format!("the key for {}", entry.host), &file]);
     }
-    for entry in plan.env.iter().filter(|entry| entry.enters_as_secret()) {
-        out.row(["ENTERS", entry.name.as_str(), &source(entry)]);
+    for entry in page.entering {
+        out.row(["ENTERS", &entry.name, &entry.describe()]);
     }
 }
 

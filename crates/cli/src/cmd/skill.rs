@@ -157,7 +157,8 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
     let (_stage, planned) = trial.planned(&planning).map_err(|error| failure(error, surroundings))?;
     let plan = &planned.compiled.plan;
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "started": false});
+        let data =
+            json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "started": false});
         output.envelope(&Envelope::new("skill", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
@@ -168,6 +169,7 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         program_found: program.as_deref(),
         home: &surroundings.home,
         upstream: planned.upstream.as_deref(),
+        entering: &planned.entering,
         advice: &[],
     };
     output.result(&render_plan(&page, output.out_style()));

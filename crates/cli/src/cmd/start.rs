@@ -4,8 +4,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AskedWalls, BackendKind, Destination, EgressRule, Envelope, Errand, Event, ExitCode, ImageName, OsText,
-    Purpose, RuleEffect, RunName,
+    AskedWalls, BackendKind, Destination, EgressRule, Entering, Envelope, Errand, Event, ExitCode, ImageName,
+    OsText, Purpose, RuleEffect, RunName,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
@@ -142,6 +142,7 @@ pub fn start(
         transcript: _,
         taped: _,
         replayed: _,
+        values: _,
     } = carry_out(RunRequest {
         notice: None,
         planned: &planned,
@@ -209,7 +210,8 @@ pub fn start(
 fn show(planner: &Planner, planned: &Planned, output: &Output) {
     let plan = &planned.compiled.plan;
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "started": false});
+        let data =
+            json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "started": false});
         output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
     } else {
         output.result(&page(planner, planned, output.out_style()));
@@ -223,6 +225,7 @@ fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Sty
             plan: &planned.compiled.plan,
             credential_found: planned.credential_found.as_deref(),
             upstream: planned.upstream.as_deref(),
+            entering: &planned.entering,
             program_found: program.as_deref(),
             home: &planner.surroundings().home,
             advice: &[],
@@ -335,9 +338,8 @@ fn warn_of_open(
 
 /// Secrets that would enter the sandbox are named before they do.
 fn audit(planned: &Planned, output: &Output) {
-    let entering = planned.compiled.plan.env.iter().filter(|entry| entry.enters_as_secret());
-    let lines: Vec<String> =
-        entering.map(|entry| format!("{} ({})", entry.name, entry.source.describe())).collect();
+    let line = |entry: &Entering| format!("{} ({})", entry.name, entry.describe());
+    let lines: Vec<String> = planned.entering.iter().map(line).collect();
     if !lines.is_empty() {
         output.say(&format!("belljar: secrets that enter the sandbox: {}", lines.join(", ")));
     }

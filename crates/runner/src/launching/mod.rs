@@ -1,6 +1,7 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
 mod attended;
+mod secrets;
 mod terms;
 
 pub use terms::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent};
@@ -15,22 +16,21 @@ use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, Watched, supervise, take_signals};
 use crate::tape::Taping;
 use crate::terminal::Terminal;
-use crate::values::{Found, for_the_guest, values};
+use crate::values::{for_the_guest, values};
 use crate::workspace::{self, Watch};
 use attended::Attended;
 use belljar_contract::{
-    AbsPath, BackendKind, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, RunName, RunStatus, Scrubber, Unsearched, WorkspaceMode,
+    AbsPath, BackendKind, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource, OsText,
+    Plan, RunName, RunStatus, WorkspaceMode,
 };
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
-use belljar_record::Redact;
 use belljar_sandbox::{
     Beginning, Engine, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Waiting, held_limits,
     look_around, lower,
 };
+use secrets::secrets;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Lowers a plan for an errand on this machine.
@@ -129,11 +129,14 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             (None, aside)
         }
     };
+    let mut value_digests = None;
     let mut journal = match (errand, &outward) {
         (Errand::Agent(_), _) | (Errand::Command(_), Some(_)) => {
-            let (redact, unsearched) = secrets(plan, &values, outward.as_ref());
-            let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
-            unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
+            let found = secrets(planned, surroundings, &values, outward.as_ref(), &taping);
+            let found = found.map_err(RunError::TapeKey)?;
+            value_digests = found.digests;
+            let mut journal = Journal::open(planned, surroundings, name.as_ref(), found.redact)?;
+            found.unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
             if launch.container.is_some() {
                 journal.used(None);
             }
@@ -222,6 +225,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         transcript,
         taped,
         replayed,
+        values: value_digests,
     })
 }
 
@@ -397,19 +401,6 @@ fn carry_out(
         journal.keep("model-requests.jsonl", &bodies.flat_map(|body| [body, "\n"]).collect::<Vec<_>>());
     }
     Ok(Outcome::Ended(ending))
-}
-
-/// Values that no record may hold: every one that did not come from the manifest's own text, and those that
-/// did under a name that looks like a secret's.
-fn secrets(plan: &Plan, values: &[Found], outward: Option<&Outward>) -> (Redact, Vec<Unsearched>) {
-    let secret = |found: &&Found| {
-        plan.env.iter().any(|entry| entry.name == found.name && EnvEntry::enters_as_secret(entry))
-    };
-    let inside = values.iter().filter(secret).map(|found| (found.name.as_str(), &found.value));
-    let outside = outward.map(Outward::secrets).unwrap_or_default();
-    let pairs = inside.chain(outside.iter().map(|(name, value)| (name.as_str(), *value)));
-    let (scrubber, unsearched) = Scrubber::new(pairs);
-    (Arc::new(scrubber), unsearched)
 }
 
 /// What the sources of the mounts are now: the launch compares.

@@ -1,0 +1,1 @@
+//! Limits: what holds without being asked for, and what is said when one is reached.

@@ -4,8 +4,8 @@
 //! from a manifest is carried for the launch but never serialised.
 
 use crate::{
-    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
-    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, TrustFile, Usd,
+    AbsPath, AgentName, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey, LibraryName,
+    Limits, Port, RequestRule, SshPublicKey, TrustFile,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -369,21 +369,6 @@ pub struct SshEntry {
 
 fn shown<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
-}
-
-/// What the run may use up. `None` means that no limit was asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Limits {
-    /// Memory, swap included.
-    pub memory: Option<ByteSize>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Processors.
-    pub cpu: Option<Cpus>,
-    /// Wall clock.
-    pub time: Option<TimeSpan>,
-    /// Money, enforced at the gateway.
-    pub cost_usd: Option<Usd>,
 }
 
 /// A skill the agent gets.

@@ -5,14 +5,15 @@ use crate::guest_program::GuestProgram;
 use crate::shared_values::{self, SharedFile};
 use crate::{facts, manifests, project};
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, AskedWalls, Diagnostic, Entering, Harness, HarnessProfile, ImageName,
-    PathError, Plan, Purpose, Sources,
+    AbsPath, AgentName, AgentVersions, AskedWalls, DefaultLimit, Diagnostic, Entering, Harness,
+    HarnessProfile, ImageName, PathError, Plan, Purpose, Sources,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
     Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest, further_questions,
     questions, select,
 };
+use belljar_sandbox::Capacity;
 use belljar_session::{HarnessError, Harnesses};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -154,6 +155,8 @@ pub struct Planned {
     pub versions: AgentVersions,
     /// Values that enter the sandbox as secrets, by name.
     pub entering: Vec<Entering>,
+    /// Limits that hold without being declared, on this machine.
+    pub defaults: Vec<DefaultLimit>,
     /// Files of the user's own configuration whose values enter with them.
     pub shared_files: Vec<SharedFile>,
 }
@@ -337,6 +340,7 @@ impl Planner {
         Ok(Planned {
             entering: entering(&compiled.plan, &shared_files, &self.surroundings),
             shared_files,
+            defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
             credential_found: self.credential(&compiled.plan.model_credentials),
             upstream: crate::outward::upstream_shown(&self.surroundings),
             program_found: self.program(&compiled.plan.harness),

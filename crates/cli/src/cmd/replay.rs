@@ -1,9 +1,11 @@
 use super::start::WallsOptions;
 use super::test::worst;
-use super::trying::{LastWord, TryOptions, among_others, failure, patience, result_json, show, tell};
+use super::trying::{
+    LastWord, TryOptions, among_others, failure, limit_time, patience, result_json, show, tell,
+};
 use crate::error::{CliError, chain};
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan};
 use belljar_runner::report::{Shown, Style, render_judgement};
 use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::tape::protocol::{self, ReadAgain};
@@ -53,6 +55,9 @@ pub struct Args {
     answers: Vec<String>,
     #[command(flatten)]
     walls: WallsOptions,
+    /// End a run after this time, overriding the scenario [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = patience, conflicts_with = "protocol")]
+    timeout: Option<TimeSpan>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     keep: bool,
@@ -91,7 +96,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     tapes.sort();
     tapes.dedup();
     // One bad tape does not stop the others; alone, it is the error of the verb.
-    let scenarios = Scenarios::default();
+    let scenarios = Scenarios { time: args.timeout, ..Scenarios::default() };
     let rows = match tapes.as_slice() {
         [tape] => vec![one(args, surroundings, tape, &scenarios, output)?],
         _ if args.protocol => read_many(args, surroundings, &tapes, &scenarios, output),
@@ -114,16 +119,22 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 
 /// Scenarios that were read: many tapes may be of one.
 #[derive(Default)]
-struct Scenarios(Mutex<BTreeMap<AbsPath, Arc<Trial>>>);
+struct Scenarios {
+    read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
+    /// The time of the command line, which overrides theirs.
+    time: Option<TimeSpan>,
+}
 
 impl Scenarios {
     fn load(&self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
         // Whoever panicked with it left it whole.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&path) {
             return Ok(Arc::clone(known));
         }
-        let trial = Arc::new(load_scenario(surroundings, &path)?);
+        let mut trial = load_scenario(surroundings, &path)?;
+        limit_time(&mut trial, self.time);
+        let trial = Arc::new(trial);
         known.insert(path, Arc::clone(&trial));
         Ok(trial)
     }
@@ -412,6 +423,7 @@ fn try_options(args: &Args) -> Result<TryOptions, CliError> {
         script: None,
         walls: WallsOptions::default(),
         max_cost_usd: None,
+        timeout: args.timeout,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

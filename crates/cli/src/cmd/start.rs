@@ -143,6 +143,7 @@ pub fn start(
         taped: _,
         replayed: _,
         values: _,
+        reached,
     } = carry_out(RunRequest {
         notice: None,
         planned: &planned,
@@ -177,15 +178,14 @@ pub fn start(
                 ));
             }
         }
-        Outcome::Ended(Ending::TimeLimit(_)) => {
-            let limit = planned.compiled.plan.limits.time.map(|time| time.to_string()).unwrap_or_default();
-            output.say(&format!("belljar: the time limit of {limit} was reached; everything was ended"));
-        }
         Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
         Outcome::Ended(Ending::Unguarded) => {
             output.say("error: what guards the way out of the sandbox failed; everything was ended");
         }
-        Outcome::Ended(Ending::Own(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
+        Outcome::Ended(Ending::Own(_) | Ending::TimeLimit(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
+    }
+    for limit in &reached {
+        output.say(&format!("belljar: {limit}"));
     }
     report_planted(&planted, planner, output);
     report_denied(&denied, output);
@@ -210,8 +210,7 @@ pub fn start(
 fn show(planner: &Planner, planned: &Planned, output: &Output) {
     let plan = &planned.compiled.plan;
     if output.json {
-        let data =
-            json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "started": false});
+        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
         output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
     } else {
         output.result(&page(planner, planned, output.out_style()));
@@ -226,6 +225,7 @@ fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Sty
             credential_found: planned.credential_found.as_deref(),
             upstream: planned.upstream.as_deref(),
             entering: &planned.entering,
+            defaults: &planned.defaults,
             program_found: program.as_deref(),
             home: &planner.surroundings().home,
             advice: &[],

@@ -203,6 +203,9 @@ fn worker(args: &Args, file: &AbsPath) -> Vec<OsString> {
     if let Some(cost) = options.max_cost_usd {
         flag("--max-cost-usd", &cost.to_string().trim_start_matches('$').into());
     }
+    if let Some(time) = options.timeout {
+        flag("--timeout", &time.to_string().into());
+    }
     if let Some(backend) = options.walls.backend {
         flag("--backend", &backend.kind().name().into());
     }

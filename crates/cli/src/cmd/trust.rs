@@ -64,6 +64,7 @@ fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, diff
             upstream: None,
             program_found: None,
             entering: &planned.entering,
+            defaults: &planned.defaults,
             home,
             advice: &[],
         };

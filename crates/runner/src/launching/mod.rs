@@ -1,6 +1,7 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
 mod attended;
+mod reached;
 mod secrets;
 mod terms;
 
@@ -20,8 +21,8 @@ use crate::values::{for_the_guest, values};
 use crate::workspace::{self, Watch};
 use attended::Attended;
 use belljar_contract::{
-    AbsPath, BackendKind, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource, OsText,
-    Plan, RunName, RunStatus, WorkspaceMode,
+    AbsPath, BackendKind, Errand, Event, ExitCode, GuestEnd, GuestVariable, Launch, LimitKind, MountSource,
+    OsText, Plan, ReachedLimit, RunName, RunStatus, WorkspaceMode,
 };
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
 use belljar_sandbox::{
@@ -153,6 +154,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     variables.extend(outward.iter().flat_map(|outward| outward.variables(plan)));
     let prepared = Prepared {
         plan,
+        errand,
         launch: &launch,
         variables,
         identities: &identities,
@@ -166,7 +168,8 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         watch,
     };
     let mut told = OutwardEnd::default();
-    let ended = carry_out(prepared, model, journal.as_mut(), &mut told);
+    let mut reached = Vec::new();
+    let ended = carry_out(prepared, model, journal.as_mut(), &mut told, &mut reached);
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
         if let Some(files) = files {
@@ -178,11 +181,11 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         planted.iter().for_each(|planted| journal.emit(&planted.event()));
     }
     let status = match &ended {
-        Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
+        Ok(Outcome::Ended(Ending::Own(end))) => reached::status(*end, &reached),
         Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
         Ok(Outcome::Ended(Ending::Stopped(_) | Ending::Dismissed)) => RunStatus::Stopped,
         Ok(Outcome::Ended(Ending::Lost | Ending::Unguarded)) => {
-            RunStatus::Killed { signal: rustix::process::Signal::KILL.as_raw() }
+            reached::status(GuestEnd::Signal(rustix::process::Signal::KILL.as_raw()), &reached)
         }
         Ok(Outcome::NotExecuted { what, .. }) => {
             RunStatus::NotStarted { why: format!("`{what}` cannot be executed") }
@@ -226,6 +229,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         taped,
         replayed,
         values: value_digests,
+        reached,
     })
 }
 
@@ -260,6 +264,7 @@ fn session(planned: &Planned, errand: &Errand) -> Option<String> {
 
 struct Prepared<'a> {
     plan: &'a Plan,
+    errand: &'a Errand,
     launch: &'a Launch,
     variables: Vec<GuestVariable>,
     identities: &'a BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
@@ -278,9 +283,11 @@ fn carry_out(
     model: Model,
     mut journal: Option<&mut Journal>,
     told: &mut OutwardEnd,
+    reached: &mut Vec<ReachedLimit>,
 ) -> Result<Outcome, RunError> {
     let Prepared {
         plan,
+        errand,
         launch,
         mut variables,
         identities,
@@ -308,6 +315,7 @@ fn carry_out(
         (Some(_) | None, Taping::On(_) | Taping::Off) => None,
     };
     let signals = take_signals()?;
+    let time = reached::time_limit(plan, errand, &attendant, terminal);
     let (attendant, calls) = attendant.with_model_calls();
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
     let recorded = journal.is_some();
@@ -353,20 +361,28 @@ fn carry_out(
             return Ok(Outcome::NotExecuted { what, exit });
         }
     }
-    let time = plan.limits.time.map(belljar_contract::TimeSpan::duration);
+    if let (Some(time), None) = (time, plan.limits.time) {
+        let mechanism = "the supervisor's clock (default)".to_owned();
+        emit(&Event::LimitSet { limit: LimitKind::Time, value: time.to_string(), mechanism });
+    }
     let guard = serving.as_ref().map(Serving::alive);
     console.begin(&mut emit);
     let ending = supervise(Watched {
         running: &mut running,
         console: console.as_console(),
         signals: &signals,
-        time_limit: time,
+        time_limit: time.map(belljar_contract::TimeSpan::duration),
         guard,
         emit: &mut emit,
     })?;
+    let mut kinds = running.reached().to_vec();
+    for limit in &kinds {
+        emit(&Event::LimitReached { limit: *limit });
+    }
     match ending {
         Ending::Own(end) => emit(&Event::CommandEnded { end }),
         Ending::TimeLimit(end) => {
+            kinds.push(LimitKind::Time);
             emit(&Event::LimitReached { limit: LimitKind::Time });
             emit(&Event::CommandEnded { end });
         }
@@ -382,8 +398,10 @@ fn carry_out(
         *told = serving.finish();
     }
     if told.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
+        kinds.push(LimitKind::Cost);
         emit(&Event::LimitReached { limit: LimitKind::Cost });
     }
+    *reached = reached::reached(&kinds, launch, time);
     if let Some(head) = told.egress_head {
         emit(&Event::EgressLogged { head });
     }

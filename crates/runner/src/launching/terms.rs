@@ -12,7 +12,7 @@ use crate::tape::{ReplayModel, Taping};
 use crate::terminal::TerminalError;
 use crate::trial::FilesWatch;
 use crate::workspace::{Planted, WorkspaceError};
-use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, RunName, TapeValues};
+use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, ReachedLimit, RunName, TapeValues};
 use belljar_egress::proxy::Mode;
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::{ReplayReport, Taped};
@@ -187,6 +187,8 @@ pub struct Report {
     pub taped: Option<Result<Taped, String>>,
     /// How the replay of a tape went.
     pub replayed: Option<ReplayReport>,
+    /// Limits that were reached.
+    pub reached: Vec<ReachedLimit>,
     /// Keyed digests of the values that were redacted, where a tape is to be made.
     pub values: Option<TapeValues>,
 }

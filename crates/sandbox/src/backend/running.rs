@@ -7,9 +7,9 @@ use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder, GuestReport,
-    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, OsText,
+    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind, OsText,
 };
-use belljar_sys::cgroup::{CgroupError, Leaf};
+use belljar_sys::cgroup::{CgroupError, Groups, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::mounts;
 use belljar_sys::overlay::OverlayError;
@@ -225,6 +225,10 @@ pub struct Running {
     beginning: GuestBeginning,
     /// What the command used up, once it has ended.
     used: Option<GuestUsage>,
+    /// Limits that were reached, once the command has ended.
+    reached: Vec<LimitKind>,
+    /// The control groups of a container, which its engine removes.
+    groups: Option<Groups>,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -252,7 +256,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             let image = &container.image;
             let overlay = overlay.map(|overlay| telling::layers(overlay, image)).transpose()?;
             let ground = GuestGround::Container { overlay };
-            let root = telling::tell(ground, Some(image), &launch.root, identities)?;
+            let root = telling::tell(ground, Some(image), &launch.root, launch.bounds, identities)?;
             let (vessel, control) = Vessel::launch(places, launch, container, name)?;
             message::ask_for_senders(control.as_fd())
                 .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
@@ -262,7 +266,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         (None, _) => {
             let (begun, leaving) = Waiting::for_launch(waiting, launch, overlay, identities)?;
             // While bubblewrap makes the namespaces.
-            match telling::tell(GuestGround::Namespaces, None, &launch.root, identities) {
+            match telling::tell(GuestGround::Namespaces, None, &launch.root, launch.bounds, identities) {
                 Ok(root) => {
                     let Begun { bwrap, words, control } = begun;
                     (Holder::Bwrap { first: None, child: bwrap, words: Some(words) }, root, control, leaving)
@@ -288,6 +292,8 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         guest: None,
         beginning: launch.guest.beginning,
         used: None,
+        reached: Vec::new(),
+        groups: None,
         leaf: None,
         landlock: nothing,
         _earlier: earlier,
@@ -306,7 +312,10 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             *first = process::open(guest).ok().filter(|_| is_open(running.control.as_fd())).map(First);
             running.leaf = limits::confine(name, &launch.limits, child.pid(), guest)?;
         }
-        Holder::Container(_) => limits::confirm(&launch.limits, guest)?,
+        Holder::Container(_) => {
+            limits::confirm(&launch.limits, guest)?;
+            running.groups = Groups::of(guest).ok();
+        }
     }
     Ok(running)
 }
@@ -442,15 +451,31 @@ impl Running {
     /// When it is not a message.
     pub fn report(&mut self) -> Result<News, LaunchError> {
         match self.receive().map(|heard| heard.report) {
-            Ok(GuestReport::Exited { end, used }) => {
+            Ok(GuestReport::Exited { end, used, full }) => {
                 self.used = Some(used);
+                self.reached.extend(full.then_some(LimitKind::Tmpfs));
+                self.look_at_groups();
                 Ok(News::Ended(end))
             }
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
             Ok(other) => Err(unexpected(&other)),
-            Err(MessageError::Closed) => Ok(News::Gone),
+            Err(MessageError::Closed) => {
+                self.look_at_groups();
+                Ok(News::Gone)
+            }
             Err(error) => Err(LaunchError::Talk(std::io::Error::other(error))),
         }
+    }
+
+    fn look_at_groups(&mut self) {
+        let reached = self.leaf.as_ref().map(Leaf::reached).or(self.groups.as_ref().map(Groups::reached));
+        self.reached.extend(limits::kinds(&reached.unwrap_or_default()));
+    }
+
+    /// Limits that were reached, as far as the kernel and the guest say; known once the command has ended.
+    #[must_use]
+    pub fn reached(&self) -> &[LimitKind] {
+        &self.reached
     }
 
     /// Gives an order.

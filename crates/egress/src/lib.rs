@@ -16,6 +16,7 @@ mod coding;
 pub mod gateway;
 pub mod intercept;
 pub mod log;
+mod overrides;
 pub mod proxy;
 pub mod resolve;
 pub mod script;

@@ -8,7 +8,8 @@ pub use backend::{
     EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, LEAF_PREFIX, LaunchError,
     LaunchRequest, Lowering, MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER,
     Rebuild, Running, SSH_LISTENER, StreamEnd, Streams, SystemEntry, Waiting, copy_directory, default_limits,
-    guest_path, held_limits, launch, look_around, lower, overlay_directory, wanted_of_images,
+    default_process_limit, guest_path, held_limits, launch, look_around, lower, overlay_directory,
+    wanted_of_images,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,

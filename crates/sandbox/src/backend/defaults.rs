@@ -48,27 +48,44 @@ pub(super) enum Processes {
     Engine(u32),
 }
 
+impl Processes {
+    const fn mechanism(self) -> &'static str {
+        match self {
+            Processes::Resource(_) => "RLIMIT_NPROC, counted per user namespace",
+            Processes::Numbers(_) => "pid_max of the pid namespace",
+            Processes::Engine(_) => "the container's control group: pids",
+        }
+    }
+}
+
 /// How processes are limited by default.
 pub(super) fn processes(plan: &Plan, capacity: Capacity) -> Option<Result<Processes, String>> {
     let pids = plan.limits.default_pids()?;
     Some(match plan.backend {
         BackendKind::Container => Ok(Processes::Engine(pids)),
         BackendKind::Host => Err("without a sandbox no limit is set".to_owned()),
-        BackendKind::Bwrap | BackendKind::Microvm if capacity.superuser => {
-            if capacity.kernel >= PID_MAX_PER_NAMESPACE {
-                Ok(Processes::Numbers(pids))
-            } else {
-                Err("for the superuser it takes Linux 6.14 or later; `limits.pids` sets a control group"
-                    .to_owned())
-            }
-        }
-        BackendKind::Bwrap | BackendKind::Microvm if capacity.kernel >= COUNTED_PER_NAMESPACE => {
-            Ok(Processes::Resource(pids))
-        }
-        BackendKind::Bwrap | BackendKind::Microvm => {
-            Err("it takes Linux 5.14 or later; `limits.pids` sets a control group".to_owned())
-        }
+        BackendKind::Bwrap | BackendKind::Microvm => in_namespaces(pids, capacity),
     })
+}
+
+fn in_namespaces(pids: u32, capacity: Capacity) -> Result<Processes, String> {
+    let lacks = |who: &str, version: &str| {
+        Err(format!("{who}it takes Linux {version} or later; `limits.pids` sets a control group"))
+    };
+    match capacity.superuser {
+        true if capacity.kernel >= PID_MAX_PER_NAMESPACE => Ok(Processes::Numbers(pids)),
+        true => lacks("for the superuser ", "6.14"),
+        false if capacity.kernel >= COUNTED_PER_NAMESPACE => Ok(Processes::Resource(pids)),
+        false => lacks("", "5.14"),
+    }
+}
+
+/// What limits processes by default in a sandbox of namespaces on this machine, or why nothing does.
+///
+/// # Errors
+/// The reason.
+pub fn default_process_limit(capacity: Capacity) -> Result<&'static str, String> {
+    in_namespaces(belljar_contract::DEFAULT_PIDS, capacity).map(Processes::mechanism)
 }
 
 /// The resource limits of the command.
@@ -100,11 +117,7 @@ pub fn default_limits(plan: &Plan, capacity: Capacity) -> Vec<DefaultLimit> {
     let processes = limits.default_pids().zip(processes(plan, capacity)).map(|(pids, held)| DefaultLimit {
         limit: LimitKind::Pids,
         value: pids.to_string(),
-        mechanism: held.map(|held| match held {
-            Processes::Resource(_) => "RLIMIT_NPROC, counted per user namespace",
-            Processes::Numbers(_) => "pid_max of the pid namespace",
-            Processes::Engine(_) => "the container's control group: pids",
-        }),
+        mechanism: held.map(Processes::mechanism),
     });
     let (time, when) = match plan.purpose {
         Purpose::Test => (SCENARIO_TIME, "the supervisor's clock"),

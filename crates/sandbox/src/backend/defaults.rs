@@ -141,7 +141,7 @@ fn size(bytes: u64) -> String {
         0x10_0000..0x4000_0000 => ("M", 20),
         _ => ("G", 30),
     };
-    let tenths = (bytes >> (shift - 10)) * 10 >> 10;
+    let tenths = ((bytes >> (shift - 10)) * 10) >> 10;
     match tenths % 10 {
         0 => format!("{}{unit}", tenths / 10),
         rest => format!("{}.{rest}{unit}", tenths / 10),

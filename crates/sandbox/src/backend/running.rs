@@ -212,6 +212,15 @@ impl Drop for First {
     }
 }
 
+/// Limits that were reached, and where that is seen.
+#[derive(Debug, Default)]
+struct Reached {
+    /// Known once the command has ended.
+    kinds: Vec<LimitKind>,
+    /// The control groups of a container, which its engine removes.
+    groups: Option<Groups>,
+}
+
 /// A sandbox that stands. Dropping it ends everything inside.
 #[derive(Debug)]
 pub struct Running {
@@ -225,10 +234,8 @@ pub struct Running {
     beginning: GuestBeginning,
     /// What the command used up, once it has ended.
     used: Option<GuestUsage>,
-    /// Limits that were reached, once the command has ended.
-    reached: Vec<LimitKind>,
-    /// The control groups of a container, which its engine removes.
-    groups: Option<Groups>,
+    /// Limits that were reached.
+    reached: Box<Reached>,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -292,8 +299,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         guest: None,
         beginning: launch.guest.beginning,
         used: None,
-        reached: Vec::new(),
-        groups: None,
+        reached: Box::default(),
         leaf: None,
         landlock: nothing,
         _earlier: earlier,
@@ -314,7 +320,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         }
         Holder::Container(_) => {
             limits::confirm(&launch.limits, guest)?;
-            running.groups = Groups::of(guest).ok();
+            running.reached.groups = Groups::of(guest).ok();
         }
     }
     Ok(running)
@@ -453,7 +459,7 @@ impl Running {
         match self.receive().map(|heard| heard.report) {
             Ok(GuestReport::Exited { end, used, full }) => {
                 self.used = Some(used);
-                self.reached.extend(full.then_some(LimitKind::Tmpfs));
+                self.reached.kinds.extend(full.then_some(LimitKind::Tmpfs));
                 self.look_at_groups();
                 Ok(News::Ended(end))
             }
@@ -468,14 +474,15 @@ impl Running {
     }
 
     fn look_at_groups(&mut self) {
-        let reached = self.leaf.as_ref().map(Leaf::reached).or(self.groups.as_ref().map(Groups::reached));
-        self.reached.extend(limits::kinds(&reached.unwrap_or_default()));
+        let groups = self.reached.groups.as_ref().map(Groups::reached);
+        let reached = self.leaf.as_ref().map(Leaf::reached).or(groups).unwrap_or_default();
+        self.reached.kinds.extend(limits::kinds(&reached));
     }
 
     /// Limits that were reached, as far as the kernel and the guest say; known once the command has ended.
     #[must_use]
     pub fn reached(&self) -> &[LimitKind] {
-        &self.reached
+        &self.reached.kinds
     }
 
     /// Gives an order.

@@ -56,7 +56,7 @@ pub struct Args {
     #[command(flatten)]
     walls: WallsOptions,
     /// End a run after this time, overriding the scenario [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = patience, conflicts_with = "protocol")]
+    #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
     timeout: Option<TimeSpan>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]

@@ -54,7 +54,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
     /// End a run after this time, overriding the scenario [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = patience)]
+    #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true)]
     pub timeout: Option<TimeSpan>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]

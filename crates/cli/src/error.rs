@@ -239,6 +239,7 @@ impl From<RunError> for CliError {
             | RunError::Journal(_)
             | RunError::UnrecordedConversation
             | RunError::Terminal(_)
+            | RunError::TapeKey(_)
             | RunError::Guest(_)
             | RunError::Launch(_)
             | RunError::Supervise(_) => Self::from_chain(ExitCode::LaunchFailed, &error),

@@ -156,6 +156,8 @@ pub enum LimitKind {
     Time,
     /// Money.
     Cost,
+    /// All file systems in memory together.
+    Tmpfs,
 }
 
 /// An event as a log holds it.

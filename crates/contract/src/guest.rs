@@ -27,7 +27,7 @@ mod root;
 mod text;
 
 pub use codec::GuestCodecError;
-pub use root::{GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource};
+pub use root::{GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource};
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
@@ -295,6 +295,8 @@ pub enum GuestReport {
         end: GuestEnd,
         /// What it used up, with those of its children that it waited for.
         used: GuestUsage,
+        /// Whether a file system in memory had no room left.
+        full: bool,
     },
 }
 

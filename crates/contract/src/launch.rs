@@ -1,8 +1,8 @@
 //! A plan, lowered: what exactly is started, and which mechanism enforces which need.
 
 use crate::{
-    AbsPath, Access, BackendKind, Container, FileContent, GuestSpec, Limits, OsText, Plan, Purpose,
-    WorkspaceMode,
+    AbsPath, Access, BackendKind, Container, DefaultLimit, FileContent, GuestBounds, GuestSpec, Limits,
+    OsText, Plan, Purpose, WorkspaceMode,
 };
 use serde::Serialize;
 
@@ -48,6 +48,8 @@ pub enum Need {
     Time,
     /// A limit on money.
     Cost,
+    /// A limit on file systems in memory.
+    Tmpfs,
     /// The model, through the gateway.
     Model,
     /// Hosts that the plan allows, and no others.
@@ -82,6 +84,7 @@ impl Need {
             Need::Cpu => "a limit on processors",
             Need::Time => "a limit on time",
             Need::Cost => "a limit on money",
+            Need::Tmpfs => "a limit on file systems in memory",
             Need::Model => "the model through the gateway",
             Need::Egress => "the allowed hosts and no others",
             Need::Credentials => "credentials that stay outside",
@@ -121,7 +124,7 @@ impl Plan {
             (WorkspaceMode::Overlay, _) => needs.push(Need::Overlay),
             (WorkspaceMode::Copy, _) => needs.push(Need::Copy),
         }
-        let Limits { memory, pids, cpu, time, cost_usd } = &self.limits;
+        let Limits { memory, pids, cpu, time, cost_usd, tmpfs, unlimited: _ } = &self.limits;
         let mut when = |wanted: bool, need: Need| {
             if wanted {
                 needs.push(need);
@@ -131,6 +134,7 @@ impl Plan {
         when(pids.is_some(), Need::Pids);
         when(cpu.is_some(), Need::Cpu);
         when(time.is_some(), Need::Time);
+        when(tmpfs.is_some(), Need::Tmpfs);
         let agent = matches!(errand, Errand::Agent(_));
         when(agent && cost_usd.is_some(), Need::Cost);
         when(agent && self.egress.model, Need::Model);
@@ -315,6 +319,10 @@ pub struct Launch {
     pub made: Vec<Made>,
     /// What may be used up.
     pub limits: Limits,
+    /// Limits that hold without being declared.
+    pub defaults: Vec<DefaultLimit>,
+    /// What the guest is told about limits that it sets while it builds the root.
+    pub bounds: GuestBounds,
     /// Which mechanism enforces which need.
     pub controls: Vec<Control>,
     /// What nothing enforces. Empty for every backend that has walls; choosing one without is the acceptance.

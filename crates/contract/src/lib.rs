@@ -14,6 +14,7 @@ mod doors;
 mod egress;
 mod egress_log;
 mod ending;
+mod entering;
 mod envelope;
 mod event;
 mod evidence;
@@ -28,6 +29,7 @@ mod host;
 mod image;
 mod judgement;
 mod launch;
+mod limits;
 mod model_forms;
 mod model_log;
 mod name;
@@ -63,6 +65,7 @@ pub use egress_log::{
     EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
+pub use entering::{COMMON_BELOW, Entering, not_redacted};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use evidence::{
@@ -84,10 +87,10 @@ pub use frame_log::{
 };
 pub use guest::{
     GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
-    GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestLandlock,
-    GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport,
-    GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestUsage,
-    GuestVariable, GuestWall, OsText, OsTextError,
+    GuestBeginning, GuestBounds, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround,
+    GuestLandlock, GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange,
+    GuestReport, GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal,
+    GuestUsage, GuestVariable, GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
@@ -97,6 +100,7 @@ pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, Hos
 pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
 pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
+pub use limits::{DEFAULT_PIDS, DefaultLimit, Limits, ReachedLimit, SCENARIO_TIME, UNATTENDED_TIME};
 pub use model_forms::{input_digest, input_digests, input_forms, text_digest, without_reminders};
 pub use model_log::{
     MODEL_LOG_FORMAT, ModelAnswer, ModelExchange, ModelItem, ModelRequest, ModelRow, Repeated, ServedBlock,
@@ -109,8 +113,8 @@ pub use path::{AbsPath, PathError};
 pub use pattern::{Letters, Pattern, PatternError, PatternFlags};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
-    FileContent, HomeMode, Instance, Limits, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
-    Prompt, Purpose, Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
+    FileContent, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin, Prompt,
+    Purpose, Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
@@ -127,8 +131,9 @@ pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
 pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeId,
-    TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, canonical_json,
+    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_WINDOW, TapeAgent, TapeForm,
+    TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, TapeValue, TapeValues,
+    canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};

@@ -4,8 +4,8 @@
 //! from a manifest is carried for the launch but never serialised.
 
 use crate::{
-    AbsPath, AgentName, ByteSize, Cpus, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
-    LibraryName, Port, RequestRule, SshPublicKey, TimeSpan, TrustFile, Usd, UsedOutside,
+    AbsPath, AgentName, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey, LibraryName,
+    Limits, Port, RequestRule, SshPublicKey, TrustFile, UsedOutside,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -293,19 +293,6 @@ pub struct EnvEntry {
     pub giver: EnvGiver,
 }
 
-impl EnvEntry {
-    /// Whether the audit before a launch points at it: a secret-looking name whose value enters the sandbox.
-    #[must_use]
-    pub fn enters_as_secret(&self) -> bool {
-        match self.source {
-            // What is made for the run opens nothing outside it.
-            EnvSource::Constant(_) | EnvSource::Run(_) => false,
-            EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
-            EnvSource::Literal(_) | EnvSource::Variable(_) => self.name.looks_secret(),
-        }
-    }
-}
-
 /// Whether a rule opens or closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -382,21 +369,6 @@ pub struct SshEntry {
 
 fn shown<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
-}
-
-/// What the run may use up. `None` means that no limit was asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Limits {
-    /// Memory, swap included.
-    pub memory: Option<ByteSize>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Processors.
-    pub cpu: Option<Cpus>,
-    /// Wall clock.
-    pub time: Option<TimeSpan>,
-    /// Money, enforced at the gateway.
-    pub cost_usd: Option<Usd>,
 }
 
 /// A skill the agent gets.

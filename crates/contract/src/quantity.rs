@@ -86,6 +86,13 @@ const TIME_FORM: &str = "a time such as `90s`, `30m` or `1h30m`";
 const TIME_UNITS: &str = "`s`, `m`, `h` and `d`";
 
 impl TimeSpan {
+    /// So many hours; no span is empty.
+    #[must_use]
+    pub const fn hours(hours: u64) -> Self {
+        assert!(hours > 0, "a time span is not empty");
+        Self(hours * 3600)
+    }
+
     /// As the standard library has it.
     #[must_use]
     pub const fn duration(self) -> Duration {

@@ -8,6 +8,7 @@ mod forms;
 mod wrapped;
 
 use crate::Secret;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
@@ -21,12 +22,37 @@ pub const SCRUBBED_MIN: usize = 5;
 pub const SCRUBBED_MAX: usize = 64 << 10;
 
 /// Why a secret is not looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unsearchable {
     /// It has fewer than [`SCRUBBED_MIN`] bytes.
     Short,
     /// It has more than [`SCRUBBED_MAX`] bytes.
     Long,
+    /// It is a word or a number that innocent texts contain.
+    Common,
+}
+
+impl Unsearchable {
+    /// Why a value of this length is not looked for.
+    #[must_use]
+    pub const fn by_length(length: usize) -> Option<Self> {
+        match length {
+            ..SCRUBBED_MIN => Some(Unsearchable::Short),
+            SCRUBBED_MIN..=SCRUBBED_MAX => None,
+            _ => Some(Unsearchable::Long),
+        }
+    }
+
+    /// The reason in words.
+    #[must_use]
+    pub fn describe(self) -> String {
+        match self {
+            Unsearchable::Short => format!("it has fewer than {SCRUBBED_MIN} characters"),
+            Unsearchable::Long => format!("it has more than {SCRUBBED_MAX} bytes"),
+            Unsearchable::Common => "it is a short word or number that many texts contain".to_owned(),
+        }
+    }
 }
 
 /// A secret that is not looked for: the user should hear of it.
@@ -40,15 +66,7 @@ pub struct Unsearched {
 
 impl fmt::Display for Unsearched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
-        match self.why {
-            Unsearchable::Short => {
-                write!(f, "`{name}` is not taken out of texts: it has fewer than {SCRUBBED_MIN} characters")
-            }
-            Unsearchable::Long => {
-                write!(f, "`{name}` is not taken out of texts: it has more than {SCRUBBED_MAX} bytes")
-            }
-        }
+        write!(f, "`{}` is not taken out of texts: {}", self.name, self.why.describe())
     }
 }
 
@@ -132,13 +150,10 @@ impl Scrubber {
         let mut wrapped: Vec<(Wrapped, Arc<str>)> = Vec::new();
         let mut unsearched = Vec::new();
         for (name, secret) in secrets {
-            let why = match secret.expose().len() {
-                0 => continue,
-                length if length < SCRUBBED_MIN => Some(Unsearchable::Short),
-                length if length > SCRUBBED_MAX => Some(Unsearchable::Long),
-                _ => None,
-            };
-            if let Some(why) = why {
+            if secret.is_empty() {
+                continue;
+            }
+            if let Some(why) = Unsearchable::by_length(secret.expose().len()) {
                 unsearched.push(Unsearched { name: name.to_owned(), why });
                 continue;
             }
@@ -171,6 +186,20 @@ impl Scrubber {
         wrapped.iter().for_each(|(text, _)| text.over_breaks(&mut note));
         let within = within(&patterns);
         (Self { patterns, within, marks, wrapped, longest, beginnings, inner, shortest }, unsearched)
+    }
+
+    /// The forms of a value that every search covers, but for those broken over lines. A form that begins with another
+    /// one is left out: whatever contains it contains the other.
+    #[must_use]
+    pub fn forms(secret: &Secret) -> Vec<Zeroizing<Vec<u8>>> {
+        // They are sorted, so the form that another begins with stands before it.
+        let mut kept: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+        for form in forms::forms(secret.expose()) {
+            if kept.last().is_none_or(|last| !form.starts_with(last)) {
+                kept.push(form);
+            }
+        }
+        kept
     }
 
     /// The text without secrets.

@@ -51,8 +51,73 @@ pub struct TapeHead {
     /// A search for the user and the machine in what was asked; none where there was no search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaks: Option<TapeLeaks>,
+    /// Keyed digests of the values that were redacted; none on tapes of versions that kept none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<TapeValues>,
     /// The digest of all the above.
     pub integrity: Digest,
+}
+
+/// Bytes of the window that a search rolls over a tape.
+pub const TAPE_WINDOW: usize = 16;
+
+/// The values that a recording redacted. Nobody can tell them from this without the key of the machine that recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TapeValues {
+    /// Which key the digests were made with.
+    pub key: String,
+    /// Makes the digests of this tape unlike those of others.
+    pub salt: String,
+    /// The values.
+    pub values: Vec<TapeValue>,
+    /// Names of values that could not be redacted: too short, too long or too common.
+    pub not_redacted: Vec<String>,
+}
+
+/// A value that was redacted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TapeValue {
+    /// Its name, as the marks have it.
+    pub name: String,
+    /// The value as it is and as encoders write it.
+    pub forms: Vec<TapeForm>,
+}
+
+/// One form of a value, written `BYTES:TAG:DIGEST`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TapeForm {
+    /// Its length.
+    pub bytes: u64,
+    /// Sixteen bits of the keyed rolling hash of its first [`TAPE_WINDOW`] bytes.
+    pub tag: u16,
+    /// The first 16 bytes of its HMAC, in hexadecimal.
+    pub digest: String,
+}
+
+impl From<TapeForm> for String {
+    fn from(TapeForm { bytes, tag, digest }: TapeForm) -> Self {
+        format!("{bytes}:{tag:04x}:{digest}")
+    }
+}
+
+impl TryFrom<String> for TapeForm {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let fault = || "a form of a value is written `BYTES:TAG:DIGEST`".to_owned();
+        let mut parts = text.splitn(3, ':');
+        let mut next = || parts.next().ok_or_else(fault);
+        let (bytes, tag, digest) = (next()?, next()?, next()?);
+        if digest.len() != 32 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(fault());
+        }
+        let bytes = bytes.parse().map_err(|_not_a_number| fault())?;
+        let tag = u16::from_str_radix(tag, 16).map_err(|_not_a_number| fault())?;
+        Ok(Self { bytes, tag, digest: digest.to_owned() })
+    }
 }
 
 /// A search for the user and the machine in requests as they were sent.

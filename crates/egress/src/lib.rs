@@ -18,6 +18,7 @@ pub mod gateway;
 pub mod intercept;
 pub mod log;
 pub mod model_log;
+mod overrides;
 pub mod proxy;
 pub mod resolve;
 pub mod script;

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use belljar_contract::{
-    Access, GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestCodecError, GuestEnd, GuestFiles, GuestFilter,
-    GuestGround, GuestLimit, GuestListener, GuestOrder, GuestPart, GuestReport, GuestResource, GuestRoot,
-    GuestSource, GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
+    Access, GUEST_PROTOCOL, GuestAddress, GuestBeginning, GuestBounds, GuestCodecError, GuestEnd, GuestFiles,
+    GuestFilter, GuestGround, GuestLimit, GuestListener, GuestOrder, GuestPart, GuestReport, GuestResource,
+    GuestRoot, GuestSource, GuestSpec, GuestStream, GuestTerminal, GuestVariable, OsText,
 };
 use belljar_guest::parse_proxy_answer;
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -71,6 +71,7 @@ prop_compose! {
                     GuestPart::Memory { at: abs("/tmp"), mode: 0o1777 },
                 ],
                 user: numbers.1,
+                bounds: GuestBounds { tmpfs: Some(u64::from(numbers.0)), pid_max: Some(numbers.1) },
             },
             files: GuestFiles::Roots { read_only: roots, read_write: Vec::new() },
             filter: GuestFilter::Standard,

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use belljar_contract::{
-    Access, GuestGround, GuestPart, GuestReport, GuestRoot, GuestSource, GuestSpec, GuestStep,
+    Access, GuestBounds, GuestGround, GuestPart, GuestReport, GuestRoot, GuestSource, GuestSpec, GuestStep,
 };
 use belljar_sys::mounts;
 use support::{Jail, Outcome, User, require, shell, text, users};
@@ -34,7 +34,12 @@ fn rooted(script: &str, more: Vec<GuestPart>) -> GuestSpec {
     parts.push(GuestPart::Memory { at: text("/tmp"), mode: 0o1777 });
     parts.extend(more);
     let mut spec = shell(script);
-    spec.root = GuestRoot::Built { ground: GuestGround::Namespaces, parts, user: 1000 };
+    spec.root = GuestRoot::Built {
+        ground: GuestGround::Namespaces,
+        parts,
+        user: 1000,
+        bounds: GuestBounds::default(),
+    };
     spec
 }
 

@@ -13,7 +13,7 @@ mod syntax;
 mod text;
 
 pub use compile::{
-    BUILT_IN_AGENT, Compiled, Compiler, Request, Rigour, Selection, SelectionError, SshNotFound,
+    BUILT_IN_AGENT, Compiled, Compiler, OF_THE_USER, Request, Rigour, Selection, SelectionError, SshNotFound,
     built_in_manifest, fill_ssh, further_questions, questions, select,
 };
 pub use decode::Place;

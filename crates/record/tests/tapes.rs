@@ -6,7 +6,8 @@ mod support;
 
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeId, TapeScenario, TapeSkillPlace,
+    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
+    TapeSkillPlace, TapeValue, TapeValues,
 };
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, Tape, TapeDraft, TapeFault};
 use std::collections::BTreeMap;
@@ -55,6 +56,7 @@ fn head(exchanges: u64) -> TapeHead {
         exchanges,
         parts: BTreeMap::new(),
         leaks: None,
+        values: None,
         integrity: Digest::of(b""),
     }
 }
@@ -93,6 +95,10 @@ fn exchanges(log: &mut ExchangeLog) {
 
 /// Writes what the museum holds; the outcome is a fixture only when it is copied there by hand.
 fn write_now(base: &AbsPath) -> AbsPath {
+    write_with(base, head(4))
+}
+
+fn write_with(base: &AbsPath, head: TapeHead) -> AbsPath {
     let kept = base.child("kept");
     exchanges(&mut ExchangeLog::create(kept.clone()).unwrap());
     let target = base.child("hello.tape");
@@ -104,7 +110,7 @@ fn write_now(base: &AbsPath) -> AbsPath {
     draft.file(EXCHANGES, &kept.child(EXCHANGES)).unwrap();
     draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges).unwrap();
     fs::remove_dir_all(&kept).unwrap();
-    draft.finish(head(4)).unwrap()
+    draft.finish(head).unwrap()
 }
 
 fn all(folder: &Path, below: &str) -> BTreeMap<String, Vec<u8>> {
@@ -139,6 +145,28 @@ fn v1_is_still_written_byte_for_byte() {
     for (name, bytes) in &then {
         assert!(now[name] == *bytes, "{name}: raise the format");
     }
+}
+
+/// What a recording adds that redacted values of the host.
+fn head_with_values() -> TapeHead {
+    let form = |bytes, tag| TapeForm { bytes, tag, digest: "0123456789abcdef0123456789abcdef".to_owned() };
+    let values = TapeValues {
+        key: "0011223344556677".to_owned(),
+        salt: "00112233445566778899aabbccddeeff".to_owned(),
+        values: vec![TapeValue { name: "GH".to_owned(), forms: vec![form(40, 0xbe11), form(80, 7)] }],
+        not_redacted: vec!["FLAG".to_owned()],
+    };
+    TapeHead { values: Some(values), ..head(4) }
+}
+
+#[test]
+fn v1_with_digests_of_values_is_read_and_written_byte_for_byte() {
+    let base = tempfile::tempdir().unwrap();
+    let tape = write_with(&abs(base.path()), head_with_values());
+    let written = fs::read_to_string(tape.child("tape.json")).unwrap();
+    let then = fs::read_to_string(fixtures().join("tape-v1/values.json")).unwrap();
+    assert_eq!(written, then, "raise the format");
+    assert_eq!(Tape::open(&tape).unwrap().head.values, head_with_values().values);
 }
 
 /// The other side of the test below: makes tapes of the same name, one after the other, until it is killed.

@@ -57,6 +57,7 @@ const fn limit_text(limit: LimitKind) -> &'static str {
         LimitKind::Cpu => "the limit of processors was reached",
         LimitKind::Time => "the limit of time was reached",
         LimitKind::Cost => "the limit of money was reached",
+        LimitKind::Tmpfs => "the limit of file systems in memory was reached",
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::Style;
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Credential, CredentialPart, EnvEntry, EnvGiver, HomeMode, Limits, Mount,
-    MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible, visible_name,
+    AbsPath, Access, BackendKind, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver,
+    HomeMode, Limits, Mount, MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible,
+    visible_name,
 };
 
 /// What the page is made of, beside the plan.
@@ -17,6 +18,10 @@ pub struct PlanPage<'a> {
     pub upstream: Option<&'a str>,
     /// Where the agent's program was found just now.
     pub program_found: Option<&'a str>,
+    /// Values that enter the sandbox as secrets.
+    pub entering: &'a [Entering],
+    /// Limits that hold without being declared.
+    pub defaults: &'a [DefaultLimit],
     /// The user's home, for short paths.
     pub home: &'a AbsPath,
     /// What the user should do before a run, such as agreeing to a project's manifest.
@@ -35,7 +40,7 @@ pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     environment(&mut out, &plan.env);
     used_outside(&mut out, plan);
     keeps(&mut out, plan);
-    limits(&mut out, &plan.limits);
+    limits(&mut out, &plan.limits, page.defaults);
     out.section("Refused");
     for refusal in &plan.refused {
         out.row([&refusal.what, &refusal.why]);
@@ -206,8 +211,8 @@ fn secrets(out: &mut Page<'_>, page: &PlanPage<'_>) {
         let file = out.path(&entry.identity_file);
         out.row(["stays outside", &format!("the key for {}", entry.host), &file]);
     }
-    for entry in plan.env.iter().filter(|entry| entry.enters_as_secret()) {
-        out.row(["ENTERS", entry.name.as_str(), &source(entry)]);
+    for entry in page.entering {
+        out.row(["ENTERS", &entry.name, &entry.describe()]);
     }
 }
 
@@ -257,22 +262,31 @@ fn keeps(out: &mut Page<'_>, plan: &Plan) {
     }
 }
 
-fn limits(out: &mut Page<'_>, limits: &Limits) {
-    let Limits { memory, pids, cpu, time, cost_usd } = limits;
+fn limits(out: &mut Page<'_>, limits: &Limits, defaults: &[DefaultLimit]) {
+    let Limits { memory, pids, cpu, time, cost_usd, tmpfs, unlimited } = limits;
     let rows = [
         ("memory", memory.map(|v| v.to_string())),
         ("processes", pids.map(|v| v.to_string())),
         ("processors", cpu.map(|v| v.to_string())),
         ("time", time.map(|v| v.to_string())),
         ("cost", cost_usd.map(|v| v.to_string())),
+        ("tmpfs", tmpfs.map(|v| v.to_string())),
     ];
-    if rows.iter().any(|(_, value)| value.is_some()) {
-        out.section("Limits");
-    }
+    out.section("Limits");
     for (name, value) in &rows {
         if let Some(value) = value {
             out.row([name, value]);
         }
+    }
+    for kind in unlimited {
+        out.row([kind.key(), "none", "declared without a limit"]);
+    }
+    for DefaultLimit { limit, value, mechanism } in defaults {
+        let how = match mechanism {
+            Ok(mechanism) => format!("default; {mechanism}"),
+            Err(why) => format!("default, NOT ENFORCED: {why}"),
+        };
+        out.row([limit.key(), value, &how]);
     }
 }
 

@@ -264,7 +264,7 @@ fn written_since(directory: &Path, since: SystemTime, depth: u32) -> Vec<PathBuf
 
 /// The limits that were put in force.
 pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
-    let belljar_contract::Limits { memory, pids, cpu, time, cost_usd } = &launch.limits;
+    let belljar_contract::Limits { memory, pids, cpu, time, cost_usd, tmpfs, unlimited: _ } = &launch.limits;
     let mechanism = |need| {
         let control = launch.controls.iter().find(|control| control.need == need);
         control.map(|control| control.mechanism.clone()).unwrap_or_default()
@@ -276,12 +276,24 @@ pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
         (LimitKind::Cpu, Need::Cpu, cpu.map(|v| v.to_string())),
         (LimitKind::Time, Need::Time, time.map(|v| v.to_string())),
         (LimitKind::Cost, Need::Cost, cost_usd.map(|v| v.to_string())),
+        (LimitKind::Tmpfs, Need::Tmpfs, tmpfs.map(|v| v.to_string())),
     ];
-    rows.into_iter()
-        .filter_map(|(limit, need, value)| {
-            Some(Event::LimitSet { limit, value: value?, mechanism: mechanism(need) })
-        })
-        .collect()
+    let declared = rows.into_iter().filter_map(|(limit, need, value)| {
+        Some(Event::LimitSet { limit, value: value?, mechanism: mechanism(need) })
+    });
+    // The time holds in some runs only, and is recorded by whoever watches the clock.
+    let others = launch.defaults.iter().filter(|default| default.limit != LimitKind::Time);
+    let defaults = others.map(|default| match &default.mechanism {
+        Ok(how) => Event::LimitSet {
+            limit: default.limit,
+            value: default.value.clone(),
+            mechanism: format!("{how} (default)"),
+        },
+        Err(why) => Event::Notice {
+            text: format!("the default {} limit is not enforced: {why}", default.limit.describe()),
+        },
+    });
+    declared.chain(defaults).collect()
 }
 
 /// How a run ended, for its folder.

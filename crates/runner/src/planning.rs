@@ -1,17 +1,20 @@
 //! From a directory to a plan.
 
+use crate::entering::entering;
 use crate::git::UserFiles;
 use crate::guest_program::GuestProgram;
+use crate::shared_values::{self, SharedFile};
 use crate::{facts, manifests, project};
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, AskedWalls, Diagnostic, Harness, HarnessProfile, ImageName, PathError,
-    Purpose, Sources,
+    AbsPath, AgentName, AgentVersions, AskedWalls, DefaultLimit, Diagnostic, Entering, Harness,
+    HarnessProfile, ImageName, PathError, Plan, Purpose, Sources,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
     Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest, further_questions,
     questions, select,
 };
+use belljar_sandbox::Capacity;
 use belljar_session::{HarnessError, Harnesses};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -173,6 +176,12 @@ pub struct Planned {
     pub conversation_arguments: Vec<String>,
     /// What is known of its versions.
     pub versions: AgentVersions,
+    /// Values that enter the sandbox as secrets, by name.
+    pub entering: Vec<Entering>,
+    /// Limits that hold without being declared, on this machine.
+    pub defaults: Vec<DefaultLimit>,
+    /// Files of the user's own configuration whose values enter with them.
+    pub shared_files: Vec<SharedFile>,
 }
 
 /// How an agent is asked to go on with a conversation.
@@ -350,7 +359,11 @@ impl Planner {
         let Some(compiled) = compiled else {
             return Err(PlanningError::Invalid { sources, diagnostics });
         };
+        let shared_files = self.shared_files(&compiled.plan);
         Ok(Planned {
+            entering: entering(&compiled.plan, &shared_files, &self.surroundings),
+            shared_files,
+            defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
             credential_found: self.credential(&compiled.plan.model_credentials),
             upstream: crate::outward::upstream_shown(&self.surroundings),
             program_found: self.program(&compiled.plan.harness),
@@ -427,6 +440,12 @@ impl Planner {
             None => self.surroundings.is_set(place),
         };
         order.iter().find(here).cloned()
+    }
+
+    fn shared_files(&self, plan: &Plan) -> Vec<SharedFile> {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == plan.harness);
+        profile.map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
     }
 
     fn session_flags(&self, harness: &str) -> SessionFlags {

@@ -4,11 +4,12 @@ mod backend;
 mod workspace;
 
 pub use backend::{
-    BackendError, Beginning, BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError,
-    EnginePlaces, FromError, Image, ImageAct, ImageNews, LEAF_PREFIX, LaunchError, LaunchRequest, Lowering,
-    MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER, Rebuild, Running,
-    SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting, copy_directory,
-    guest_path, held_limits, launch, look_around, lower, overlay_directory, wanted_of_images,
+    BackendError, Beginning, BuiltImage, CONTAINER_FOLDER_PREFIX, Capacity, ENGINE_VARIABLE, Engine,
+    EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, LEAF_PREFIX, LaunchError,
+    LaunchRequest, Lowering, MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER,
+    Rebuild, Running, SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting,
+    copy_directory, default_limits, default_process_limit, guest_path, held_limits, launch, look_around,
+    lower, overlay_directory, wanted_of_images,
 };
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,

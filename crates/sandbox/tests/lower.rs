@@ -8,7 +8,7 @@ use belljar_contract::{
     Limits, Mount, MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect,
     WantWeight, Workspace, WorkspaceMode,
 };
-use belljar_sandbox::{Lowering, Machine, SystemEntry, lower};
+use belljar_sandbox::{Capacity, Lowering, Machine, SystemEntry, lower};
 
 fn abs(path: &str) -> AbsPath {
     AbsPath::new(path).unwrap()
@@ -103,6 +103,7 @@ fn machine() -> Machine {
             SystemEntry::Shown(abs("/etc/ssl/certs")),
         ],
         limits: Vec::new(),
+        capacity: Capacity { memory: 8 << 30, kernel: (6, 1), superuser: false },
         guarded: vec![
             (abs("/srv/pro ject/.git"), Access::ReadWrite),
             (abs("/srv/pro ject/.git/hooks"), Access::ReadOnly),

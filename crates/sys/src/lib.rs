@@ -28,6 +28,7 @@ pub mod root;
 pub mod seccomp;
 pub mod segment;
 pub mod signal;
+mod sparse;
 pub mod spawn;
 pub mod userns;
 

@@ -143,18 +143,17 @@ pub enum Copied {
     Bytes,
 }
 
-/// Copies the content, sharing blocks where the file system can.
+/// Copies the content, sharing blocks where the file system can. Holes stay holes: what is written is what takes room in
+/// the source.
 ///
 /// # Errors
 /// Fails if neither way works.
-pub fn share_or_copy(mut from: &File, mut to: &File) -> Result<Copied, MountError> {
+pub fn share_or_copy(from: &File, to: &File) -> Result<Copied, MountError> {
     match rustix::fs::ioctl_ficlone(to, from) {
         Ok(()) => Ok(Copied::Shared),
         // The reasons why a file system cannot share are many (ENOTTY, EOPNOTSUPP, EXDEV, EINVAL); a real fault
         // shows again in the copy.
-        Err(_cannot_share) => {
-            std::io::copy(&mut from, &mut to).map(|_| Copied::Bytes).map_err(MountError::Copy)
-        }
+        Err(_cannot_share) => crate::sparse::copy(from, to).map(|()| Copied::Bytes).map_err(MountError::Copy),
     }
 }
 

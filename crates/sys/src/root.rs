@@ -7,7 +7,7 @@
 
 mod found;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,6 +39,12 @@ const DEVICE_LINKS: [(&str, &str); 6] = [
 ];
 /// Switches of the whole machine below `/proc`, which the superuser's sandboxes could otherwise turn.
 const MACHINE_SWITCHES: [&str; 7] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"];
+
+/// The least that a limited file system in memory holds: the files that belljar itself puts there.
+const SMALLEST_MEMORY: u64 = 1 << 20;
+/// A name takes memory of the kernel that its size does not count, so names are limited with the bytes.
+const BYTES_PER_NAME: u64 = 8 << 10;
+const FEWEST_NAMES: u64 = 1024;
 
 /// Why a part of the root could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +104,8 @@ pub struct Root {
     /// Directories in memory that only this process has, by path: names in them need not be looked for. What is mounted
     /// over one hides it, and those below it.
     own: RefCell<BTreeMap<PathBuf, Rc<OwnedFd>>>,
+    /// What is left of the bytes of all file systems in memory; none where they are not limited.
+    left: Cell<Option<u64>>,
 }
 
 fn refused<'a>(act: &'static str, path: &'a Path) -> impl Fn(Errno) -> RootError + 'a {
@@ -108,16 +116,19 @@ fn refused<'a>(act: &'static str, path: &'a Path) -> impl Fn(Errno) -> RootError
 }
 
 impl Root {
-    /// Begins with an empty root, mounted over the old one, which stays in use until [`Root::enter`].
+    /// Begins with an empty root, mounted over the old one, which stays in use until [`Root::enter`]. All file systems in
+    /// memory together hold at most `bytes`: the root has three quarters, each further one half of what is left.
     ///
     /// # Errors
     /// Fails without `CAP_SYS_ADMIN` over the mount namespace, and on a kernel without these calls.
-    pub fn begin() -> Result<Self, RootError> {
+    pub fn begin(bytes: Option<u64>) -> Result<Self, RootError> {
         let path = Path::new("/");
-        let top = memory(0o755).map_err(refused("make a root at", path))?;
+        let size = bytes.map(|bytes| bytes / 4 * 3);
+        let left = Cell::new(bytes.map(|bytes| bytes / 4));
+        let top = memory(0o755, size).map_err(refused("make a root at", path))?;
         attach(&top, CWD, path.as_os_str()).map_err(refused("mount over", path))?;
         let top = Rc::new(top);
-        Ok(Root { own: RefCell::new(BTreeMap::from([(path.to_owned(), Rc::clone(&top))])), top })
+        Ok(Root { own: RefCell::new(BTreeMap::from([(path.to_owned(), Rc::clone(&top))])), left, top })
     }
 
     /// A directory; those above it are made where they are missing.
@@ -185,18 +196,28 @@ impl Root {
 
     /// The same, as a file system of its own.
     fn own_file_system(&self, path: &Path, mode: u32) -> Result<(), RootError> {
-        let made = memory(mode).map_err(refused("make memory for", path))?;
+        let size = self.left.get().map(|left| left / 2);
+        self.left.set(size);
+        let made = memory(mode, size).map_err(refused("make memory for", path))?;
         self.cover(&made, path, Kind::Directory)?;
         self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
         Ok(())
     }
 
-    /// The processes of this namespace. Switches of the whole machine cannot be written.
+    /// The processes of this namespace, with numbers up to `pid_max` where one is given: then the caller knows that the
+    /// number is the namespace's (Linux 6.14), not the machine's. Switches of the whole machine cannot be written.
     ///
     /// # Errors
     /// Fails where the old root does not show all of its own `/proc`.
-    pub fn processes(&self, path: &Path) -> Result<(), RootError> {
+    pub fn processes(&self, path: &Path, pid_max: Option<u32>) -> Result<(), RootError> {
         let made = file_system("proc", &[], DATA).map_err(refused("show processes at", path))?;
+        if let Some(most) = pid_max {
+            let switch = Path::new("sys/kernel/pid_max");
+            let fault = refused("limit processes through", switch);
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&made, switch, flags, Mode::empty()).map_err(&fault)?;
+            rustix::io::write(&file, most.to_string().as_bytes()).map_err(&fault)?;
+        }
         self.cover(&made, path, Kind::Directory)?;
         lock_switches(&made, path)
     }
@@ -480,8 +501,19 @@ fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &OsStr) -> Result<(), Er
     rustix::mount::move_mount(mount, "", below, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-fn memory(mode: u32) -> Result<OwnedFd, Errno> {
-    file_system("tmpfs", &[("mode", &format!("{mode:04o}"))], PLAIN)
+/// A file system in memory; without a size it may grow to half of the machine's.
+fn memory(mode: u32, size: Option<u64>) -> Result<OwnedFd, Errno> {
+    // Neither number may be 0, which means that there is no limit.
+    let bounds = size.map(|size| {
+        let bytes = size.max(SMALLEST_MEMORY);
+        (bytes.to_string(), (bytes / BYTES_PER_NAME).max(FEWEST_NAMES).to_string())
+    });
+    let mode = format!("{mode:04o}");
+    let mut options = vec![("mode", mode.as_str())];
+    if let Some((bytes, names)) = &bounds {
+        options.extend([("size", bytes.as_str()), ("nr_inodes", names.as_str())]);
+    }
+    file_system("tmpfs", &options, PLAIN)
 }
 
 fn file_system(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {

@@ -140,7 +140,7 @@ fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     let has = |code: &str| signals.iter().any(|signal| signal.code == code);
     let weighs = |weight: SignalWeight| signals.iter().any(|signal| signal.weight == weight);
     let says = |outcome: Outcome| checks.iter().any(|check| check.outcome == outcome);
-    if has(signal::BUDGET) {
+    if has(signal::BUDGET) || has(signal::LIMIT) && says(Outcome::Fail) {
         Conclusion::BudgetReached
     } else if has(signal::FORGED) {
         // How the agent ended is its own word, too.

@@ -5,7 +5,8 @@ use crate::files::{deleted, lies_in, outputs};
 use crate::finding::excerpt;
 use crate::run::{Origin, Run, Who};
 use belljar_contract::{
-    ConversationFailure, Deadline, EgressLogState, ModelEvidence, Observation, Signal, SignalWeight,
+    ConversationFailure, Deadline, EgressLogState, LimitKind, ModelEvidence, Observation, Signal,
+    SignalWeight,
 };
 
 /// A signal, for the reference.
@@ -20,6 +21,7 @@ const fn about(code: &'static str, weight: SignalWeight, doc: &'static str) -> A
 }
 
 pub(crate) const BUDGET: &str = "budget_reached";
+pub(crate) const LIMIT: &str = "limit_reached";
 pub(crate) const AGENT: &str = "result_error";
 pub(crate) const UNANSWERED: &str = "unanswered";
 pub(crate) const TRANSPORT: &str = "transport_error";
@@ -56,6 +58,11 @@ pub(crate) const SIGNALS: &[About] = &[
         USAGE,
         SignalWeight::Fail,
         "The last turn failed because the service had enough of the account. Never what `result: error` means.",
+    ),
+    about(
+        LIMIT,
+        SignalWeight::Warn,
+        "A limit on memory, processes or file systems in memory was reached, and the agent went on. A check that fails then ends with the status of a budget.",
     ),
     about(
         "permissive_auto_allow",
@@ -188,7 +195,18 @@ impl Signals {
 /// How the run and the conversation ended.
 fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     if let Some(limit) = run.evidence.stopped_by {
-        out.add(BUDGET, format!("a limit ended the run: {limit:?}").to_lowercase());
+        let went_on = run.evidence.end.as_ref().is_some_and(|end| end.failure.is_none());
+        match limit {
+            LimitKind::Memory | LimitKind::Pids | LimitKind::Cpu | LimitKind::Tmpfs if went_on => {
+                out.add(LIMIT, format!("the {} limit was reached during the run", limit.describe()));
+            }
+            LimitKind::Memory
+            | LimitKind::Pids
+            | LimitKind::Cpu
+            | LimitKind::Tmpfs
+            | LimitKind::Time
+            | LimitKind::Cost => out.add(BUDGET, format!("a limit ended the run: {}", limit.describe())),
+        }
     }
     let open = run.evidence.seen.iter().find_map(|seen| match &seen.what {
         Observation::Unanswered { notes, .. } => Some(notes.join("; ")),

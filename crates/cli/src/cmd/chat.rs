@@ -1,5 +1,5 @@
 use super::skill::SubjectOptions;
-use super::trying::{LastWord, TryOptions, failure, show, warn};
+use super::trying::{LastWord, TryOptions, failure, limit_time, show, warn};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
 use belljar_contract::ExitCode;
@@ -33,7 +33,8 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         Some(text) => text.clone(),
         None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
     };
-    let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, first)? };
+    let mut trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, first)? };
+    limit_time(&mut trial, options.timeout);
     let consent = &options.consent([&trial], TrialUse::Run, surroundings, output)?;
     warn(&trial, output);
     let detail = options.detail();

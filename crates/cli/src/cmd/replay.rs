@@ -1,10 +1,12 @@
 use super::agreeing::{AgreeOptions, Agreeing};
 use super::start::WallsOptions;
 use super::test::worst;
-use super::trying::{LastWord, TryOptions, among_others, failure, patience, result_json, show, tell};
+use super::trying::{
+    LastWord, TryOptions, among_others, failure, limit_time, patience, result_json, show, tell,
+};
 use crate::error::{CliError, chain};
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, visible, visible_lines};
+use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible, visible_lines};
 use belljar_runner::report::{Shown, Style, render_judgement};
 use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::tape::protocol::{self, ReadAgain};
@@ -63,6 +65,9 @@ pub struct Args {
     walls: WallsOptions,
     #[command(flatten)]
     agree: AgreeOptions,
+    /// End a run after this time, overriding the scenario [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
+    timeout: Option<TimeSpan>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     keep: bool,
@@ -128,7 +133,7 @@ fn run_all(
     tapes: &[AbsPath],
     output: &Output,
 ) -> Result<Vec<(ExitCode, Value)>, CliError> {
-    let scenarios = Scenarios::run();
+    let scenarios = Scenarios::run(args.timeout);
     let open = |path| (path, open_to_run(args, surroundings, path, &scenarios));
     let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
     let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
@@ -182,17 +187,19 @@ fn open_to_run(
 struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
     load: fn(&Surroundings, &AbsPath) -> Result<Trial, LoadError>,
+    /// The time of the command line, which overrides theirs.
+    time: Option<TimeSpan>,
 }
 
 impl Scenarios {
     /// With everything that they name.
-    fn run() -> Self {
-        Self { read: Mutex::default(), load: load_scenario }
+    fn run(time: Option<TimeSpan>) -> Self {
+        Self { read: Mutex::default(), load: load_scenario, time }
     }
 
     /// Without anything that they name.
     fn judged() -> Self {
-        Self { read: Mutex::default(), load: load_scenario_alone }
+        Self { read: Mutex::default(), load: load_scenario_alone, time: None }
     }
 
     fn load(&self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
@@ -201,7 +208,9 @@ impl Scenarios {
         if let Some(known) = known.get(&path) {
             return Ok(Arc::clone(known));
         }
-        let trial = Arc::new((self.load)(surroundings, &path)?);
+        let mut trial = (self.load)(surroundings, &path)?;
+        limit_time(&mut trial, self.time);
+        let trial = Arc::new(trial);
         known.insert(path, Arc::clone(&trial));
         Ok(trial)
     }
@@ -476,6 +485,7 @@ fn try_options(args: &Args) -> Result<TryOptions, CliError> {
         walls: WallsOptions::default(),
         agree: AgreeOptions::default(),
         max_cost_usd: None,
+        timeout: args.timeout,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

@@ -1,4 +1,4 @@
-use super::trying::{LastWord, TryOptions, failure, result_json, show, tell, warn};
+use super::trying::{LastWord, TryOptions, failure, limit_time, result_json, show, tell, warn};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
@@ -106,7 +106,8 @@ impl SubjectOptions {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
-    let trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, prompt(args)?)? };
+    let mut trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, prompt(args)?)? };
+    limit_time(&mut trial, options.timeout);
     let conversation = args.subject.conversation()?;
     let walls = options.walls.asked();
     let used_for = if args.dry_run { TrialUse::Inspect } else { TrialUse::Run };
@@ -161,7 +162,7 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
     let (_stage, planned) = trial.planned(&planning).map_err(|error| failure(error, surroundings))?;
     let plan = &planned.compiled.plan;
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "started": false});
+        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
         output.envelope(&Envelope::new("skill", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
@@ -172,6 +173,8 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         program_found: program.as_deref(),
         home: &surroundings.home,
         upstream: planned.upstream.as_deref(),
+        entering: &planned.entering,
+        defaults: &planned.defaults,
         advice: &[],
     };
     output.result(&render_plan(&page, output.out_style()));

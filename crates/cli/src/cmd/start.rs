@@ -4,8 +4,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AskedWalls, BackendKind, Destination, Digest, EgressRule, Envelope, Errand, Event, ExitCode, ImageName,
-    OsText, Purpose, RuleEffect, RunName, visible,
+    AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event, ExitCode,
+    ImageName, OsText, Purpose, RuleEffect, RunName, visible,
 };
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
@@ -147,6 +147,8 @@ pub fn start(
         transcript: _,
         taped: _,
         replayed: _,
+        values: _,
+        reached,
     } = carry_out(RunRequest {
         notice: None,
         planned: &planned,
@@ -182,15 +184,14 @@ pub fn start(
                 ));
             }
         }
-        Outcome::Ended(Ending::TimeLimit(_)) => {
-            let limit = planned.compiled.plan.limits.time.map(|time| time.to_string()).unwrap_or_default();
-            output.say(&format!("belljar: the time limit of {limit} was reached; everything was ended"));
-        }
         Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
         Outcome::Ended(Ending::Unguarded) => {
             output.say("error: what guards the way out of the sandbox failed; everything was ended");
         }
-        Outcome::Ended(Ending::Own(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
+        Outcome::Ended(Ending::Own(_) | Ending::TimeLimit(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
+    }
+    for limit in &reached {
+        output.say(&format!("belljar: {limit}"));
     }
     report_denied(&denied, output);
     for (what, fix) in troubles {
@@ -216,7 +217,7 @@ pub fn start(
 fn show(planner: &Planner, planned: &Planned, output: &Output) {
     let plan = &planned.compiled.plan;
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "started": false});
+        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
         output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
     } else {
         output.result(&page(planner, planned, output.out_style()));
@@ -230,6 +231,8 @@ fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Sty
             plan: &planned.compiled.plan,
             credential_found: planned.credential_found.as_deref(),
             upstream: planned.upstream.as_deref(),
+            entering: &planned.entering,
+            defaults: &planned.defaults,
             program_found: program.as_deref(),
             home: &planner.surroundings().home,
             advice: &[],
@@ -326,9 +329,8 @@ fn warn_of_open(
 
 /// Secrets that would enter the sandbox are named before they do.
 fn audit(planned: &Planned, output: &Output) {
-    let entering = planned.compiled.plan.env.iter().filter(|entry| entry.enters_as_secret());
-    let lines: Vec<String> =
-        entering.map(|entry| format!("{} ({})", entry.name, entry.source.describe())).collect();
+    let line = |entry: &Entering| format!("{} ({})", entry.name, entry.describe());
+    let lines: Vec<String> = planned.entering.iter().map(line).collect();
     if !lines.is_empty() {
         output.say(&format!("belljar: secrets that enter the sandbox: {}", visible(&lines.join(", "))));
     }

@@ -235,6 +235,9 @@ fn worker(args: &Args, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> 
     if let Some(digest) = agreed {
         flag("--agree-to", &digest.to_string().into());
     }
+    if let Some(time) = options.timeout {
+        flag("--timeout", &time.to_string().into());
+    }
     if let Some(backend) = options.walls.backend {
         flag("--backend", &backend.kind().name().into());
     }

@@ -118,8 +118,16 @@ fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, diff
     let plan = &planned.compiled.plan;
     let style = output.err_style();
     if standing == "not agreed to yet" {
-        let page =
-            PlanPage { plan, credential_found: None, upstream: None, program_found: None, home, advice: &[] };
+        let page = PlanPage {
+            plan,
+            credential_found: None,
+            upstream: None,
+            program_found: None,
+            entering: &planned.entering,
+            defaults: &planned.defaults,
+            home,
+            advice: &[],
+        };
         output.say(&render_plan(&page, style));
     } else if differences.is_empty() {
         output.say(

@@ -56,6 +56,9 @@ pub struct TryOptions {
     /// Refuse what would make a run cost more than this
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
+    /// End a run after this time, overriding the scenario [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true)]
+    pub timeout: Option<TimeSpan>,
     /// Keep the whole workspace in the run's folder
     #[arg(long)]
     pub keep: bool,
@@ -166,6 +169,7 @@ impl TryOptions {
     /// Reads a scenario and what it names. Nothing is staged, and the script is not read yet.
     pub fn load(&self, file: &AbsPath, plays: Plays, surroundings: &Surroundings) -> Result<Trial, CliError> {
         let mut trial = Trial { cost: self.max_cost_usd, ..load_scenario(surroundings, file)? };
+        limit_time(&mut trial, self.timeout);
         match plays {
             Plays::ScriptBeside => trial.reads(PathUse::Script, script_beside(file)),
             Plays::AsAsked => {}
@@ -209,6 +213,13 @@ impl TryOptions {
             tell(trial, &tried, self, surroundings, output);
         }
         Ok(tried)
+    }
+}
+
+/// Takes the time of the command line in the place of the scenario's, where there is one.
+pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
+    if let Some(time) = time {
+        trial.scenario.timeout = Some(time.duration());
     }
 }
 
@@ -263,6 +274,9 @@ pub fn tell(
     for denied in &tried.report.denied {
         text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
     }
+    for limit in &tried.report.reached {
+        text.push_str(&format!("belljar: {limit}\n"));
+    }
     for (what, fix) in &tried.report.troubles {
         text.push_str(&format!("error: {}\nhint: {}\n", visible(what), visible(fix)));
     }
@@ -303,6 +317,7 @@ pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
         "folder": tried.folder,
         "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
         "troubles": tried.report.troubles,
+        "limits_reached": tried.report.reached,
         "notice": tried.notice,
     })
 }

@@ -53,3 +53,22 @@ fn the_next_run_goes_on_where_the_last_one_stopped() {
     let found = stage.run(&["exec", "--yes", "--", "cat", "old.txt"]);
     assert_eq!(found.stdout, "one\ntwo\n", "the change is still there: {}", found.stderr);
 }
+
+#[test]
+fn holes_of_a_file_are_not_written() {
+    use std::os::unix::fs::MetadataExt;
+    require!(Bwrap);
+    let stage = overlaid(
+        "truncate -s 1T sparse.bin && printf end | dd of=sparse.bin bs=1 seek=1G conv=notrunc status=none",
+    );
+    let found = stage.run(&["apply"]);
+    assert_eq!(
+        (found.status.code(), found.stdout.as_str()),
+        (Some(0), "applied sparse.bin\n"),
+        "{}",
+        found.stderr
+    );
+    let applied = fs::metadata(stage.path("project/sparse.bin")).unwrap();
+    assert_eq!(applied.len(), 1 << 40);
+    assert!(applied.blocks() * 512 < 1 << 20, "{} blocks were written", applied.blocks());
+}

@@ -75,7 +75,7 @@ impl GuestSpec {
             let name = variable.name.as_bytes();
             require(!name.is_empty() && !name.contains(&b'='), "environment", "has an impossible name")?;
         }
-        if let GuestRoot::Built { ground: _, parts, user: _ } = &self.root {
+        if let GuestRoot::Built { ground: _, parts, user: _, bounds: _ } = &self.root {
             require(parts.iter().all(GuestPart::is_absolute), "root", "has a relative path")?;
         }
         let set_aside = self.range.is_none_or(|range| range.is_set_aside());

@@ -19,7 +19,19 @@ pub enum GuestRoot {
         parts: Vec<GuestPart>,
         /// Who the command is inside, whoever it is outside.
         user: u32,
+        /// Limits that hold from the start.
+        bounds: GuestBounds,
     },
+}
+
+/// Limits that the guest sets while it builds the root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestBounds {
+    /// Bytes of all file systems in memory together.
+    pub tmpfs: Option<u64>,
+    /// The largest number of a process in the guest's namespace. Never on a kernel where that number is the machine's.
+    pub pid_max: Option<u32>,
 }
 
 /// What the guest finds when it begins to build.

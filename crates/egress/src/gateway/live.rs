@@ -18,6 +18,7 @@ use super::connect::{Dialler, Link};
 use super::credential::{CredentialError, FoundCredential};
 use super::event::{GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted};
 use super::headers;
+use super::members;
 use super::messages::MessagesView;
 use super::money::Cost;
 use super::pool::{Outgoing, Pool, SendError};
@@ -195,9 +196,13 @@ impl Shared {
         forward: Forward<'_>,
     ) -> Result<Response<AnswerBody>, (Option<String>, Refusal)> {
         let credential = self.credential().map_err(|trouble| (None, Refusal::Trouble(trouble)))?;
+        let (known, unknown) =
+            members::known(&forward.body).map_err(|fault| (None, Refusal::NotMessages(fault)))?;
+        let forward = Forward { body: known.map_or(forward.body, Bytes::from), ..forward };
         let view = MessagesView::read(&forward.body).map_err(|fault| (None, Refusal::NotMessages(fault)))?;
         let refused = |refusal| (Some(view.model.clone()), refusal);
-        let (body, stripped) = self.screened(&view, forward.body).map_err(refused)?;
+        let (body, mut stripped) = self.screened(&view, forward.body).map_err(refused)?;
+        stripped.extend(unknown);
         let outgoing = Outgoing {
             path: self.upstream.path(forward.path, forward.uri.query()),
             headers: headers::for_upstream(forward.headers, &credential.credential)

@@ -36,6 +36,8 @@ pub(super) struct MessagesView {
     pub has_container: bool,
     /// A picture or document that the provider would fetch.
     pub has_url_source: bool,
+    /// A picture or document that lies with the provider, or comes from a place that is not known.
+    pub has_file_source: bool,
     /// No more tokens than this, as far as a size can tell.
     pub input_tokens: u64,
     pub cache_writes: CacheWrites,
@@ -90,6 +92,7 @@ impl MessagesView {
             has_mcp_servers: wire.mcp_servers.is_some_and(|servers| servers.0 == Filled::Something),
             has_container: wire.container.is_some_and(|container| container.0 == Filled::Something),
             has_url_source: sources.urls > 0,
+            has_file_source: sources.files > 0,
             input_tokens: rest_bytes.div_ceil(BYTES_IN_A_TOKEN).saturating_add(image_tokens),
             cache_writes: if text.contains("\"1h\"") {
                 CacheWrites::PerhapsHour
@@ -136,6 +139,7 @@ struct WireChoice {
 #[derive(Debug, Clone, Copy, Default)]
 struct Sources {
     urls: u64,
+    files: u64,
     images: u64,
     image_bytes: u64,
 }
@@ -144,6 +148,7 @@ impl Sources {
     fn plus(self, other: Self) -> Self {
         Self {
             urls: self.urls.saturating_add(other.urls),
+            files: self.files.saturating_add(other.files),
             images: self.images.saturating_add(other.images),
             image_bytes: self.image_bytes.saturating_add(other.image_bytes),
         }
@@ -158,6 +163,9 @@ struct Content(Sources);
 /// of a tool's result.
 #[derive(Deserialize)]
 struct Block {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    file_id: Option<IgnoredAny>,
     source: Option<Source>,
     #[serde(default)]
     content: Content,
@@ -188,8 +196,11 @@ impl<'d> Visitor<'d> for ContentVisitor {
 
     fn visit_seq<A: SeqAccess<'d>>(self, mut blocks: A) -> Result<Content, A::Error> {
         let mut sources = Sources::default();
-        while let Some(Block { source, content }) = blocks.next_element()? {
+        while let Some(Block { kind, file_id, source, content }) = blocks.next_element()? {
             sources = sources.plus(content.0);
+            // What a tool of the provider wrote is named in its own results; nothing is read for that.
+            let written = kind.is_some_and(|kind| kind.ends_with("_output"));
+            sources.files += u64::from(file_id.is_some() && !written);
             if let Some(Source(own)) = source {
                 sources = sources.plus(own);
             }
@@ -203,6 +214,9 @@ impl<'d> Visitor<'d> for ContentVisitor {
         Ok(Content::default())
     }
 }
+
+/// Kinds of sources whose content stands in the request itself.
+const INLINE_SOURCES: [&str; 3] = ["base64", "text", "content"];
 
 /// Where a picture or document comes from.
 struct Source(Sources);
@@ -242,8 +256,12 @@ impl<'d> Visitor<'d> for SourceVisitor {
     fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Source, A::Error> {
         let wire = WireSource::deserialize(MapAccessDeserializer::new(map))?;
         let mut sources = wire.content.0;
-        if wire.kind.as_deref() == Some("url") {
-            sources.urls += 1;
+        match wire.kind.as_deref() {
+            Some(kind) if INLINE_SOURCES.contains(&kind) => {}
+            Some("url") => sources.urls += 1,
+            Some(_) => sources.files += 1,
+            // Of no kind: the provider refuses it.
+            None => {}
         }
         if let (Some(data), Some(media)) = (wire.data, wire.media_type)
             && media.starts_with("image/")
@@ -334,6 +352,23 @@ mod tests {
         }
         let system = json!({"model": "m", "messages": [], "system": [url]}).to_string();
         assert!(read(&system).has_url_source);
+    }
+
+    #[test]
+    fn what_lies_with_the_provider_is_found_wherever_it_stands() {
+        let file = json!({"type": "document", "source": {"type": "file", "file_id": "file_1"}});
+        for (content, found) in [
+            (json!([file]), true),
+            (json!([{"type": "tool_result", "tool_use_id": "t", "content": [file]}]), true),
+            (json!([{"type": "container_upload", "file_id": "file_1"}]), true),
+            (json!([{"type": "image", "source": {"type": "brand_new", "at": "x"}}]), true),
+            (json!([{"type": "document", "source": {"type": "text", "data": "x"}}]), false),
+            (json!([{"type": "code_execution_output", "file_id": "file_1"}]), false),
+            (json!([{"type": "tool_use", "id": "t", "name": "n", "input": {"file_id": "x"}}]), false),
+        ] {
+            let body = json!({"model": "m", "messages": [{"role": "user", "content": content}]}).to_string();
+            assert_eq!(read(&body).has_file_source, found, "{body}");
+        }
     }
 
     #[test]

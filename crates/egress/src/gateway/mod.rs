@@ -18,6 +18,7 @@ mod front;
 mod headers;
 mod listen;
 mod live;
+mod members;
 mod messages;
 mod money;
 mod observe;

@@ -24,6 +24,8 @@ const MCP_SERVERS: &str = "mcp_servers";
 const CONTAINER: &str = "container";
 /// Pictures and documents by their address.
 const URL_SOURCES: &str = "url_sources";
+/// Pictures and documents that lie with the provider.
+const FILE_SOURCES: &str = "file_sources";
 
 /// The provider's abilities that a run may use. None, unless named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -69,7 +71,7 @@ impl ProviderTools {
     /// The names that there are.
     pub fn known() -> Vec<&'static str> {
         let tools = ABILITIES.iter().map(|(name, _)| *name);
-        tools.chain([MCP_SERVERS, CONTAINER, URL_SOURCES]).collect()
+        tools.chain([MCP_SERVERS, CONTAINER, URL_SOURCES, FILE_SOURCES]).collect()
     }
 
     /// Looks at a request.
@@ -82,6 +84,7 @@ impl ProviderTools {
             (view.has_mcp_servers, MCP_SERVERS),
             (view.has_container, CONTAINER),
             (view.has_url_source, URL_SOURCES),
+            (view.has_file_source, FILE_SOURCES),
         ];
         if let Some((_, name)) =
             members.iter().find(|(present, name)| *present && !self.allowed.contains(*name))

@@ -1,7 +1,8 @@
 //! What happens to the head of a request and of an answer, as functions of the head.
 
 use super::credential::BoundCredential;
-use belljar_contract::{Destination, EgressRule, Port, RequestDenial, request_allowed};
+use crate::overrides;
+use belljar_contract::{Destination, EgressRule, Port, RequestDenial, request_allowed, requests_matter};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 
@@ -37,16 +38,6 @@ pub(super) struct RequestHead<'h> {
     pub headers: &'h HeaderMap,
 }
 
-/// Headers by which some servers let another method or path be meant than the one in the first line.
-const OVERRIDES: [&str; 6] = [
-    "x-http-method-override",
-    "x-http-method",
-    "x-method-override",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-original-uri",
-];
-
 /// Decides on a request inside a tunnel to `destination`.
 pub(super) fn decide(
     head: &RequestHead<'_>,
@@ -65,10 +56,8 @@ pub(super) fn decide(
     }
     let admission = request_allowed(rules, destination, head.method.as_str(), head.uri.path().as_bytes());
     let admission = admission.map_err(|denial| denied(&denial))?;
-    let meant = OVERRIDES.iter().find(|name| head.headers.contains_key(**name));
-    if let Some(name) = meant.filter(|_| admission.rule.request.is_some()) {
-        let reason =
-            format!("the header `{name}` lets another request be meant than the one that was looked at");
+    let meant = overrides::find(head.headers.keys().map(HeaderName::as_str), head.uri.query());
+    if let Some(reason) = meant.filter(|_| requests_matter(rules, destination)) {
         return Err(Refusal::forbidden(Some(&admission.rule.id), reason));
     }
     Ok(Allowed { rule: admission.rule.id.clone(), path: admission.path.map(|path| path.as_str().to_owned()) })

@@ -150,7 +150,7 @@ fn connect_target(shared: &Shared, head: &Head) -> Result<Destination, Answer> {
     match head.host_is(&destination, destination.port) {
         Ok(true) => Ok(destination),
         Ok(false) => {
-            let ask = Ask { way: EgressWay::Connect, destination, method: None, path: None };
+            let ask = Ask { way: EgressWay::Connect, destination, method: None, path: None, meant: None };
             let stop = shared.gate.refuse(&ask, None, None, EgressRefusal::HostMismatch);
             Err(Answer::to(&stop, &shared.gate.agent))
         }

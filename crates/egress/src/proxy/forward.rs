@@ -11,6 +11,7 @@ use super::head::{Framing, Head, HeadFault};
 use super::respond::{Ending, HOP_BY_HOP, Then, send_response};
 use super::tunnel::unreachable;
 use super::upstream::{Outgoing, Unsent, Upstream};
+use crate::overrides;
 use crate::resolve::dial;
 use belljar_contract::{Destination, EgressRefusal, EgressWay, Port};
 use hyper::body::{Bytes, Incoming};
@@ -51,7 +52,9 @@ impl Plain {
         let is_host = head.host_is(&destination, Port::HTTP)?;
         let without_query = path.split('?').next().unwrap_or_default().to_owned();
         let method = Some(head.method.clone());
-        let ask = Ask { way: EgressWay::Http, destination, method, path: Some(without_query) };
+        let headers = head.headers.iter().map(|(name, _)| name.as_str());
+        let meant = overrides::find(headers, path.split_once('?').map(|(_, query)| query));
+        let ask = Ask { way: EgressWay::Http, destination, method, path: Some(without_query), meant };
         if !is_host {
             return Err(NotPlain::Refused(Box::new(ask), EgressRefusal::HostMismatch));
         }

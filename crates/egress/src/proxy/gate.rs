@@ -47,6 +47,8 @@ pub(super) struct Ask {
     pub destination: Destination,
     pub method: Option<String>,
     pub path: Option<String>,
+    /// What in it lets another request be meant, in words.
+    pub meant: Option<String>,
 }
 
 /// Why something does not go on.
@@ -157,7 +159,13 @@ impl Gate {
             return Ok(());
         }
         match request_allowed(self.policy.rules(), &ask.destination, method, path.as_bytes()) {
-            Ok(_) => Ok(()),
+            Ok(admission) => match &ask.meant {
+                None => Ok(()),
+                Some(what) => {
+                    let reason = EgressRefusal::Request { what: what.clone() };
+                    Err(self.refuse(ask, None, Some(admission.rule.id.clone()), reason))
+                }
+            },
             Err(denial) => {
                 let rule = denial.rule().map(str::to_owned);
                 let what = denial.to_string();

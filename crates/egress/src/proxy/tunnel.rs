@@ -65,7 +65,7 @@ pub(super) async fn open(
     destination: Destination,
     dialect: Dialect,
 ) -> io::Result<()> {
-    let ask = Ask { way: dialect.way(), destination, method: None, path: None };
+    let ask = Ask { way: dialect.way(), destination, method: None, path: None, meant: None };
     let mut passage = match shared.gate.pass(ask).await {
         Ok(passage) => passage,
         Err(stop) => return refuse(shared, client, &stop, dialect).await,

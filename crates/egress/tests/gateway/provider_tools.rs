@@ -23,11 +23,17 @@ fn a_request_for_a_search_alone_is_refused() {
     let mut fetching = request();
     fetching["messages"][0]["content"] =
         json!([{"type": "image", "source": {"type": "url", "url": "https://x.test/?all-my-files"}}]);
+    let mut stored = request();
+    stored["messages"][0]["content"] =
+        json!([{"type": "document", "source": {"type": "file", "file_id": "file_011"}}]);
     let mut connecting = request();
     connecting["mcp_servers"] = json!([{"type": "url", "url": "https://x.test", "name": "x"}]);
-    for (body, name) in
-        [(offering(&json!([search()])), "web_search"), (fetching, "url_sources"), (connecting, "mcp_servers")]
-    {
+    for (body, name) in [
+        (offering(&json!([search()])), "web_search"),
+        (fetching, "url_sources"),
+        (stored, "file_sources"),
+        (connecting, "mcp_servers"),
+    ] {
         let response = gateway.ask(&body);
         assert_eq!((response.status, response.header("x-should-retry")), (400, Some("false")));
         let words = response.json()["error"]["message"].as_str().unwrap().to_owned();
@@ -45,6 +51,19 @@ fn in_a_conversation_it_is_taken_out_and_told() {
     assert_eq!(host.requests()[0].json(), offering(&json!([own])));
     let GatewayEvent::Started(started) = &gateway.heard.events()[0] else { panic!() };
     assert_eq!(started.stripped, ["web_search"]);
+}
+
+#[test]
+fn a_member_that_is_not_known_is_taken_out_and_told() {
+    let host = Host::always(message(1, 1));
+    let gateway = Stage::before(&host).start();
+    let mut body = request();
+    body["fallbacks"] = json!([{"model": "another-model"}]);
+    body["thread"] = json!({"id": "elsewhere"});
+    assert_eq!(gateway.ask(&body).status, 200);
+    assert_eq!(host.requests()[0].json(), request());
+    let GatewayEvent::Started(started) = &gateway.heard.events()[0] else { panic!() };
+    assert_eq!(started.stripped, ["member fallbacks", "member thread"]);
 }
 
 #[test]

@@ -113,11 +113,21 @@ async fn another_method_in_any_disguise() {
             let request = get("/repos/ok/x").method(method).body(Full::default()).unwrap();
             assert_eq!(client.send(request).await.status(), 403, "{method}");
         }
-        for (header, value) in [("x-http-method-override", "DELETE"), ("x-original-url", "/repos/evil")] {
+        for (header, value) in [
+            ("x-http-method-override", "DELETE"),
+            ("x-original-url", "/repos/evil"),
+            ("x_http_method_override", "DELETE"),
+            ("x-original-method", "DELETE"),
+            ("destination", "/repos/evil"),
+        ] {
             let request = get("/repos/ok/x").header(header, value).body(Full::default()).unwrap();
             let response = client.send(request).await;
             assert_eq!(response.status(), 403, "{header}");
-            assert!(text(response).await.contains(header));
+            assert!(text(response).await.contains(&header.replace('_', "-")));
+        }
+        for query in ["_method=DELETE", "x=1&%5Fmethod=delete"] {
+            let request = get(&format!("/repos/ok/x?{query}")).body(Full::default()).unwrap();
+            assert_eq!(client.send(request).await.status(), 403, "{query}");
         }
     }
     assert_eq!(world.seen().len(), 0);

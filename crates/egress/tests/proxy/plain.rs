@@ -3,7 +3,7 @@
 use crate::ask::{connection, get, head, rest, say, status, token};
 use crate::peers::{ALLOWED, Hosts, Peer, request};
 use crate::world::{Proxy, Setup};
-use belljar_contract::{EgressRow, EgressVerdict, EgressWay};
+use belljar_contract::{EgressRow, EgressVerdict, EgressWay, Method, Methods, Paths, RequestRule};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
@@ -34,6 +34,43 @@ fn what_is_the_proxys_stays_with_the_proxy() {
     for word in ["proxy-", "x-mine", "keep-alive", "te:", "basic"] {
         assert!(!sent.contains(word), "{word}: {sent}");
     }
+}
+
+#[test]
+fn a_request_that_means_another_one_is_refused_where_rules_look_at_requests() {
+    let hosts = Hosts::start();
+    let port = hosts.allowed.address.port();
+    let rules = [format!("allowed.test:{port}"), format!("{ALLOWED}:{port}")];
+    let setup = || Setup::allowing(&rules.each_ref().map(String::as_str)).name("allowed.test", ALLOWED);
+    let methods = Methods::Only(vec![Method::new("GET").unwrap()]);
+    let strict = Setup { request: Some(RequestRule { methods, paths: Paths::Any }), ..setup() }.start();
+    let authority = format!("allowed.test:{port}");
+    let ask = |proxy: &Proxy, target: &str, header: &str| {
+        let request = format!(
+            "GET http://{authority}{target} HTTP/1.1\r\nHost: {authority}\r\n{}{header}Connection: close\r\n\r\n",
+            token()
+        );
+        say(proxy.address, request.as_bytes())
+    };
+    assert!(ask(&strict, "/", "").ends_with("WELCOME"));
+    let refused = [
+        ("/", "X-HTTP-Method-Override: DELETE\r\n"),
+        ("/", "Accept: a\r\nx_http_method_override: DELETE\r\n"),
+        ("/", "X-Original-URL: /evil\r\n"),
+        ("/", "X-Rewrite-URL: /evil\r\nX-Rewrite-URL: /ok\r\n"),
+        ("/?a=1&_method=DELETE", ""),
+        ("/?%5fmethod=DELETE", ""),
+    ];
+    for (target, header) in refused {
+        let answer = ask(&strict, target, header);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{target} {header}: {answer}");
+        assert!(answer.contains("lets another request be meant"), "{answer}");
+    }
+    assert_eq!(hosts.got().len(), 1, "none of them reached the host");
+    let log = strict.text();
+    assert!(log.contains("x-http-method-override") && log.contains("allow-1"), "{log}");
+    // Where no rule looks at requests, nothing is to be got around.
+    assert!(ask(&setup().start(), "/", "X-HTTP-Method-Override: DELETE\r\n").ends_with("WELCOME"));
 }
 
 #[test]

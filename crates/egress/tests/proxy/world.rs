@@ -2,7 +2,7 @@
 
 use belljar_contract::{
     AgentName, Destination, Digest, Egress, EgressLogReading, EgressPolicy, EgressRow, EgressRule, HostName,
-    HostPattern, RuleEffect, RunId, Secret, read_egress_log,
+    HostPattern, RequestRule, RuleEffect, RunId, Secret, read_egress_log,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening, LogSummary};
 use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, ProxySummary, Reach, Refusal, serve};
@@ -80,6 +80,8 @@ pub type Life = Pin<Box<dyn Future<Output = Option<ProxySummary>>>>;
 pub struct Setup {
     pub allow: Vec<String>,
     pub deny: Vec<String>,
+    /// The requests that rules allow; without it, all.
+    pub request: Option<RequestRule>,
     pub names: Arc<Names>,
     pub mode: Mode,
     pub reach: Reach,
@@ -94,6 +96,7 @@ impl Default for Setup {
         Self {
             allow: vec![],
             deny: vec![],
+            request: None,
             names: Arc::default(),
             mode: Mode::Enforce,
             reach: Reach::AsRuled,
@@ -118,11 +121,12 @@ impl Setup {
 
     fn policy(&self) -> EgressPolicy {
         let rules = |effect: RuleEffect, word: &'static str, texts: &[String]| {
+            let request = self.request.clone().filter(|_| effect == RuleEffect::Allow);
             let rule = move |(index, text): (usize, &String)| EgressRule {
                 id: format!("{word}-{}", index + 1),
                 effect,
                 host: HostPattern::parse(text).unwrap(),
-                request: None,
+                request: request.clone(),
             };
             texts.iter().enumerate().map(rule).collect::<Vec<_>>()
         };

@@ -23,9 +23,9 @@ use super::Refusal;
 
 /// Builds it and goes there; takes the content of the files from what came with the spec.
 pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(), Refusal> {
-    let (ground, parts, user) = match &spec.root {
+    let (ground, parts, user, bounds) = match &spec.root {
         GuestRoot::AsFound => return Ok(()),
-        GuestRoot::Built { ground, parts, user } => (ground, parts, *user),
+        GuestRoot::Built { ground, parts, user, bounds } => (ground, parts, *user, *bounds),
     };
     let missing = "the content of the files was not attached";
     let contents = attached.pop().ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
@@ -35,8 +35,8 @@ pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(),
         userns::take_mounts().map_err(|cause| Refusal::new(GuestStep::Root, &MountsError { cause }))?;
         overlay.as_ref().map_or(Ok(()), mount)?;
     }
-    let root = Root::begin().map_err(refused)?;
-    let mut building = Building { root: &root, ground, parts, contents: &bytes };
+    let root = Root::begin(bounds.tmpfs).map_err(refused)?;
+    let mut building = Building { root: &root, ground, parts, contents: &bytes, pid_max: bounds.pid_max };
     for part in parts {
         building.make(part)?;
     }
@@ -58,6 +58,7 @@ struct Building<'a> {
     parts: &'a [GuestPart],
     /// What the files hold that are still to be made.
     contents: &'a [u8],
+    pid_max: Option<u32>,
 }
 
 impl Building<'_> {
@@ -74,7 +75,7 @@ impl Building<'_> {
             GuestPart::File { at, length } => root.file(path(at), self.content(*length)?),
             GuestPart::Memory { at, mode } => root.memory(path(at), *mode),
             GuestPart::Processes { at } => match self.ground {
-                GuestGround::Namespaces => root.processes(path(at)),
+                GuestGround::Namespaces => root.processes(path(at), self.pid_max),
                 GuestGround::Container { .. } => root.shown_processes(path(at)),
             },
             GuestPart::Devices { at } => root.devices(path(at)),
@@ -94,6 +95,16 @@ impl Building<'_> {
         self.contents = rest;
         Ok(own)
     }
+}
+
+/// Whether a limited file system in memory has no room left, for bytes or for names.
+pub(super) fn is_full(spec: &GuestSpec) -> bool {
+    let GuestRoot::Built { parts, bounds, .. } = &spec.root else { return false };
+    let memory =
+        parts.iter().filter(|part| matches!(part, GuestPart::Memory { .. } | GuestPart::Devices { .. }));
+    let full =
+        |at: &Path| rustix::fs::statvfs(at).is_ok_and(|found| found.f_bfree == 0 || found.f_ffree == 0);
+    bounds.tmpfs.is_some() && (full(Path::new("/")) || memory.map(|part| path(part.at())).any(full))
 }
 
 fn source(source: GuestSource) -> Source {

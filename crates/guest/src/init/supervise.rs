@@ -54,6 +54,7 @@ struct Supervision<'guest> {
     control: &'guest Control,
     signals: &'guest Signals,
     command: Pid,
+    spec: &'guest GuestSpec,
     grace: Duration,
     phase: Phase,
     end: Option<GuestEnd>,
@@ -62,7 +63,8 @@ struct Supervision<'guest> {
 /// Stays until nothing is left and gives the command's status.
 pub(super) fn until_the_end(control: &Control, signals: &Signals, command: Pid, spec: &GuestSpec) -> u8 {
     let grace = Duration::from_millis(spec.grace_ms.into());
-    let mut supervision = Supervision { control, signals, command, grace, phase: Phase::Running, end: None };
+    let phase = Phase::Running;
+    let mut supervision = Supervision { control, signals, command, spec, grace, phase, end: None };
     let started = GuestReport::Started { pid: command.as_raw_pid() };
     let outcome = control.report(&started, &[]).map_err(|_gone| Orphaned).and_then(|()| supervision.run());
     if outcome.is_err() {
@@ -145,7 +147,8 @@ impl Supervision<'_> {
             cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
             peak_memory_bytes: usage.peak_memory,
         };
-        self.control.report(&GuestReport::Exited { end, used }, &[]).map_err(|_gone| Orphaned)?;
+        let full = super::root::is_full(self.spec);
+        self.control.report(&GuestReport::Exited { end, used, full }, &[]).map_err(|_gone| Orphaned)?;
         self.begin_ending();
         Ok(())
     }

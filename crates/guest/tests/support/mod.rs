@@ -188,7 +188,7 @@ impl Jail {
             output
         });
         let end = match self.receive() {
-            Ok((GuestReport::Exited { end, used: _ }, _)) => Some(end),
+            Ok((GuestReport::Exited { end, used: _, full: _ }, _)) => Some(end),
             Ok((report, _)) => panic!("{report:?}"),
             Err(MessageError::Closed) => None,
             Err(error) => panic!("{error:?}"),

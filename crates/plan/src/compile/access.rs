@@ -3,8 +3,8 @@
 use super::{Compiler, Reasons, defaults};
 use crate::decode::At;
 use crate::explain::Origin;
-use crate::manifest::{AllowText, CredentialSpec, CredentialText, EgressSpec, LimitsSpec};
-use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, Limits, RuleEffect};
+use crate::manifest::{AllowText, Bound, CredentialSpec, CredentialText, EgressSpec, LimitsSpec};
+use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, LimitKind, Limits, RuleEffect};
 use std::collections::BTreeSet;
 
 /// The rules, numbered in the order they are written.
@@ -35,21 +35,39 @@ pub(super) fn egress(written: Option<&At<EgressSpec>>, reasons: &mut Reasons) ->
     Egress { model: true, rules }
 }
 
-/// The limits as written; there is no default, because no number fits every task.
+/// The limits as written. Defaults depend on the machine and on who watches, and are added at launch.
 pub(super) fn limits(written: Option<&At<LimitsSpec>>, reasons: &mut Reasons) -> Limits {
     let Some(spec) = written else { return Limits::default() };
-    let LimitsSpec { memory, pids, cpu, time, cost_usd } = &spec.value;
+    let LimitsSpec { memory, pids, cpu, time, cost_usd, tmpfs } = &spec.value;
     fn take<T: Copy + ToString>(name: &str, at: Option<&At<T>>, reasons: &mut Reasons) -> Option<T> {
         let at = at?;
         reasons.add(format!("limits.{name}"), at.value.to_string(), Origin::Written(at.place.clone()));
         Some(at.value)
     }
+    let mut unlimited = Vec::new();
+    let mut bound = |kind: LimitKind, none: bool| unlimited.extend(none.then_some(kind));
+    bound(LimitKind::Pids, is_none(pids.as_ref()));
+    bound(LimitKind::Time, is_none(time.as_ref()));
+    bound(LimitKind::Tmpfs, is_none(tmpfs.as_ref()));
     Limits {
         memory: take("memory", memory.as_ref(), reasons),
-        pids: take("pids", pids.as_ref(), reasons),
+        pids: take("pids", pids.as_ref(), reasons).and_then(at_most),
         cpu: take("cpu", cpu.as_ref(), reasons),
-        time: take("time", time.as_ref(), reasons),
+        time: take("time", time.as_ref(), reasons).and_then(at_most),
         cost_usd: take("cost_usd", cost_usd.as_ref(), reasons),
+        tmpfs: take("tmpfs", tmpfs.as_ref(), reasons).and_then(at_most),
+        unlimited,
+    }
+}
+
+fn is_none<T>(at: Option<&At<Bound<T>>>) -> bool {
+    at.is_some_and(|at| matches!(at.value, Bound::Unlimited))
+}
+
+fn at_most<T>(bound: Bound<T>) -> Option<T> {
+    match bound {
+        Bound::Unlimited => None,
+        Bound::AtMost(value) => Some(value),
     }
 }
 

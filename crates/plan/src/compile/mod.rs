@@ -14,6 +14,7 @@ mod ssh;
 
 pub(crate) use agent::TEST_WORKSPACE;
 pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
+pub use mounts::OF_THE_USER;
 pub use plugins::further_questions;
 pub use questions::questions;
 pub use ssh::{SshNotFound, fill_ssh};

@@ -10,6 +10,9 @@ use belljar_contract::{
     PersistedKind, PlannedFile, Plugin, Skill, Workspace,
 };
 
+/// How the reason of a mount of the user's own configuration begins.
+pub const OF_THE_USER: &str = "yours: ";
+
 /// Where things lie inside.
 pub(super) struct Inside {
     /// The agent's home.
@@ -121,7 +124,7 @@ impl Compiler<'_> {
                     &target,
                     MountSource::Host(real),
                     Access::ReadOnly,
-                    format!("yours: {}", entry.why),
+                    format!("{OF_THE_USER}{}", entry.why),
                 ))
             }
             PathFact::Missing | PathFact::Special | PathFact::Loop | PathFact::Unreadable(_) => None,

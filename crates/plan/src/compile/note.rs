@@ -73,12 +73,13 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
     if !ssh.is_empty() {
         lines.push(format!("`ssh` works for {}; the keys are not here.", ssh.join(", ")));
     }
-    let Limits { memory, pids, cpu, time, cost_usd: _ } = limits;
+    let Limits { memory, pids, cpu, time, cost_usd: _, tmpfs, unlimited: _ } = limits;
     let shown = [
         memory.map(|v| format!("{v} of memory")),
         pids.map(|v| format!("{v} processes")),
         cpu.map(|v| format!("{v} processors")),
         time.map(|v| format!("{v} of time")),
+        tmpfs.map(|v| format!("{v} for files in memory")),
     ];
     let shown: Vec<String> = shown.into_iter().flatten().collect();
     if !shown.is_empty() {

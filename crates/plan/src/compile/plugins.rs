@@ -4,7 +4,7 @@
 //! is, and nothing that a sandbox is for keeping out; anything else is refused by name.
 
 use super::Compiler;
-use super::mounts::{Parts, RESERVED, kept_out, mount};
+use super::mounts::{OF_THE_USER, Parts, RESERVED, kept_out, mount};
 use crate::facts::{HostFacts, PathFact, Questions, TextFact};
 use belljar_contract::{AbsPath, Access, Harness, Mount, MountSource, RecordedFolder};
 
@@ -62,7 +62,7 @@ impl Compiler<'_> {
             match self.shown_folder(&folder, parts) {
                 Ok(None) => {}
                 Ok(Some((target, real))) => {
-                    let why = format!("yours: {}", crate::decode::shown(&folder.what));
+                    let why = format!("{OF_THE_USER}{}", crate::decode::shown(&folder.what));
                     out.push(mount(&target, MountSource::Host(real), Access::ReadOnly, why));
                 }
                 Err(why) => {

@@ -124,6 +124,7 @@ fn limits(page: &mut Page) {
     page.key("limits.cpu", "1.5");
     page.key("limits.time", "\"30m\"");
     page.key("limits.cost_usd", "5.0");
+    page.key("limits.tmpfs", "\"2G\"");
 }
 
 fn mounts(page: &mut Page, table: &str) {

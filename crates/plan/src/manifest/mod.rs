@@ -1,12 +1,14 @@
 //! The manifest: what is written, and the two files laid over each other.
 
 mod allow;
+mod bound;
 mod layers;
 mod schema;
 mod source;
 mod value;
 
 pub(crate) use allow::AllowText;
+pub(crate) use bound::Bound;
 pub(crate) use layers::Layered;
 pub use layers::{Layer, LayerText, Manifest, ManifestError, parse};
 pub(crate) use schema::{

@@ -1,6 +1,7 @@
 //! The keys of a manifest. One definition per table: decoding, hints and the JSON Schema come from it.
 
 use super::allow::AllowText;
+use super::bound::Bound;
 use super::source::{CredentialText, EnvText};
 use super::value::{Argument, HeaderName, Line, PathText, Program, SshWord, Text, Word};
 use crate::decode::{At, Named, table};
@@ -199,19 +200,22 @@ table! {
 }
 
 table! {
-    /// What a run may use up. A limit that this machine cannot enforce is refused, not ignored.
+    /// What a run may use up. A limit that this machine cannot enforce is refused, not ignored. Processes, time and file
+    /// systems in memory are limited by default; `"none"` takes such a default away.
     "`limits`"
     pub struct LimitsSpec {
         /// Memory, swap included, such as `4G`.
         memory: Option<At<ByteSize>>,
-        /// Processes and threads.
-        pids: Option<At<u32>>,
+        /// Processes and threads; 4096 when absent.
+        pids: Option<At<Bound<u32>>>,
         /// Processors, such as `1.5`.
         cpu: Option<At<Cpus>>,
-        /// Wall clock, such as `30m`.
-        time: Option<At<TimeSpan>>,
+        /// Wall clock, such as `30m`; when absent 1h for a scenario and 12h for `run` without a terminal.
+        time: Option<At<Bound<TimeSpan>>>,
         /// Money spent on the model.
         cost_usd: Option<At<Usd>>,
+        /// All file systems in memory together (`/tmp`, the home, `/dev/shm`), such as `2G`; half of memory when absent.
+        tmpfs: Option<At<Bound<ByteSize>>>,
     }
 }
 

@@ -29,6 +29,7 @@ fn head(exchanges: u64) -> TapeHead {
         exchanges,
         parts: BTreeMap::new(),
         leaks: None,
+        values: None,
         integrity: Digest::of(b""),
     }
 }

@@ -323,7 +323,7 @@ fn limits() -> Checkup {
                     .join(", ")
             };
             if names(false).is_empty() {
-                return good(id, format!("{mode}; held: {}", names(true)));
+                return good(id, format!("{mode}; held: {}; {}", names(true), default_processes()));
             }
             let held = if names(true).is_empty() { "none".to_owned() } else { names(true) };
             let fix = vec![
@@ -333,12 +333,20 @@ fn limits() -> Checkup {
             missing(
                 id,
                 CheckupState::Absent,
-                format!("{mode}; held: {held}; not held: {}", names(false)),
+                format!("{mode}; held: {held}; not held: {}; {}", names(false), default_processes()),
                 loses,
                 fix,
             )
         }
         Err(error) => missing(id, CheckupState::Absent, error.to_string(), loses, Vec::new()),
+    }
+}
+
+/// What holds the number of processes where a manifest has no limit.
+fn default_processes() -> String {
+    match belljar_sandbox::default_process_limit(belljar_sandbox::Capacity::here()) {
+        Ok(mechanism) => format!("processes by default: {mechanism}"),
+        Err(why) => format!("processes are not limited by default: {why}"),
     }
 }
 

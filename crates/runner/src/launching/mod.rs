@@ -1,6 +1,8 @@
 //! From a plan to a command that has run: values are found, the sandbox is built, the command is watched.
 
 mod attended;
+mod reached;
+mod secrets;
 mod terms;
 
 pub use terms::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent};
@@ -16,22 +18,21 @@ use crate::planning::{Planned, SessionFlags, Surroundings};
 use crate::supervise::{Ending, Watched, supervise, take_signals};
 use crate::tape::Taping;
 use crate::terminal::Terminal;
-use crate::values::{Found, for_the_guest, values};
+use crate::values::{for_the_guest, values};
 use crate::workspace::{self, Watch};
 use attended::Attended;
 use belljar_contract::{
-    AbsPath, BackendKind, EnvEntry, Errand, Event, ExitCode, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, RunName, RunStatus, Scrubber, Unsearched, WorkspaceMode,
+    AbsPath, BackendKind, Errand, Event, ExitCode, GuestEnd, GuestVariable, Launch, LimitKind, MountSource,
+    OsText, Plan, ReachedLimit, RunName, RunStatus, WorkspaceMode,
 };
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
-use belljar_record::Redact;
 use belljar_sandbox::{
     Beginning, Engine, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Waiting, held_limits,
     look_around, lower,
 };
+use secrets::secrets;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Lowers a plan for an errand on this machine.
@@ -135,11 +136,14 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
             (None, aside)
         }
     };
+    let mut value_digests = None;
     let mut journal = match (errand, &outward) {
         (Errand::Agent(_), _) | (Errand::Command(_), Some(_)) => {
-            let (redact, unsearched) = secrets(plan, &values, outward.as_ref());
-            let mut journal = Journal::open(planned, surroundings, name.as_ref(), redact)?;
-            unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
+            let found = secrets(planned, surroundings, &values, outward.as_ref(), &taping);
+            let found = found.map_err(RunError::TapeKey)?;
+            value_digests = found.digests;
+            let mut journal = Journal::open(planned, surroundings, name.as_ref(), found.redact)?;
+            found.unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
             if launch.container.is_some() {
                 journal.used(None);
             }
@@ -156,6 +160,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     variables.extend(outward.iter().flat_map(|outward| outward.variables(plan)));
     let prepared = Prepared {
         plan,
+        errand,
         launch: &launch,
         variables,
         identities: &identities,
@@ -169,7 +174,8 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         watch,
     };
     let mut told = OutwardEnd::default();
-    let ended = carry_out(prepared, model, journal.as_mut(), &mut told);
+    let mut reached = Vec::new();
+    let ended = carry_out(prepared, model, journal.as_mut(), &mut told, &mut reached);
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
         if let Some(files) = files {
@@ -185,11 +191,11 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         planted.iter().for_each(|finding| journal.emit(&findings::event(finding)));
     }
     let status = match &ended {
-        Ok(Outcome::Ended(Ending::Own(end))) => journal::status(*end),
+        Ok(Outcome::Ended(Ending::Own(end))) => reached::status(*end, &reached),
         Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
         Ok(Outcome::Ended(Ending::Stopped(_) | Ending::Dismissed)) => RunStatus::Stopped,
         Ok(Outcome::Ended(Ending::Lost | Ending::Unguarded)) => {
-            RunStatus::Killed { signal: rustix::process::Signal::KILL.as_raw() }
+            reached::status(GuestEnd::Signal(rustix::process::Signal::KILL.as_raw()), &reached)
         }
         Ok(Outcome::NotExecuted { what, .. }) => {
             RunStatus::NotStarted { why: format!("`{what}` cannot be executed") }
@@ -234,6 +240,8 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         transcript,
         taped,
         replayed,
+        values: value_digests,
+        reached,
     })
 }
 
@@ -268,6 +276,7 @@ fn session(planned: &Planned, errand: &Errand) -> Option<String> {
 
 struct Prepared<'a> {
     plan: &'a Plan,
+    errand: &'a Errand,
     launch: &'a Launch,
     variables: Vec<GuestVariable>,
     identities: &'a BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
@@ -286,9 +295,11 @@ fn carry_out(
     model: Model,
     mut journal: Option<&mut Journal>,
     told: &mut OutwardEnd,
+    reached: &mut Vec<ReachedLimit>,
 ) -> Result<Outcome, RunError> {
     let Prepared {
         plan,
+        errand,
         launch,
         mut variables,
         identities,
@@ -320,6 +331,7 @@ fn carry_out(
         (Some(_) | None, Attendant::Talk(_) | Attendant::User) => None,
     };
     let signals = take_signals()?;
+    let time = reached::time_limit(plan, errand, &attendant, terminal);
     let (attendant, calls) = attendant.with_model_calls();
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
     let recorded = journal.is_some();
@@ -366,20 +378,28 @@ fn carry_out(
             return Ok(Outcome::NotExecuted { what, exit });
         }
     }
-    let time = plan.limits.time.map(belljar_contract::TimeSpan::duration);
+    if let (Some(time), None) = (time, plan.limits.time) {
+        let mechanism = "the supervisor's clock (default)".to_owned();
+        emit(&Event::LimitSet { limit: LimitKind::Time, value: time.to_string(), mechanism });
+    }
     let guard = serving.as_ref().map(Serving::alive);
     console.begin(&mut emit);
     let ending = supervise(Watched {
         running: &mut running,
         console: console.as_console(),
         signals: &signals,
-        time_limit: time,
+        time_limit: time.map(belljar_contract::TimeSpan::duration),
         guard,
         emit: &mut emit,
     })?;
+    let mut kinds = running.reached().to_vec();
+    for limit in &kinds {
+        emit(&Event::LimitReached { limit: *limit });
+    }
     match ending {
         Ending::Own(end) => emit(&Event::CommandEnded { end }),
         Ending::TimeLimit(end) => {
+            kinds.push(LimitKind::Time);
             emit(&Event::LimitReached { limit: LimitKind::Time });
             emit(&Event::CommandEnded { end });
         }
@@ -395,8 +415,10 @@ fn carry_out(
         *told = serving.finish();
     }
     if told.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
+        kinds.push(LimitKind::Cost);
         emit(&Event::LimitReached { limit: LimitKind::Cost });
     }
+    *reached = reached::reached(&kinds, launch, time);
     if let Some(head) = told.model_head {
         emit(&Event::ModelLogged { head });
     }
@@ -415,19 +437,6 @@ fn carry_out(
         journal.keep("model-requests.jsonl", &bodies.flat_map(|body| [body, "\n"]).collect::<Vec<_>>());
     }
     Ok(Outcome::Ended(ending))
-}
-
-/// Values that no record may hold: every one that did not come from the manifest's own text, and those that
-/// did under a name that looks like a secret's.
-fn secrets(plan: &Plan, values: &[Found], outward: Option<&Outward>) -> (Redact, Vec<Unsearched>) {
-    let secret = |found: &&Found| {
-        plan.env.iter().any(|entry| entry.name == found.name && EnvEntry::enters_as_secret(entry))
-    };
-    let inside = values.iter().filter(secret).map(|found| (found.name.as_str(), &found.value));
-    let outside = outward.map(Outward::secrets).unwrap_or_default();
-    let pairs = inside.chain(outside.iter().map(|(name, value)| (name.as_str(), *value)));
-    let (scrubber, unsearched) = Scrubber::new(pairs);
-    (Arc::new(scrubber), unsearched)
 }
 
 /// What the sources of the mounts are now: the launch compares.

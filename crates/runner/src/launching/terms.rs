@@ -12,7 +12,9 @@ use crate::tape::{ReplayModel, Taping};
 use crate::terminal::TerminalError;
 use crate::trial::FilesWatch;
 use crate::workspace::WorkspaceError;
-use belljar_contract::{AbsPath, Destination, Errand, Event, ExitCode, Finding, RunName};
+use belljar_contract::{
+    AbsPath, Destination, Errand, Event, ExitCode, Finding, ReachedLimit, RunName, TapeValues,
+};
 use belljar_egress::proxy::{Mode, Reach};
 use belljar_egress::script::{LoadScriptError, Script, Transcript};
 use belljar_egress::tape::{ReplayReport, Taped};
@@ -65,6 +67,9 @@ pub enum RunError {
     /// The way out cannot be had.
     #[error(transparent)]
     Outward(#[from] OutwardError),
+    /// The key of the digests on a tape can neither be read nor made.
+    #[error("cannot use the key for tapes in belljar's state directory")]
+    TapeKey(#[source] std::io::Error),
     /// The command got out of sight.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
@@ -191,6 +196,10 @@ pub struct Report {
     pub taped: Option<Result<Taped, String>>,
     /// How the replay of a tape went.
     pub replayed: Option<ReplayReport>,
+    /// Limits that were reached.
+    pub reached: Vec<ReachedLimit>,
+    /// Keyed digests of the values that were redacted, where a tape is to be made.
+    pub values: Option<TapeValues>,
 }
 
 /// What the model used in a run.

@@ -201,9 +201,12 @@ impl Outward {
         let bound = self.named.iter().map(|(name, secret)| (name.clone(), secret.as_ref()));
         let model =
             self.live.iter().map(|live| (live.found.source.to_string(), live.found.credential.secret()));
-        bound.chain(model).chain([("proxy token".to_owned(), self.token.as_ref())]).collect()
+        bound.chain(model).chain([(PROXY_TOKEN.to_owned(), self.token.as_ref())]).collect()
     }
 }
+
+/// The name of the secret that the run's proxy asks for.
+pub(crate) const PROXY_TOKEN: &str = "proxy token";
 
 /// 32 random bytes as text that can stand in a URL.
 fn random_token() -> Result<Secret, OutwardError> {

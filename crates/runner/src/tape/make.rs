@@ -90,6 +90,7 @@ pub fn make(
         exchanges,
         parts: BTreeMap::new(),
         leaks: Some(leaks),
+        values: tried.report.values.clone(),
         integrity: Digest::of(b""),
     };
     Ok(draft.finish(head)?)

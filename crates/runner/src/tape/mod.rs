@@ -16,6 +16,7 @@ pub mod protocol;
 mod scrub;
 mod show;
 mod standing;
+mod values;
 
 pub use belljar_egress::tape::{
     Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
@@ -33,6 +34,8 @@ pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
 pub use standing::stale;
+pub(crate) use values::digests_of;
+pub use values::{ValueFound, ValueSearch, redacted_values};
 
 use belljar_contract::{BodyRef, Exchange};
 use belljar_egress::gateway::Answer;

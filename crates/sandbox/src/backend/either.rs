@@ -2,7 +2,7 @@
 
 use super::host::Unwalled;
 use super::running::{Beginning, LaunchError, News, Running as Sealed};
-use belljar_contract::{GuestLandlock, GuestOrder, GuestUsage};
+use belljar_contract::{GuestLandlock, GuestOrder, GuestUsage, LimitKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -39,6 +39,15 @@ impl Running {
         match self {
             Running::Sealed(sealed) => sealed.used(),
             Running::Host(_) => None,
+        }
+    }
+
+    /// Limits that were reached, as far as is known; none where there are no walls.
+    #[must_use]
+    pub fn reached(&self) -> &[LimitKind] {
+        match self {
+            Running::Sealed(sealed) => sealed.reached(),
+            Running::Host(_) => &[],
         }
     }
 

@@ -1,6 +1,6 @@
 //! Limits by control group. A limit that was asked for and does not hold is a refusal, never a warning.
 
-use belljar_contract::{Limits, Need};
+use belljar_contract::{LimitKind, Limits, Need};
 use belljar_sys::cgroup::{self, CgroupError, Controller, Leaf, Limit};
 use rustix::process::Pid;
 
@@ -47,8 +47,19 @@ pub(super) fn confirm(limits: &Limits, guest: Pid) -> Result<(), CgroupError> {
     wanted(limits).map_or(Ok(()), |wanted| cgroup::confirm(guest, &wanted))
 }
 
+/// The limits that controllers stand for.
+pub(super) fn kinds(controllers: &[Controller]) -> Vec<LimitKind> {
+    let kind = |controller: &Controller| match controller {
+        Controller::Memory => Some(LimitKind::Memory),
+        Controller::Pids => Some(LimitKind::Pids),
+        // A processor that is shared makes nothing fail.
+        Controller::Cpu | Controller::Freezer => None,
+    };
+    controllers.iter().filter_map(kind).collect()
+}
+
 fn wanted(limits: &Limits) -> Option<cgroup::Limits> {
-    let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
+    let Limits { memory, pids, cpu, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = limits;
     if memory.is_none() && pids.is_none() && cpu.is_none() {
         return None;
     }

@@ -1,5 +1,6 @@
 //! What lowering has to know about this machine, asked once.
 
+use super::defaults::Capacity;
 use belljar_contract::{AbsPath, Access, Errand, OsText, Plan};
 use std::path::Path;
 
@@ -42,6 +43,8 @@ pub struct Machine {
     pub etc: Vec<SystemEntry>,
     /// Which limits can be set: the control groups there are.
     pub limits: Vec<belljar_contract::Need>,
+    /// What decides which default limits hold.
+    pub capacity: Capacity,
     /// Paths in the project that are mounted over themselves, in order: what the host would execute later
     /// read-only, and the directories that must not be renamed away from above it.
     pub guarded: Vec<(AbsPath, Access)>,
@@ -107,6 +110,7 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         system: system.collect(),
         etc: etc.collect(),
         limits: Vec::new(),
+        capacity: Capacity::here(),
         guarded: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod bwrap;
 mod container;
+mod defaults;
 mod either;
 mod host;
 mod limits;
@@ -16,6 +17,7 @@ pub use container::{
     BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError, EnginePlaces, FromError,
     Image, ImageAct, ImageNews, OrphanContainer, Rebuild, ServiceEnd, UnfinishedImage, wanted_of_images,
 };
+pub use defaults::{Capacity, default_limits, default_process_limit};
 pub use either::Running;
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};

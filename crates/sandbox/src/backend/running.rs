@@ -7,9 +7,9 @@ use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder, GuestReport,
-    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, OsText,
+    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind, OsText,
 };
-use belljar_sys::cgroup::{CgroupError, Leaf};
+use belljar_sys::cgroup::{CgroupError, Groups, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::mounts;
 use belljar_sys::overlay::OverlayError;
@@ -227,6 +227,15 @@ impl Drop for First {
     }
 }
 
+/// Limits that were reached, and where that is seen.
+#[derive(Debug, Default)]
+struct Reached {
+    /// Known once the command has ended.
+    kinds: Vec<LimitKind>,
+    /// The control groups of a container, which its engine removes.
+    groups: Option<Groups>,
+}
+
 /// A sandbox that stands. Dropping it ends everything inside.
 #[derive(Debug)]
 pub struct Running {
@@ -240,6 +249,8 @@ pub struct Running {
     beginning: GuestBeginning,
     /// What the command used up, once it has ended.
     used: Option<GuestUsage>,
+    /// Limits that were reached.
+    reached: Box<Reached>,
     /// Removed after everything in it has ended.
     leaf: Option<Leaf>,
     /// What Landlock adds.
@@ -267,7 +278,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             let image = &container.image;
             let overlay = overlay.map(|overlay| telling::layers(overlay, image)).transpose()?;
             let ground = GuestGround::Container { overlay };
-            let root = telling::tell(ground, Some(image), &launch.root, identities)?;
+            let root = telling::tell(ground, Some(image), &launch.root, launch.bounds, identities)?;
             let (vessel, control) = Vessel::launch(places, launch, container, name)?;
             message::ask_for_senders(control.as_fd())
                 .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
@@ -277,7 +288,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         (None, _) => {
             let (begun, leaving) = Waiting::for_launch(waiting, launch, overlay, identities)?;
             // While bubblewrap makes the namespaces.
-            match telling::tell(GuestGround::Namespaces, None, &launch.root, identities) {
+            match telling::tell(GuestGround::Namespaces, None, &launch.root, launch.bounds, identities) {
                 Ok(root) => {
                     let Begun { bwrap, words, control } = begun;
                     let held = Held { first: None, child: Some(bwrap), words: Some(words) };
@@ -304,6 +315,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         guest: None,
         beginning: launch.guest.beginning,
         used: None,
+        reached: Box::default(),
         leaf: None,
         landlock: nothing,
         _earlier: earlier,
@@ -323,7 +335,10 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             running.leaf = limits::confine(name, &launch.limits, child.pid(), guest)?;
         }
         Holder::Bwrap(Held { child: None, .. }) => {}
-        Holder::Container(_) => limits::confirm(&launch.limits, guest)?,
+        Holder::Container(_) => {
+            limits::confirm(&launch.limits, guest)?;
+            running.reached.groups = Groups::of(guest).ok();
+        }
     }
     Ok(running)
 }
@@ -462,15 +477,32 @@ impl Running {
     /// When it is not a message.
     pub fn report(&mut self) -> Result<News, LaunchError> {
         match self.receive().map(|heard| heard.report) {
-            Ok(GuestReport::Exited { end, used }) => {
+            Ok(GuestReport::Exited { end, used, full }) => {
                 self.used = Some(used);
+                self.reached.kinds.extend(full.then_some(LimitKind::Tmpfs));
+                self.look_at_groups();
                 Ok(News::Ended(end))
             }
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
             Ok(other) => Err(unexpected(&other)),
-            Err(MessageError::Closed) => Ok(News::Gone),
+            Err(MessageError::Closed) => {
+                self.look_at_groups();
+                Ok(News::Gone)
+            }
             Err(error) => Err(LaunchError::Talk(std::io::Error::other(error))),
         }
+    }
+
+    fn look_at_groups(&mut self) {
+        let groups = self.reached.groups.as_ref().map(Groups::reached);
+        let reached = self.leaf.as_ref().map(Leaf::reached).or(groups).unwrap_or_default();
+        self.reached.kinds.extend(limits::kinds(&reached));
+    }
+
+    /// Limits that were reached, as far as the kernel and the guest say; known once the command has ended.
+    #[must_use]
+    pub fn reached(&self) -> &[LimitKind] {
+        &self.reached.kinds
     }
 
     /// Gives an order.

@@ -3,8 +3,8 @@
 use super::{LaunchError, making};
 use crate::workspace::Overlay;
 use belljar_contract::{
-    AbsPath, BindSource, ContainerImage, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot,
-    GuestSource, OsText, RootPart,
+    AbsPath, BindSource, ContainerImage, GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart,
+    GuestRoot, GuestSource, OsText, RootPart,
 };
 use belljar_sys::fds;
 use belljar_sys::mounts::{self, Identity};
@@ -30,13 +30,14 @@ pub(super) fn tell(
     ground: GuestGround,
     image: Option<&ContainerImage>,
     parts: &[RootPart],
+    bounds: GuestBounds,
     identities: &BTreeMap<AbsPath, Identity>,
 ) -> Result<Told, LaunchError> {
     let mut teller = Teller { image, identities, contents: Vec::new(), sources: Vec::new() };
     let parts = parts.iter().map(|part| teller.part(part)).collect::<Result<_, _>>()?;
     let Teller { image: _, identities: _, contents, sources } = teller;
     let contents = hold_bytes("the files inside", &contents)?;
-    Ok(Told { root: GuestRoot::Built { ground, parts, user: super::bwrap::USER }, contents, sources })
+    Ok(Told { root: GuestRoot::Built { ground, parts, user: super::bwrap::USER, bounds }, contents, sources })
 }
 
 /// Makes the layers of an overlay, for the guest to mount where it finds them in the container.

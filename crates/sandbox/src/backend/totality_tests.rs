@@ -82,6 +82,8 @@ fn greedy(backend: BackendKind) -> Plan {
         cpu: Cpus::new(1.0).ok(),
         time: belljar_contract::TimeSpan::parse("5m").ok(),
         cost_usd: belljar_contract::Usd::new(1.0).ok(),
+        tmpfs: belljar_contract::ByteSize::parse("1G").ok(),
+        unlimited: Vec::new(),
     };
     plan
 }

@@ -222,6 +222,33 @@ pub fn confirm(pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
     })
 }
 
+/// The groups of a process that somebody else made, to be looked at later.
+#[derive(Debug)]
+pub struct Groups {
+    directories: Vec<(Controller, Directory)>,
+}
+
+impl Groups {
+    /// Those that a process is in now.
+    ///
+    /// # Errors
+    /// Fails without `/proc`, or if the process is gone.
+    pub fn of(pid: Pid) -> Result<Self, CgroupError> {
+        let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
+        let held = |controller| Some((controller, Directory::of(&groups, controller)?));
+        Ok(Self {
+            directories: [Controller::Memory, Controller::Pids].into_iter().filter_map(held).collect(),
+        })
+    }
+
+    /// The controllers whose limits were reached so far.
+    #[must_use]
+    pub fn reached(&self) -> Vec<Controller> {
+        let reached = |(controller, directory): &&(Controller, Directory)| directory.reached(*controller);
+        self.directories.iter().filter(reached).map(|(controller, _)| *controller).collect()
+    }
+}
+
 /// A group of our own. Dropping it kills what is in it and removes it.
 #[derive(Debug)]
 pub struct Leaf {
@@ -304,6 +331,14 @@ impl Leaf {
         let mut limits = Limits::NONE;
         self.directories.iter().try_for_each(|directory| directory.read_limits(&mut limits))?;
         Ok(limits)
+    }
+
+    /// The controllers whose limits were reached so far.
+    #[must_use]
+    pub fn reached(&self) -> Vec<Controller> {
+        let reached =
+            |controller: &Controller| self.directories.iter().any(|directory| directory.reached(*controller));
+        [Controller::Memory, Controller::Pids].into_iter().filter(reached).collect()
     }
 
     /// The processes in the leaf.

@@ -215,6 +215,27 @@ impl Directory {
         Ok(())
     }
 
+    /// Whether the kernel refused or killed something for a limit of this group. What cannot be read says nothing.
+    pub(super) fn reached(&self, controller: Controller) -> bool {
+        let rules = match &self.version {
+            Version::V1(own) => *own == controller,
+            Version::V2(controllers) => controllers.contains(&controller),
+        };
+        // Version 1 counts the killed since Linux 4.13; its other counters count what was reclaimed in time, too.
+        let (file, counters): (_, &[&str]) = match (&self.version, controller) {
+            (Version::V1(_), Controller::Memory) => ("memory.oom_control", &["oom_kill"]),
+            (Version::V2(_), Controller::Memory) => ("memory.events", &["oom", "oom_kill"]),
+            (Version::V1(_) | Version::V2(_), Controller::Pids) => ("pids.events", &["max"]),
+            (Version::V1(_) | Version::V2(_), Controller::Cpu | Controller::Freezer) => return false,
+        };
+        let counted = |text: String| {
+            text.lines().filter_map(|line| line.split_once(' ')).any(|(name, count)| {
+                counters.contains(&name) && count.trim().parse::<u64>().is_ok_and(|count| count > 0)
+            })
+        };
+        rules && self.read(file).is_ok_and(counted)
+    }
+
     pub(super) fn add(&self, pid: Pid) -> Result<(), CgroupError> {
         self.write("cgroup.procs", &pid.as_raw_pid().to_string())
     }

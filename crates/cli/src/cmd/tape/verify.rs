@@ -7,7 +7,8 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::{
-    Changed, FindError, PrivateFinding, Tape, own_names, private_findings, scenario_of, stale,
+    Changed, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, own_names, private_findings,
+    redacted_values, scenario_of, stale,
 };
 use belljar_runner::trial::{Consent, Trial, TrialUse, load_scenario};
 use serde_json::{Value, json};
@@ -17,7 +18,8 @@ use std::path::PathBuf;
 ///
 /// The status is 1 where something was found, 2 where a tape is broken, and 3 where something of it is missing. Found is
 /// what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be given away:
-/// homes, names of this user and machine, addresses, keys. Places are told, never values.
+/// homes, names of this user and machine, addresses, keys, and values that the recording redacted. Values are searched for by
+/// keyed digests, on the machine that recorded the tape. Places are told, never values.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
     $ belljar tape verify --json scenarios/hello.tape\n")]
@@ -44,7 +46,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     for (path, opened) in opened {
         let found = opened.and_then(|opened| one(opened, surroundings, &consent));
         let (exit, row, text) = match found {
-            Ok((changed, private)) => told(&changed, &private),
+            Ok(checked) => told(&checked),
             Err(error) => {
                 let line = error.line();
                 (error.exit(), json!({"error": line}), format!("  {}\n", visible(&line)))
@@ -84,21 +86,31 @@ fn open(path: &AbsPath, surroundings: &Surroundings) -> Result<Opened, CliError>
     Ok(Opened { tape, trial })
 }
 
+/// What was found on one tape.
+struct CheckedTape {
+    changed: Vec<Changed>,
+    private: Vec<PrivateFinding>,
+    values: ValueSearch,
+}
+
 fn one(
     Opened { tape, trial }: Opened,
     surroundings: &Surroundings,
     consent: &Consent,
-) -> Result<(Vec<Changed>, Vec<PrivateFinding>), CliError> {
-    let private = private_findings(&tape, &own_names(surroundings))
-        .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+) -> Result<CheckedTape, CliError> {
+    let unread = |error: std::io::Error| CliError::from_chain(ExitCode::Unverified, &error);
+    let private = private_findings(&tape, &own_names(surroundings)).map_err(unread)?;
+    let values = redacted_values(&tape, &surroundings.state).map_err(unread)?;
     let changed =
         stale(&trial, &tape.head, surroundings, consent).map_err(|error| failure(error, surroundings))?;
-    Ok((changed, private))
+    Ok(CheckedTape { changed, private, values })
 }
 
-fn told(changed: &[Changed], private: &[PrivateFinding]) -> (ExitCode, Value, String) {
-    let exit = if changed.is_empty() && private.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
-    let mut text = String::new();
+fn told(checked: &CheckedTape) -> (ExitCode, Value, String) {
+    let CheckedTape { changed, private, values } = checked;
+    let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
+    let exit = if clean { ExitCode::Passed } else { ExitCode::Failed };
+    let mut text = values_text(values);
     for Changed { what, recorded, present, .. } in changed {
         text.push_str(&format!(
             "  stale: {} was {} when it was recorded and is {}\n",
@@ -121,5 +133,28 @@ fn told(changed: &[Changed], private: &[PrivateFinding]) -> (ExitCode, Value, St
     if !private.is_empty() {
         text.push_str("  `belljar tape scrub` takes out what can be replaced\n");
     }
-    (exit, json!({"changed": changed, "private": private}), text)
+    (exit, json!({"changed": changed, "private": private, "values": values}), text)
+}
+
+fn values_text(values: &ValueSearch) -> String {
+    let ValueSearch { found, checked: _, unchecked, not_redacted } = values;
+    let mut text = String::new();
+    for ValueFound { file, line, name } in found {
+        text.push_str(&format!("  secret: the value of {name} is in {file}:{line}\n"));
+    }
+    if !found.is_empty() {
+        text.push_str(
+            "  `belljar record` again; a value that was given away has to be replaced at its source\n",
+        );
+    }
+    if *unchecked > 0 {
+        let values = if *unchecked == 1 { "1 value" } else { &format!("{unchecked} values") };
+        text.push_str(&format!(
+            "  {values} could not be checked: the key is on the machine that recorded the tape\n"
+        ));
+    }
+    if !not_redacted.is_empty() {
+        text.push_str(&format!("  not redacted, too short or too common: {}\n", not_redacted.join(", ")));
+    }
+    text
 }

@@ -5,13 +5,14 @@
 //! empty directories around the project, cannot be written.
 
 use super::etc;
+use crate::backend::defaults::{self, Processes, default_limits};
 use crate::backend::waiting::Opening;
 use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
 use belljar_contract::{
     AbsPath, Access, BackendKind, BindSource, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
-    GuestAddress, GuestBeginning, GuestFiles, GuestFilter, GuestLimit, GuestListener, GuestResource,
-    GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, Limits, Mount,
-    MountSource, Need, OsText, Plan, RootPart, Unmet, WorkspaceMode,
+    GuestAddress, GuestBeginning, GuestBounds, GuestFiles, GuestFilter, GuestListener, GuestRoot, GuestSpec,
+    GuestStream, GuestTerminal, GuestVariable, Launch, LaunchArgument, Limits, Mount, MountSource, Need,
+    OsText, Plan, RootPart, Unmet, WorkspaceMode,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -85,6 +86,8 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         guest: with_doors(guest(lowering, terminal), doors),
         made: Vec::new(),
         limits: plan.limits.clone(),
+        defaults: default_limits(plan, machine.capacity),
+        bounds: bounds(lowering),
         controls,
         open: Vec::new(),
     })
@@ -266,7 +269,7 @@ fn command(guest: &AbsPath) -> Vec<LaunchArgument> {
 
 /// What is started, with its environment and streams; the same for every backend.
 pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> GuestSpec {
-    let Lowering { plan, errand, .. } = lowering;
+    let Lowering { plan, errand, machine, .. } = lowering;
     let text = |bytes: &[u8]| OsText::new(bytes).ok();
     let argv: Vec<OsText> = match errand {
         Errand::Agent(more) => {
@@ -324,15 +327,27 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
         umask: 0o022,
-        limits: vec![GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 }],
+        limits: defaults::resources(plan, machine.capacity),
         grace_ms: GRACE_MS,
+    }
+}
+
+/// Limits that the guest sets while it builds the root.
+pub(in crate::backend) fn bounds(lowering: &Lowering<'_>) -> GuestBounds {
+    let Lowering { plan, machine, .. } = lowering;
+    GuestBounds {
+        tmpfs: plan.limits.tmpfs_bytes(machine.capacity.memory),
+        pid_max: match defaults::processes(plan, machine.capacity) {
+            Some(Ok(Processes::Numbers(most))) => Some(most),
+            Some(Ok(Processes::Resource(_) | Processes::Engine(_)) | Err(_)) | None => None,
+        },
     }
 }
 
 /// A round trip less where nothing has to be ready outside before the command runs: a control group that it must be
 /// born in, somebody who answers on a listener, a terminal in the right mode.
 fn beginning(plan: &Plan, terminal: bool, listeners: &[GuestListener]) -> GuestBeginning {
-    let Limits { memory, cpu, pids, time: _, cost_usd: _ } = &plan.limits;
+    let Limits { memory, cpu, pids, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = &plan.limits;
     let in_group = memory.is_some() || cpu.is_some() || pids.is_some();
     if in_group || terminal || !listeners.is_empty() {
         GuestBeginning::OnOrder
@@ -392,6 +407,7 @@ pub(in crate::backend) fn control(need: Need, lowering: &Lowering<'_>) -> Mechan
         Need::Memory => limit("control group: memory"),
         Need::Pids => limit("control group: pids"),
         Need::Cpu => limit("control group: cpu"),
+        Need::Tmpfs => Ok(defaults::TMPFS_MECHANISM),
         Need::Time => Ok("the supervisor's clock"),
         Need::Model => Ok("gateway on a unix socket; the credential stays outside"),
         Need::Cost => Ok("the gateway counts, and refuses the request that would pass the limit"),

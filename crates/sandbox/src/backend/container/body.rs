@@ -31,7 +31,7 @@ pub(super) struct Asked<'a> {
 /// The body of the request that makes the container.
 pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
     let Asked { container, image, limits, command, control, run } = asked;
-    let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
+    let Limits { memory, pids: _, cpu, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = limits;
     let memory = memory.map(belljar_contract::ByteSize::bytes);
     let mut mounts: Vec<Value> = container.mounts.iter().map(|one| mount(one, &container.image)).collect();
     mounts.push(json!({ "Type": "bind", "Source": control, "Target": CONTROL, "ReadOnly": true }));
@@ -71,11 +71,17 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
             "Memory": memory.unwrap_or(0),
             // Both together: none of it is swap.
             "MemorySwap": memory.unwrap_or(0),
-            "PidsLimit": pids.map_or(0, i64::from),
+            // Without a number an engine has a default of its own; -1 is none at all.
+            "PidsLimit": pids(limits).map_or(-1, i64::from),
             "NanoCpus": cpu.map_or(0, |cpu| i64::from(cpu.milli().div_ceil(10)) * 10_000_000),
             "Mounts": mounts,
         },
     })
+}
+
+/// The number of processes that the engine is asked to hold, declared or by default.
+pub(super) fn pids(limits: &Limits) -> Option<u32> {
+    limits.pids.or_else(|| limits.default_pids())
 }
 
 fn mount(mount: &ContainerMount, image: &ContainerImage) -> Value {

@@ -1,6 +1,7 @@
 //! A plan becomes a container and a root for the guest to build in it. Pure.
 
 use super::{contents, image};
+use crate::backend::defaults::default_limits;
 use crate::backend::{Lowering, bwrap, overlay_directory};
 use belljar_contract::{
     AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Doors, Errand,
@@ -36,6 +37,8 @@ pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<U
         guest: bwrap::with_doors(bwrap::guest(lowering, terminal), doors),
         made: Vec::new(),
         limits: plan.limits.clone(),
+        defaults: default_limits(plan, machine.capacity),
+        bounds: bwrap::bounds(lowering),
         controls,
         open: Vec::new(),
     })
@@ -104,7 +107,8 @@ fn unnameable(mounts: &[ContainerMount]) -> Option<Unmet> {
 /// For people, the way the command lines of engines have it.
 fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
     let Container { image, mounts, wanted: _ } = container;
-    let Limits { memory, pids, cpu, time: _, cost_usd: _ } = limits;
+    let Limits { memory, pids: _, cpu, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = limits;
+    let pids = super::body::pids(limits);
     let mut words: Vec<String> =
         ["--network", "none", "--read-only", "--cap-drop", "all", "--ipc", "private"]
             .map(str::to_owned)
@@ -158,6 +162,7 @@ fn control(need: Need, lowering: &Lowering<'_>) -> bwrap::Mechanism {
         | Need::Overlay
         | Need::Copy
         | Need::Time
+        | Need::Tmpfs
         | Need::Cost
         | Need::Model
         | Need::Egress

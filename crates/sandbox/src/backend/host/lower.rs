@@ -1,8 +1,10 @@
 //! A plan becomes files in the instance and a plain command. Pure.
 
+use crate::backend::defaults::default_limits;
 use crate::backend::{Lowering, bwrap};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Control, Errand, Launch, Made, Mount, MountSource, Need, Plan, Unmet,
+    AbsPath, Access, BackendKind, Control, Errand, GuestBounds, Launch, Made, Mount, MountSource, Need, Plan,
+    Unmet,
 };
 
 /// What becomes of a need where there are no walls.
@@ -57,6 +59,8 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         guest,
         made,
         limits: plan.limits.clone(),
+        defaults: default_limits(plan, lowering.machine.capacity),
+        bounds: GuestBounds::default(),
         controls,
         open,
     })
@@ -131,7 +135,9 @@ fn fate(need: Need) -> Fate {
         Need::Egress => Fate::Open("hosts that are not allowed can be reached as well"),
         Need::Overlay => Fate::Refused("without walls changes cannot be kept aside", WALLS),
         Need::Copy => Fate::Refused("without walls the project cannot be replaced by a copy", WALLS),
-        Need::Memory | Need::Pids | Need::Cpu => Fate::Refused("without walls no limit is set", WALLS),
+        Need::Memory | Need::Pids | Need::Cpu | Need::Tmpfs => {
+            Fate::Refused("without walls no limit is set", WALLS)
+        }
         Need::Credentials => {
             Fate::Held("added outside, where TLS is intercepted, for programs that go through the proxy")
         }

@@ -1,0 +1,138 @@
+//! Limits that hold without being asked for, and what is said when one is reached.
+
+use crate::cmd::record::{bash, data, main_turn, scenario, script, with_agent};
+use crate::stage::Stage;
+use belljar_testkit::process::Finished;
+use belljar_testkit::require;
+use serde_json::{Value, json};
+use std::fs;
+
+fn sh(stage: &Stage, text: &str) -> Finished {
+    stage.run(&["exec", "--yes", "--", "sh", "-c", text])
+}
+
+/// Fills every directory that can be written in memory until nothing fits any more, and prints the sum in KiB.
+const FILL: &str = "sum=0
+for place in /tmp /dev/shm /dev /run /var/tmp \"$HOME\"; do
+  head -c 1G /dev/zero > \"$place/fill\" 2>/dev/null
+  size=$(du -k \"$place/fill\" 2>/dev/null | cut -f1)
+  sum=$((sum + ${size:-0}))
+done
+echo $sum";
+
+#[test]
+fn all_file_systems_in_memory_share_one_limit() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nlimits = { tmpfs = \"64M\" }\n");
+    let found = sh(&stage, FILL);
+    let kib: u64 = found.stdout.trim().parse().unwrap_or_else(|_| panic!("{found:?}"));
+    assert!((32 << 10..=64 << 10).contains(&kib), "{kib} KiB fit into 64 MiB");
+    assert!(
+        found.stderr.contains("belljar: the tmpfs limit of 64M was reached (limits.tmpfs)"),
+        "{}",
+        found.stderr
+    );
+    // Names take memory of the kernel, too.
+    let names = sh(
+        &stage,
+        "i=0; while true > /tmp/$i; do i=$((i+1)); [ $i -lt 100000 ] || break; done 2>/dev/null; echo $i",
+    );
+    let names: u64 = names.stdout.trim().parse().unwrap_or(u64::MAX);
+    assert!(names < 10_000, "{names} files fit");
+}
+
+#[test]
+fn without_a_word_memory_and_processes_are_limited() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let found = sh(&stage, "df -k --output=size / /dev/shm | tail -n +2 | tr -d ' '");
+    let sizes: Vec<u64> = found.stdout.lines().map(|line| line.parse().unwrap()).collect();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap();
+    let memory = memory.lines().next().unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+    assert!(sizes.iter().sum::<u64>() <= memory / 2, "{sizes:?} of {memory}");
+    // A fork bomb ends at its own limit, not at the machine's.
+    let bomb = "i=0; while [ $i -lt 5000 ]; do sleep 60 & i=$((i+1)); done 2>/dev/null; echo unbounded";
+    let found = sh(&stage, bomb);
+    assert!(!found.stdout.contains("unbounded"), "{found:?}");
+    let plan = stage.json(&["plan", "--json"]);
+    let defaults = plan["data"]["default_limits"].as_array().unwrap();
+    let kinds: Vec<&Value> = defaults.iter().map(|row| &row["limit"]).collect();
+    assert_eq!(kinds, [&json!("tmpfs"), &json!("pids"), &json!("time")], "{defaults:#?}");
+    assert!(defaults.iter().all(|row| row["enforced"] == json!(true)), "{defaults:#?}");
+    let page = stage.run(&["plan"]).stdout;
+    assert!(page.contains("pids") && page.contains("4096") && page.contains("default; "), "{page}");
+}
+
+#[test]
+fn a_default_is_declared_away_and_the_plan_says_so() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nlimits = { tmpfs = \"none\", pids = \"none\", time = \"none\" }\n");
+    let plan = stage.json(&["plan", "--json"]);
+    assert_eq!(plan["data"]["default_limits"], json!([]));
+    assert_eq!(plan["data"]["plan"]["limits"]["unlimited"], json!(["pids", "time", "tmpfs"]));
+    assert!(stage.run(&["plan"]).stdout.contains("declared without a limit"));
+    let found = sh(
+        &stage,
+        "i=0; while [ $i -lt 4500 ]; do sleep 5 & i=$((i+1)); done; echo $i; kill $(jobs -p) 2>/dev/null",
+    );
+    assert!(found.stdout.contains("4500"), "{}", found.stderr);
+}
+
+#[test]
+fn a_reached_memory_limit_is_said() {
+    require!(Bwrap, Cgroups, Python);
+    let stage = Stage::with("[agents.a]\nlimits = { memory = \"96M\" }\n");
+    let found = stage.run(&["exec", "--yes", "--", "python3", "-c", "x = bytearray(1 << 30)"]);
+    assert_eq!(found.status.code(), Some(137), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("belljar: the memory limit of 96M was reached (limits.memory)"),
+        "{}",
+        found.stderr
+    );
+    let found = stage.run(&["exec", "--yes", "--", "true"]);
+    assert!(!found.stderr.contains("was reached"), "{}", found.stderr);
+}
+
+#[test]
+fn a_reached_process_limit_is_said() {
+    require!(Bwrap, Cgroups);
+    let stage = Stage::with("[agents.a]\nlimits = { pids = 20 }\n");
+    let found = sh(&stage, "i=0; while [ $i -lt 40 ]; do sleep 5 & i=$((i+1)); done");
+    assert!(
+        found.stderr.contains("belljar: the process limit of 20 was reached (limits.pids)"),
+        "{}",
+        found.stderr
+    );
+}
+
+#[test]
+fn a_scenario_ends_at_the_time_of_the_command_line() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&script(&[main_turn(&json!([bash("sleep 50")]))]));
+    let words = ["test", "--json", "--scripted", "--timeout", "3s", "scenarios/hello.yaml"];
+    let found = stage.finish(&mut with_agent(&stage, &words));
+    let data = data(&found);
+    assert_eq!(found.status.code(), Some(6), "{data:#}{}", found.stderr);
+    let row = &data["results"][0];
+    assert_eq!(row["limits_reached"], json!([{"limit": "time", "value": "3s"}]), "{row:#}");
+    assert_eq!(row["signals"][0]["message"], "a limit ended the run: time", "{row:#}");
+}
+
+#[test]
+fn a_scenario_records_the_default_time_and_a_full_file_system() {
+    require!(Agent, Bwrap);
+    let call = bash("head -c 100G /dev/zero > /dev/shm/fill; echo full");
+    let turns = script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]);
+    let stage = scenario(&turns);
+    let found =
+        stage.finish(&mut with_agent(&stage, &["test", "--json", "--scripted", "scenarios/hello.yaml"]));
+    let row = data(&found)["results"][0].clone();
+    assert_eq!(found.status.code(), Some(0), "the agent went on: {row:#}{}", found.stderr);
+    assert_eq!(row["limits_reached"][0]["limit"], "tmpfs", "{row:#}");
+    let signals = row["signals"].as_array().unwrap();
+    assert!(signals.iter().any(|signal| signal["code"] == "limit_reached"), "{row:#}");
+    let folder = std::path::PathBuf::from(row["folder"].as_str().unwrap());
+    let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    assert!(events.contains("\"limit\":\"time\",\"value\":\"1h\""), "{events}");
+    assert!(events.contains("\"limit_reached\"") || events.contains("limit_reached"), "{events}");
+}

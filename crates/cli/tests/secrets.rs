@@ -1,0 +1,186 @@
+//! Values that did not come from the manifest's own text are in no record, whatever their names.
+
+use crate::cmd::record::{bash, data, files, main_turn, script, with_agent};
+use crate::stage::Stage;
+use belljar_contract::{Digest, TapeHead, TapePart};
+use belljar_testkit::require;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const GITHUB: &str = "ghp_0Zq4mT9wK2vLxR7c";
+const DATABASE: &str = "postgres://app:pa55-w0rd@db.internal/main";
+const SERVER: &str = "mcp-server-value-81";
+const SETTING: &str = "setting-value-4711-x";
+const HEADER: &str = "Bearer header-value-0815-y";
+const REGION: &str = "eu-central-1";
+
+const MANIFEST: &str = r#"
+[library.mcp.tools]
+command = "cat"
+env = { K = "${ANY_NAME}" }
+[agents.a]
+home = "shared"
+mcp = ["tools"]
+permissions = { skip_prompts = true }
+[agents.a.env]
+GH = "${GITHUB_TOKEN}"
+DATABASE_URL = "${DATABASE_URL}"
+REGION = "${AWS_REGION}"
+FLAG = "${FLAG}"
+LOCALE = "${LANG}"
+MODE = "written-in-the-manifest"
+"#;
+
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.write("config/belljar/belljar.toml", MANIFEST);
+    stage.write("home/.claude/settings.json", json!({"env": {"FROM_SETTINGS": SETTING}}).to_string());
+    let server = json!({"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": HEADER}});
+    stage.write("home/.claude.json", json!({"mcpServers": {"far": server}}).to_string());
+    stage
+}
+
+fn variables() -> [(&'static str, &'static str); 6] {
+    [
+        ("GITHUB_TOKEN", GITHUB),
+        ("DATABASE_URL", DATABASE),
+        ("ANY_NAME", SERVER),
+        ("AWS_REGION", REGION),
+        ("FLAG", "false"),
+        ("LANG", "en_US.UTF-8"),
+    ]
+}
+
+/// Files below a folder that hold one of the values, as they are.
+fn holders(folder: &Path, values: &[&str]) -> Vec<(PathBuf, String)> {
+    let hold = |path: PathBuf| {
+        let bytes = fs::read(&path).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let found = values.iter().find(|value| text.contains(**value));
+        found.map(|value| (path, (*value).to_owned()))
+    };
+    files(folder).into_iter().filter_map(hold).collect()
+}
+
+#[test]
+fn no_record_of_a_run_holds_a_value_of_the_host() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let words = "$GH $DATABASE_URL $REGION $LOCALE $MODE $FROM_SETTINGS $BELLJAR_MCP_1_K";
+    let call = bash(&format!("echo \"{words}\"; echo \"$GH\" >&2; grep -o 'Bearer.*-y' ~/.claude.json"));
+    let turns = script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "done"}]))]);
+    stage.write("project/script.json", turns.to_string());
+    let mut command = with_agent(&stage, &["run", "--yes", "--script", "script.json", "--", "-p", "go"]);
+    let found = stage.finish(command.envs(variables()));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let audit = found.stderr.lines().find(|line| line.contains("secrets that enter")).unwrap();
+    for name in ["GH", "DATABASE_URL", "BELLJAR_MCP_1_K", "env.FROM_SETTINGS", "far.headers.Authorization"] {
+        assert!(audit.contains(name), "{name} is not in: {audit}");
+    }
+    assert!(!audit.contains("LOCALE") && !audit.contains("MODE"), "{audit}");
+    let record = stage.path("home/.local/state/belljar/runs");
+    let secret = [GITHUB, DATABASE, SERVER, SETTING, "header-value-0815", REGION];
+    assert_eq!(holders(&record, &secret), []);
+    let marks = ["[redacted:GH]", "[redacted:DATABASE_URL]", "[redacted:REGION]", "env.FROM_SETTINGS]"];
+    for mark in marks.into_iter().chain(["far.headers.Authorization]", "[redacted:BELLJAR_MCP_1_K]"]) {
+        assert!(!holders(&record, &[mark]).is_empty(), "{mark} is nowhere");
+    }
+    for plain in ["en_US.UTF-8", "written-in-the-manifest", "`FLAG` is not taken out of texts"] {
+        assert!(!holders(&record, &[plain]).is_empty(), "{plain} is nowhere");
+    }
+}
+
+#[test]
+fn a_plan_lists_every_value_that_enters() {
+    let stage = stage();
+    let found = stage.finish(stage.command(&["plan", "--json"]).envs(variables()));
+    let secrets = data(&found)["secrets"].clone();
+    let row = |name: &str| {
+        let rows = secrets.as_array().unwrap();
+        rows.iter().find(|row| row["name"].as_str().is_some_and(|found| found.ends_with(name))).cloned()
+    };
+    assert_eq!(row("GH").unwrap()["source"], "your variable GITHUB_TOKEN");
+    assert_eq!(row("BELLJAR_MCP_1_K").unwrap()["source"], "your variable ANY_NAME, for the MCP server tools");
+    assert_eq!(row("FLAG").unwrap()["not_redacted"], "common");
+    assert!(row("~/.claude/settings.json env.FROM_SETTINGS").is_some(), "{secrets:#}");
+    assert!(row("~/.claude.json mcpServers.far.headers.Authorization").is_some(), "{secrets:#}");
+    assert!(row("LOCALE").is_none() && row("MODE").is_none(), "{secrets:#}");
+    let found = stage.finish(stage.command(&["plan"]).envs(variables()));
+    for text in ["ENTERS", "DATABASE_URL", "~/.claude/settings.json env.FROM_SETTINGS", "not redacted: it is"]
+    {
+        assert!(found.stdout.contains(text), "{text}: {}", found.stdout);
+    }
+    let all = format!("{secrets}{}{}", found.stdout, found.stderr);
+    for value in [GITHUB, DATABASE, SERVER, SETTING, HEADER] {
+        assert!(!all.contains(value), "{value}");
+    }
+}
+
+/// A scenario whose agent prints a value of the host that an MCP server gets.
+fn recorded() -> (Stage, PathBuf) {
+    let stage = Stage::new();
+    let config = json!({"mcpServers": {"tools": {"command": "cat", "env": {"K": "${ANY_NAME}"}}}});
+    stage.write("project/scenarios/mcp.json", config.to_string());
+    stage.write("project/scenarios/session.yaml", "mcp:\n  config: mcp.json\n");
+    let call = bash("echo \"[$BELLJAR_MCP_1_K]\" | tee outputs/kept.txt");
+    let turns = script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]);
+    stage.write("project/scenarios/hello.script.json", turns.to_string());
+    stage.write("project/scenarios/hello.yaml", crate::cmd::record::SCENARIO);
+    let words = ["record", "--json", "--scripted", "scenarios/hello.yaml"];
+    let found = stage.finish(with_agent(&stage, &words).env("ANY_NAME", SERVER));
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    let tape = PathBuf::from(data(&found)["results"][0]["tape"].as_str().unwrap());
+    (stage, tape)
+}
+
+/// Puts a text into a file of a tape and computes the digests anew.
+fn plant(tape: &Path, text: &str) {
+    let kept = tape.join("artifacts/files/outputs/kept.txt");
+    fs::write(&kept, text).unwrap();
+    let path = tape.join("tape.json");
+    let mut head: TapeHead = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let part = TapePart { bytes: text.len() as u64, digest: Digest::of(text.as_bytes()) };
+    head.parts.insert("artifacts/files/outputs/kept.txt".to_owned(), part);
+    head.integrity = head.reckoned();
+    fs::write(&path, serde_json::to_string_pretty(&head).unwrap() + "\n").unwrap();
+}
+
+fn verify(stage: &Stage, variables: &[(&str, &str)]) -> (Option<i32>, Value) {
+    let mut command = with_agent(stage, &["tape", "verify", "--json", "scenarios"]);
+    let found = stage.finish(command.env("ANY_NAME", "another").envs(variables.iter().copied()));
+    (found.status.code(), data(&found)["results"][0].clone())
+}
+
+#[test]
+fn tape_verify_finds_a_redacted_value_that_is_no_longer_set() {
+    require!(Agent, Bwrap);
+    let (stage, tape) = recorded();
+    assert_eq!(holders(&tape, &[SERVER]), []);
+    let key = stage.path("home/.local/state/belljar/tape.key");
+    assert_eq!(fs::metadata(&key).unwrap().len(), 32);
+    assert!(!fs::read_to_string(tape.join("tape.json")).unwrap().contains(SERVER));
+    let (status, row) = verify(&stage, &[]);
+    assert_eq!((status, &row["values"]["checked"]), (Some(0), &json!(1)), "{row:#}");
+    // As it is, and as an encoder writes it.
+    for text in [format!("line\n[{SERVER}]\n"), "line\nbWNwLXNlcnZlci12YWx1ZS04MQ==\n".to_owned()] {
+        plant(&tape, &text);
+        let (status, row) = verify(&stage, &[]);
+        let wanted =
+            json!([{"file": "artifacts/files/outputs/kept.txt", "line": 2, "name": "BELLJAR_MCP_1_K"}]);
+        assert_eq!((status, &row["values"]["found"]), (Some(1), &wanted), "{row:#}");
+        assert!(!row.to_string().contains(SERVER));
+    }
+    // Elsewhere there is no key, and that is said.
+    let elsewhere = stage.path("elsewhere").display().to_string();
+    let (status, row) = verify(&stage, &[("XDG_STATE_HOME", &elsewhere)]);
+    assert_eq!((status, &row["values"]["unchecked"]), (Some(0), &json!(1)), "{row:#}");
+    let words = ["tape", "verify", "scenarios"];
+    let found =
+        stage.finish(with_agent(&stage, &words).env("ANY_NAME", "another").env("XDG_STATE_HOME", elsewhere));
+    assert!(
+        found.stdout.contains("1 value could not be checked: the key is on the machine"),
+        "{}",
+        found.stdout
+    );
+}

@@ -1,0 +1,135 @@
+//! Values that enter a sandbox as secrets, by name: what a plan lists and what every record redacts.
+
+use crate::{EnvEntry, EnvSource, Secret, Unsearchable};
+use serde::Serialize;
+
+/// Variables of the host that describe the machine, the user's name or the terminal, with the reason why their values
+/// are not secrets. Redacting them would only make records unreadable. `LC_` stands for every name that begins so.
+const PLAIN_VARIABLES: [(&str, &str); 14] = [
+    ("COLORTERM", "names an ability of the terminal"),
+    ("EDITOR", "names a program"),
+    ("HOME", "begins every path below it"),
+    ("LANG", "names a locale"),
+    ("LANGUAGE", "names languages"),
+    ("LC_", "names a locale"),
+    ("LOGNAME", "is the user's name, which paths contain"),
+    ("PAGER", "names a program"),
+    ("PATH", "lists directories"),
+    ("PWD", "is the working directory"),
+    ("SHELL", "names a program"),
+    ("TERM", "names a terminal"),
+    ("TZ", "names a time zone"),
+    ("USER", "is the user's name, which paths contain"),
+];
+
+/// A word or number below this length is too common to be searched for, unless its name says that it is a secret.
+pub const COMMON_BELOW: usize = 8;
+
+/// A value that enters the sandbox as a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entering {
+    /// Its name inside, or the file and member that hold it.
+    pub name: String,
+    /// Where it comes from, in a few words.
+    pub source: String,
+    /// Why records cannot redact it, as far as that is known before the launch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_redacted: Option<Unsearchable>,
+}
+
+impl Entering {
+    /// One line for a list: name, source, and a warning where the value cannot be redacted.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self.not_redacted {
+            None => self.source.clone(),
+            Some(why) => format!("{}; not redacted: {}", self.source, why.describe()),
+        }
+    }
+}
+
+impl EnvEntry {
+    /// Whether the value enters the sandbox as a secret: it did not come from the manifest's own text, or its name looks
+    /// like a secret's. The audit before a launch lists it, and every record redacts it.
+    #[must_use]
+    pub fn enters_as_secret(&self) -> bool {
+        match &self.source {
+            // What is made for the run opens nothing outside it.
+            EnvSource::Constant(_) | EnvSource::Run(_) => false,
+            EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
+            EnvSource::Literal(_) => self.name.looks_secret(),
+            EnvSource::Variable(host) => self.name.looks_secret() || !is_plain(host.as_str()),
+        }
+    }
+
+    /// Why a record cannot redact this value of the entry.
+    #[must_use]
+    pub fn not_redacted(&self, value: &Secret) -> Option<Unsearchable> {
+        let named = match &self.source {
+            EnvSource::Variable(host) => self.name.looks_secret() || host.looks_secret(),
+            // Nothing but a secret is kept in a file, printed by a command or typed without echo.
+            EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
+            EnvSource::Literal(_) | EnvSource::Constant(_) | EnvSource::Run(_) => true,
+        };
+        not_redacted(value, named)
+    }
+}
+
+/// Why a record cannot redact a value. `named`: its name or its source says that it is a secret.
+#[must_use]
+pub fn not_redacted(value: &Secret, named: bool) -> Option<Unsearchable> {
+    let bytes = value.expose();
+    Unsearchable::by_length(bytes.len()).or_else(|| {
+        let word = bytes.iter().all(u8::is_ascii_alphabetic);
+        let number = bytes.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+        (!named && bytes.len() < COMMON_BELOW && (word || number)).then_some(Unsearchable::Common)
+    })
+}
+
+fn is_plain(name: &str) -> bool {
+    PLAIN_VARIABLES.iter().any(|(plain, _why)| match plain.ends_with('_') {
+        true => name.starts_with(plain),
+        false => name == *plain,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EnvGiver, EnvName};
+
+    fn entry(name: &str, source: EnvSource) -> EnvEntry {
+        EnvEntry { name: EnvName::new(name).unwrap(), source, giver: EnvGiver::Agent }
+    }
+
+    fn variable(inside: &str, host: &str) -> EnvEntry {
+        entry(inside, EnvSource::Variable(EnvName::new(host).unwrap()))
+    }
+
+    #[test]
+    fn a_variable_of_the_host_is_a_secret_whatever_its_name_inside() {
+        for (inside, host) in
+            [("GH", "GITHUB_TOKEN"), ("DATABASE_URL", "DATABASE_URL"), ("K", "X"), ("TOKEN", "LANG")]
+        {
+            assert!(variable(inside, host).enters_as_secret(), "{inside} from {host}");
+        }
+        for host in ["LANG", "LC_ALL", "TERM", "HOME"] {
+            assert!(!variable("ANY", host).enters_as_secret(), "{host}");
+        }
+        assert!(variable("ANY", "HOME_ASSISTANT").enters_as_secret());
+        assert!(!entry("MODE", EnvSource::Literal("text".into())).enters_as_secret());
+    }
+
+    #[test]
+    fn a_short_word_is_searched_for_only_where_its_name_says_that_it_is_a_secret() {
+        let value = |text: &str| Secret::new(text);
+        let plain = variable("REGION", "AWS_REGION");
+        assert_eq!(plain.not_redacted(&value("true")), Some(Unsearchable::Short));
+        assert_eq!(plain.not_redacted(&value("false")), Some(Unsearchable::Common));
+        assert_eq!(plain.not_redacted(&value("13000")), Some(Unsearchable::Common));
+        assert_eq!(plain.not_redacted(&value("eu-central-1")), None);
+        assert_eq!(plain.not_redacted(&value("hunter2")), None);
+        assert_eq!(variable("A", "MY_TOKEN").not_redacted(&value("monkey")), None);
+        assert_eq!(entry("A", EnvSource::Prompt("?".into())).not_redacted(&value("monkey")), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a run may use up: the limits that a manifest declares, and those that hold where it declares none.
+
+use crate::{ByteSize, Cpus, LimitKind, TimeSpan, Usd};
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// Processes and threads, where no limit is declared.
+pub const DEFAULT_PIDS: u32 = 4096;
+/// The time of a scenario, where neither it nor the command line has one.
+pub const SCENARIO_TIME: TimeSpan = TimeSpan::hours(1);
+/// The time of `run` without a terminal, where no limit is declared.
+pub const UNATTENDED_TIME: TimeSpan = TimeSpan::hours(12);
+/// All file systems in memory together have at most one part of so many of the machine's memory …
+const TMPFS_PARTS: u64 = 2;
+/// … and at most this.
+const TMPFS_MOST: u64 = 32 << 30;
+
+/// What the run may use up. `None` means that no limit was declared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Memory, swap included.
+    pub memory: Option<ByteSize>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Processors.
+    pub cpu: Option<Cpus>,
+    /// Wall clock.
+    pub time: Option<TimeSpan>,
+    /// Money, enforced at the gateway.
+    pub cost_usd: Option<Usd>,
+    /// All file systems in memory together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tmpfs: Option<ByteSize>,
+    /// Limits whose default was declared away.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlimited: Vec<LimitKind>,
+}
+
+impl Limits {
+    /// The bytes of all file systems in memory together on a machine with this much memory; none without a limit.
+    #[must_use]
+    pub fn tmpfs_bytes(&self, memory: u64) -> Option<u64> {
+        match self.tmpfs {
+            Some(declared) => Some(declared.bytes()),
+            None if self.unlimited.contains(&LimitKind::Tmpfs) => None,
+            None => {
+                let most = self.memory.map_or(TMPFS_MOST, ByteSize::bytes).min(TMPFS_MOST);
+                Some((memory / TMPFS_PARTS).min(most))
+            }
+        }
+    }
+
+    /// The default of processes, where it applies.
+    #[must_use]
+    pub fn default_pids(&self) -> Option<u32> {
+        (self.pids.is_none() && !self.unlimited.contains(&LimitKind::Pids)).then_some(DEFAULT_PIDS)
+    }
+
+    /// The time of a run whose default is this.
+    #[must_use]
+    pub fn time_or(&self, default: Option<TimeSpan>) -> Option<TimeSpan> {
+        self.time.or_else(|| default.filter(|_| !self.unlimited.contains(&LimitKind::Time)))
+    }
+}
+
+/// A limit that holds, or should hold, though nobody declared it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultLimit {
+    /// Of what.
+    pub limit: LimitKind,
+    /// How much.
+    pub value: String,
+    /// What enforces it, or why nothing on this machine does.
+    pub mechanism: Result<&'static str, String>,
+}
+
+impl Serialize for DefaultLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (enforced, how) = match &self.mechanism {
+            Ok(mechanism) => (true, (*mechanism).to_owned()),
+            Err(why) => (false, why.clone()),
+        };
+        serde_json::json!({"limit": self.limit, "value": self.value, "enforced": enforced, "how": how})
+            .serialize(serializer)
+    }
+}
+
+/// A limit that a run reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReachedLimit {
+    /// Of what.
+    pub limit: LimitKind,
+    /// How much that is, where it is known.
+    pub value: Option<String>,
+}
+
+impl LimitKind {
+    /// The manifest's key.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            LimitKind::Memory => "memory",
+            LimitKind::Pids => "pids",
+            LimitKind::Cpu => "cpu",
+            LimitKind::Time => "time",
+            LimitKind::Cost => "cost_usd",
+            LimitKind::Tmpfs => "tmpfs",
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            LimitKind::Memory => "memory",
+            LimitKind::Pids => "process",
+            LimitKind::Cpu => "processor",
+            LimitKind::Time => "time",
+            LimitKind::Cost => "cost",
+            LimitKind::Tmpfs => "tmpfs",
+        }
+    }
+}
+
+impl fmt::Display for ReachedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} limit", self.limit.describe())?;
+        if let Some(value) = &self.value {
+            write!(f, " of {value}")?;
+        }
+        write!(f, " was reached (limits.{})", self.limit.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_file_systems_have_half_of_memory_and_never_more_than_is_declared() {
+        let gib = |count: u64| count << 30;
+        let none = Limits::default();
+        assert_eq!(none.tmpfs_bytes(gib(8)), Some(gib(4)));
+        assert_eq!(none.tmpfs_bytes(gib(512)), Some(TMPFS_MOST));
+        let memory = Limits { memory: ByteSize::parse("1G").ok(), ..Limits::default() };
+        assert_eq!(memory.tmpfs_bytes(gib(8)), Some(gib(1)));
+        let declared = Limits { tmpfs: ByteSize::parse("6G").ok(), ..memory };
+        assert_eq!(declared.tmpfs_bytes(gib(8)), Some(gib(6)));
+        let away = Limits { unlimited: vec![LimitKind::Tmpfs], ..Limits::default() };
+        assert_eq!(away.tmpfs_bytes(gib(8)), None);
+    }
+
+    #[test]
+    fn a_default_yields_to_what_is_declared() {
+        assert_eq!(Limits::default().default_pids(), Some(DEFAULT_PIDS));
+        assert_eq!(Limits { pids: Some(7), ..Limits::default() }.default_pids(), None);
+        let away = Limits { unlimited: vec![LimitKind::Pids, LimitKind::Time], ..Limits::default() };
+        assert_eq!((away.default_pids(), away.time_or(Some(SCENARIO_TIME))), (None, None));
+        let short = Limits { time: TimeSpan::parse("5s").ok(), ..Limits::default() };
+        assert_eq!(short.time_or(Some(SCENARIO_TIME)), short.time);
+        assert_eq!(Limits::default().time_or(Some(SCENARIO_TIME)), Some(SCENARIO_TIME));
+    }
+
+    #[test]
+    fn a_reached_limit_names_its_key() {
+        let reached = ReachedLimit { limit: LimitKind::Memory, value: Some("4G".to_owned()) };
+        assert_eq!(reached.to_string(), "the memory limit of 4G was reached (limits.memory)");
+    }
+}

@@ -1,0 +1,39 @@
+//! A limit that has a default, which can be declared away.
+
+use crate::decode::{Faults, Shape};
+use crate::syntax::{Kind, Node};
+use serde_json::{Value, json};
+
+/// The word for "no limit".
+const NONE: &str = "none";
+
+/// A limit as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound<T> {
+    /// `"none"`.
+    Unlimited,
+    /// At most this.
+    AtMost(T),
+}
+
+impl<T: Shape> Shape for Bound<T> {
+    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+        match &node.kind {
+            Kind::String(text) if text == NONE => Some(Self::Unlimited),
+            _ => T::decode(node, faults).map(Self::AtMost),
+        }
+    }
+
+    fn schema() -> Value {
+        json!({"anyOf": [T::schema(), {"const": NONE}]})
+    }
+}
+
+impl<T: std::fmt::Display> std::fmt::Display for Bound<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str(NONE),
+            Self::AtMost(value) => value.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Which values of a run no record may hold.
+
+use crate::outward::{Outward, PROXY_TOKEN};
+use crate::planning::{Planned, Surroundings};
+use crate::shared_values;
+use crate::tape::{Taping, digests_of};
+use crate::values::Found;
+use belljar_contract::{Scrubber, Secret, TapeValues, Unsearched};
+use belljar_record::Redact;
+use std::io;
+use std::sync::Arc;
+
+/// The secrets of a run: what replaces them, which of them cannot be replaced, and their digests for a tape.
+pub(super) struct Secrets {
+    pub redact: Redact,
+    pub unsearched: Vec<Unsearched>,
+    pub digests: Option<TapeValues>,
+}
+
+/// Takes every value that did not come from the manifest's own text, those that did under a secret's name, and those that
+/// stay outside.
+///
+/// # Errors
+/// When the key of the digests can neither be read nor made.
+pub(super) fn secrets(
+    planned: &Planned,
+    surroundings: &Surroundings,
+    values: &[Found],
+    outward: Option<&Outward>,
+    taping: &Taping,
+) -> io::Result<Secrets> {
+    let shared = shared_values::values(&planned.shared_files, &surroundings.home);
+    let outside = outward.map(Outward::secrets).unwrap_or_default();
+    let inside = values.iter().filter(|found| !found.value.is_empty()).filter_map(|found| {
+        let entry = planned.compiled.plan.env.iter().find(|entry| entry.name == found.name)?;
+        let secret = entry.enters_as_secret();
+        secret.then(|| (found.name.as_str(), &found.value, entry.not_redacted(&found.value)))
+    });
+    let shared = shared.iter().map(|one| (one.name.as_str(), &one.value, one.not_redacted()));
+    let outside = outside.iter().map(|(name, value)| (name.as_str(), *value, None));
+    let (searched, skipped): (Vec<_>, Vec<_>) =
+        inside.chain(shared).chain(outside).partition(|(_, _, why)| why.is_none());
+    let pairs: Vec<(&str, &Secret)> = searched.into_iter().map(|(name, value, _)| (name, value)).collect();
+    let (scrubber, mut unsearched) = Scrubber::new(pairs.iter().copied());
+    let skipped = skipped.into_iter().filter_map(|(name, _, why)| Some((name, why?)));
+    unsearched.extend(skipped.map(|(name, why)| Unsearched { name: name.to_owned(), why }));
+    let digests = match taping {
+        Taping::Off => None,
+        Taping::On(_) => {
+            // The token of the run's proxy opens nothing once the run has ended.
+            let lasting = pairs.into_iter().filter(|(name, _)| *name != PROXY_TOKEN);
+            Some(digests_of(&surroundings.state, lasting, &unsearched)?)
+        }
+    };
+    Ok(Secrets { redact: Arc::new(scrubber), unsearched, digests })
+}

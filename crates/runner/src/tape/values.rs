@@ -1,0 +1,373 @@
+//! Keyed digests of the values that a recording redacted: with them a tape can be searched for the values later, without
+//! holding them.
+//!
+//! The key never leaves the machine that recorded the tape, so a value cannot be guessed from the tape alone, however
+//! few values are possible. `docs/reference/tape-format.md` describes the digests.
+
+use super::Tape;
+use belljar_contract::{
+    AbsPath, Digest, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unsearched,
+};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use zeroize::Zeroizing;
+
+/// The name of the key in belljar's state directory.
+const KEY_FILE: &str = "tape.key";
+const KEY_BYTES: usize = 32;
+/// The block of SHA-256, which HMAC pads its key to (RFC 2104).
+const BLOCK: usize = 64;
+/// The modulus of the rolling hash, a Mersenne prime.
+const MODULUS: u64 = (1 << 61) - 1;
+
+/// What a search of a tape for redacted values found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ValueSearch {
+    /// Places that hold a value.
+    pub found: BTreeSet<ValueFound>,
+    /// Values that were searched for.
+    pub checked: usize,
+    /// Values that could not be searched for, because the key is on another machine.
+    pub unchecked: usize,
+    /// Values that the recording could not redact.
+    pub not_redacted: Vec<String>,
+}
+
+/// A value that the recording should have redacted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct ValueFound {
+    /// The file of the tape.
+    pub file: String,
+    /// The line in it, from 1.
+    pub line: u64,
+    /// The name of the value.
+    pub name: String,
+}
+
+/// A key of one tape: derived from the machine's key and the tape's salt.
+struct TapeKey(Zeroizing<[u8; 32]>);
+
+impl TapeKey {
+    fn new(machine: &[u8], salt: &str) -> Self {
+        Self(Zeroizing::new(hmac(machine, &[b"belljar tape ", salt.as_bytes()])))
+    }
+
+    fn derived(&self, purpose: &[u8]) -> [u8; 32] {
+        hmac(&*self.0, &[purpose])
+    }
+
+    /// Which key it is, for a reader that has one.
+    fn id(&self) -> String {
+        hex(&self.derived(b"id")[..8])
+    }
+
+    fn digest(&self, form: &[u8]) -> String {
+        hex(&hmac(&*self.0, &[b"value ", form])[..16])
+    }
+}
+
+/// HMAC-SHA-256 (RFC 2104) with a key of at most one block.
+fn hmac(key: &[u8], message: &[&[u8]]) -> [u8; 32] {
+    let pad = |with: u8| {
+        let mut block = Zeroizing::new([with; BLOCK]);
+        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+        block
+    };
+    let (inner, outer) = (pad(0x36), pad(0x5c));
+    let parts: Vec<&[u8]> = std::iter::once(&inner[..]).chain(message.iter().copied()).collect();
+    Digest::of_parts(&[&outer[..], &Digest::of_parts(&parts).into_bytes()]).into_bytes()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A rolling hash whose base and mixing are secret; sixteen bits of it are stored with each form.
+struct Rolling {
+    base: u64,
+    mix: [u64; 2],
+}
+
+impl Rolling {
+    fn new(key: &TapeKey) -> Self {
+        let bytes = key.derived(b"rolling");
+        let word =
+            |at: usize| bytes[at..at + 8].iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
+        Self { base: word(0) % (MODULUS - 256) + 256, mix: [word(8) | 1, word(16) | 1] }
+    }
+
+    fn times(left: u64, right: u64) -> u64 {
+        let product = u128::from(left) * u128::from(right);
+        let (low, high) = ((product as u64) & MODULUS, (product >> 61) as u64);
+        let sum = low + high;
+        if sum >= MODULUS { sum - MODULUS } else { sum }
+    }
+
+    fn push(&self, hash: u64, byte: u8) -> u64 {
+        let sum = Self::times(hash, self.base) + u64::from(byte) + 1;
+        if sum >= MODULUS { sum - MODULUS } else { sum }
+    }
+
+    /// The factor of the byte that leaves a window of this length.
+    fn leaving(&self, window: usize) -> u64 {
+        (1..window).fold(1, |power, _| Self::times(power, self.base))
+    }
+
+    fn tag(&self, hash: u64) -> u16 {
+        let mixed = (hash ^ hash >> 31).wrapping_mul(self.mix[0]);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(self.mix[1]);
+        (mixed >> 48) as u16
+    }
+
+    fn tag_of(&self, window: &[u8]) -> u16 {
+        self.tag(window.iter().fold(0, |hash, byte| self.push(hash, *byte)))
+    }
+
+    /// Calls `hit` with every place whose window has a tag that is wanted.
+    fn scan(&self, bytes: &[u8], window: usize, wanted: &[bool], mut hit: impl FnMut(usize, u16)) {
+        if bytes.len() < window {
+            return;
+        }
+        let leaving = self.leaving(window);
+        let mut hash = bytes[..window].iter().fold(0, |hash, byte| self.push(hash, *byte));
+        for at in 0..=bytes.len() - window {
+            let tag = self.tag(hash);
+            if wanted[usize::from(tag)] {
+                hit(at, tag);
+            }
+            if let Some(next) = bytes.get(at + window) {
+                let gone = Self::times(leaving, u64::from(bytes[at]) + 1);
+                hash = self.push(if hash >= gone { hash - gone } else { hash + MODULUS - gone }, *next);
+            }
+        }
+    }
+}
+
+/// The digests of a recording's values, and the names of those that could not be redacted.
+///
+/// # Errors
+/// When the key can neither be read nor made.
+pub(crate) fn digests_of<'s>(
+    state: &AbsPath,
+    values: impl IntoIterator<Item = (&'s str, &'s Secret)>,
+    unsearched: &[Unsearched],
+) -> io::Result<TapeValues> {
+    let machine = match read_key(state)? {
+        Some(key) => key,
+        None => make_key(state)?,
+    };
+    let salt = hex(&random::<16>()?[..]);
+    let key = TapeKey::new(&machine[..], &salt);
+    let rolling = Rolling::new(&key);
+    let value = |(name, secret): (&str, &Secret)| {
+        let forms = Scrubber::forms(secret);
+        let form = |form: &Zeroizing<Vec<u8>>| TapeForm {
+            bytes: form.len() as u64,
+            tag: rolling.tag_of(&form[..form.len().min(TAPE_WINDOW)]),
+            digest: key.digest(form),
+        };
+        TapeValue { name: name.to_owned(), forms: forms.iter().map(form).collect() }
+    };
+    Ok(TapeValues {
+        key: key.id(),
+        salt,
+        values: values.into_iter().filter(|(_, secret)| !secret.is_empty()).map(value).collect(),
+        not_redacted: unsearched.iter().map(|one| one.name.clone()).collect(),
+    })
+}
+
+/// Searches every file of a tape for the values that its recording redacted.
+///
+/// # Errors
+/// When a file or the key cannot be read.
+pub fn redacted_values(tape: &Tape, state: &AbsPath) -> io::Result<ValueSearch> {
+    let Some(listed) = &tape.head.values else { return Ok(ValueSearch::default()) };
+    let mut search = ValueSearch { not_redacted: listed.not_redacted.clone(), ..ValueSearch::default() };
+    let key = read_key(state)?.map(|machine| TapeKey::new(&machine[..], &listed.salt));
+    let Some(key) = key.filter(|key| key.id() == listed.key) else {
+        search.unchecked = listed.values.len();
+        return Ok(search);
+    };
+    search.checked = listed.values.len();
+    let sought = Sought::new(&key, &listed.values);
+    for file in tape.names() {
+        let bytes = tape.read(&file)?;
+        for (at, name) in sought.places(&bytes) {
+            let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
+            search.found.insert(ValueFound { file: file.clone(), line, name });
+        }
+    }
+    Ok(search)
+}
+
+/// Forms by the length of the window that finds them.
+struct Sought<'a> {
+    key: &'a TapeKey,
+    rolling: Rolling,
+    windows: BTreeMap<usize, Vec<(&'a str, &'a TapeForm)>>,
+}
+
+impl<'a> Sought<'a> {
+    fn new(key: &'a TapeKey, values: &'a [TapeValue]) -> Self {
+        let mut windows: BTreeMap<usize, Vec<(&str, &TapeForm)>> = BTreeMap::new();
+        for value in values {
+            for form in &value.forms {
+                let length = usize::try_from(form.bytes).unwrap_or(usize::MAX);
+                windows.entry(length.min(TAPE_WINDOW)).or_default().push((&value.name, form));
+            }
+        }
+        // No value is empty; a tape that lists one has been edited, and there is nothing to find.
+        windows.remove(&0);
+        Self { rolling: Rolling::new(key), key, windows }
+    }
+
+    fn places(&self, bytes: &[u8]) -> Vec<(usize, String)> {
+        let mut out = Vec::new();
+        for (window, forms) in &self.windows {
+            let mut wanted = vec![false; 1 << 16];
+            forms.iter().for_each(|(_, form)| wanted[usize::from(form.tag)] = true);
+            self.rolling.scan(bytes, *window, &wanted, |at, tag| {
+                for (name, form) in forms.iter().filter(|(_, form)| form.tag == tag) {
+                    let end = usize::try_from(form.bytes).ok().and_then(|length| at.checked_add(length));
+                    let Some(text) = end.and_then(|end| bytes.get(at..end)) else { continue };
+                    if self.key.digest(text) == form.digest {
+                        out.push((at, (*name).to_owned()));
+                    }
+                }
+            });
+        }
+        out
+    }
+}
+
+type MachineKey = Zeroizing<[u8; KEY_BYTES]>;
+
+/// The key, if there is one. A key that others can read is none: it would make digests guessable.
+fn read_key(state: &AbsPath) -> io::Result<Option<MachineKey>> {
+    let path = state.child(KEY_FILE);
+    let mut options = File::options();
+    options.read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    let file = match options.open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!("`{path}` must be a file that only its owner can read")));
+    }
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    (&file).read_exact(&mut key[..])?;
+    Ok(Some(key))
+}
+
+/// Makes the key. Of two processes that do it at once, both get the key that was placed first.
+fn make_key(state: &AbsPath) -> io::Result<MachineKey> {
+    std::fs::create_dir_all(state)?;
+    let draft = state.child(&format!(".{KEY_FILE}.{}", std::process::id()));
+    let written =
+        File::options().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
+            file.write_all(&Zeroizing::new(random::<KEY_BYTES>()?)[..])?;
+            file.sync_all()
+        });
+    let placed = written.and_then(|()| match std::fs::hard_link(&draft, state.child(KEY_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    });
+    std::fs::remove_file(&draft)?;
+    placed?;
+    read_key(state)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if filled == N { Ok(bytes) } else { Err(io::Error::other("the kernel gave too few random bytes")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> (tempfile::TempDir, AbsPath) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = AbsPath::new(directory.path().join("state")).unwrap();
+        (directory, path)
+    }
+
+    fn places(state: &AbsPath, listed: &TapeValues, text: &[u8]) -> Vec<String> {
+        let key = TapeKey::new(&read_key(state).unwrap().unwrap()[..], &listed.salt);
+        Sought::new(&key, &listed.values).places(text).into_iter().map(|(_, name)| name).collect()
+    }
+
+    #[test]
+    fn hmac_is_that_of_rfc_4231() {
+        let digest = hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]);
+        assert_eq!(hex(&digest), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn a_value_is_found_as_it_is_and_encoded() {
+        let (_held, state) = state();
+        let (long, short) = (Secret::new("postgres://u:p4ss@db/x"), Secret::new("hun2r"));
+        let listed = digests_of(&state, [("DB", &long), ("PIN", &short)], &[]).unwrap();
+        for (text, name) in [
+            ("before postgres://u:p4ss@db/x after", "DB"),
+            ("cG9zdGdyZXM6Ly91OnA0c3NAZGIveA==", "DB"),
+            ("postgres:\\/\\/u:p4ss@db\\/x", "DB"),
+            ("706f7374677265733a2f2f753a703473734064622f78", "DB"),
+            ("xhun2r", "PIN"),
+        ] {
+            assert!(places(&state, &listed, text.as_bytes()).contains(&name.to_owned()), "{text}");
+        }
+        assert!(places(&state, &listed, b"postgres://u:p4ss@db/ hun2 [redacted:DB]").is_empty());
+    }
+
+    #[test]
+    fn a_digest_says_nothing_without_the_key() {
+        let (_held, here) = state();
+        let (_other, elsewhere) = state();
+        let secret = Secret::new("12345");
+        let listed = digests_of(&here, [("PIN", &secret)], &[]).unwrap();
+        let again = digests_of(&here, [("PIN", &secret)], &[]).unwrap();
+        assert_ne!(listed.values, again.values, "every tape has a salt");
+        digests_of(&elsewhere, [("PIN", &secret)], &[]).unwrap();
+        let key = TapeKey::new(&read_key(&elsewhere).unwrap().unwrap()[..], &listed.salt);
+        assert_ne!(key.id(), listed.key);
+        assert!(Sought::new(&key, &listed.values).places(b"12345").is_empty());
+        let plain = serde_json::to_string(&listed).unwrap();
+        assert!(!plain.contains("12345"));
+        assert!(!plain.contains(&Digest::of(b"12345").hex()[..32]));
+    }
+
+    #[test]
+    fn the_key_is_made_once_and_only_its_owner_reads_it() {
+        let (_held, state) = state();
+        let first = make_key(&state).unwrap();
+        assert_eq!(*make_key(&state).unwrap(), *first);
+        let path = state.child(KEY_FILE);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "no draft is left");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(&path, open).unwrap();
+        read_key(&state).unwrap_err();
+    }
+
+    #[test]
+    fn a_few_megabytes_take_about_a_second() {
+        let (_held, state) = state();
+        let values: Vec<(String, Secret)> = (0..20)
+            .map(|at| (format!("V{at}"), Secret::new(format!("value-number-{at}-{}", "x".repeat(at)))))
+            .collect();
+        let pairs = values.iter().map(|(name, secret)| (name.as_str(), secret));
+        let listed = digests_of(&state, pairs, &[]).unwrap();
+        let mut text = b"nothing of interest, again and again. ".repeat(3 << 20 >> 5);
+        text.extend_from_slice(b"value-number-7-xxxxxxx");
+        let began = std::time::Instant::now();
+        assert_eq!(places(&state, &listed, &text), ["V7"]);
+        // Unoptimised code on a busy machine; optimised it is a twentieth of this.
+        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
+    }
+}

@@ -112,7 +112,9 @@ fn a_tool_forges_no_frames() {
     let outcomes: Vec<&Value> =
         result["checks"].as_array().unwrap().iter().map(|check| &check["outcome"]).collect();
     assert_eq!(outcomes, ["fail"; 3], "{result:#}");
-    assert_eq!(result["signals"], json!([]), "{result:#}");
+    // A newer agent says things that are not known here, which is a warning.
+    let signals = result["signals"].as_array().unwrap();
+    assert!(signals.iter().all(|signal| signal["weight"] == "warn"), "{result:#}");
     let tried = fs::read_to_string(folder(result).join("artifacts/files/outputs/found.txt")).unwrap();
     for way in
         ["/proc/2/fd/0", "/proc/2/fd/1", "/proc/2/fd/2", "pidfd 2 1", "/proc/2/mem", "writev 2", "ptrace 2"]

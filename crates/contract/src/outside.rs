@@ -58,8 +58,8 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         id: "doctor-version",
         program: "the programs that belljar uses, with `--version`, as your `PATH` has them",
         when: "`belljar doctor`",
-        directory: "yours",
-        environment: "yours",
+        directory: "`/`",
+        environment: "the system's `PATH`",
         input: "nothing",
     },
     OutsideProgram {
@@ -88,7 +88,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     },
     OutsideProgram {
         id: "prove-belljar",
-        program: "belljar itself: `exec`, `run` and `plan`",
+        program: "belljar itself: `exec`, `run`, `plan` and `skill`",
         when: "`belljar prove`",
         directory: "a made-up project",
         environment: "made up, with your `PATH`",
@@ -114,7 +114,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         id: "prove-sleeper",
         program: "`cat`, of the system's path",
         when: "`belljar prove`: a process whose command line and environment hold made-up secrets",
-        directory: "yours",
+        directory: "`/`",
         environment: "made up",
         input: "a pipe to which nothing is written",
     },

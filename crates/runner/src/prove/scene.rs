@@ -99,6 +99,7 @@ impl Scene {
         // outside: prove-sleeper
         let mut sleeper = Command::new("cat")
             .args(["-", &cmdsecret])
+            .current_dir("/")
             .env_clear()
             .env("GITHUB_TOKEN", &secret)
             .env("PATH", SYSTEM_PATH)

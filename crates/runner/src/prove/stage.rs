@@ -89,6 +89,7 @@ pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<Sta
         return run(side, scene, rows, Stage::Stranger);
     };
     let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
+    // outside: prove-belljar
     let mut command = Command::new(own.as_path());
     command.arg("skill").arg(scene.home.join("stranger")).args([
         "go",

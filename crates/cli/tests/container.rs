@@ -303,3 +303,18 @@ fn the_plan_is_lowered_without_an_engine() {
     }
     assert!(words.iter().any(|word| word.as_str().unwrap().starts_with("localhost/belljar/base:")));
 }
+
+#[test]
+fn without_a_word_memory_and_processes_are_limited() {
+    require!(Podman);
+    let stage = Stage::new();
+    let found = sh(&stage, "df -k --output=size / /dev/shm | tail -n +2 | tr -d ' '");
+    let sizes: u64 = found.stdout.lines().map(|line| line.parse::<u64>().unwrap()).sum();
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let memory: u64 = memory.lines().next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(sizes <= memory / 2, "{sizes} of {memory}");
+    let found =
+        sh(&stage, "i=0; while [ $i -lt 5000 ]; do sleep 60 & i=$((i+1)); done 2>/dev/null; echo unbounded");
+    assert!(!found.stdout.contains("unbounded"), "{found:?}");
+    assert!(found.stderr.contains("the process limit of 4096 was reached (limits.pids)"), "{}", found.stderr);
+}

@@ -25,7 +25,7 @@ impl<T: Shape> Shape for Bound<T> {
     }
 
     fn schema() -> Value {
-        json!({"anyOf": [T::schema(), {"const": NONE}]})
+        json!({"oneOf": [T::schema(), {"enum": [NONE]}]})
     }
 }
 

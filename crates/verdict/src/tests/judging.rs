@@ -62,6 +62,19 @@ fn a_failure_is_told_from_a_failed_check() {
 }
 
 #[test]
+fn a_limit_that_the_agent_survived_is_a_warning_until_a_check_fails() {
+    let missing = json!([{"tool_called": "Bash"}]);
+    for limit in [LimitKind::Memory, LimitKind::Pids, LimitKind::Tmpfs] {
+        let survived = Evidence { stopped_by: Some(limit), ..nothing() };
+        assert_eq!(conclusion(json!([]), &survived), Conclusion::Passed, "{limit:?}");
+        assert_eq!(conclusion(missing.clone(), &survived), Conclusion::BudgetReached, "{limit:?}");
+        let crashed = failure(ConversationFailure::Crashed { exit: GuestEnd::Signal(9) });
+        let ended = Evidence { stopped_by: Some(limit), ..crashed };
+        assert_eq!(conclusion(json!([]), &ended), Conclusion::BudgetReached, "{limit:?}");
+    }
+}
+
+#[test]
 fn an_expected_error_is_no_failure_unless_the_world_failed() {
     let expected = || json!([{"result": "error"}]);
     let after_success = ConversationFailure::ExitAfterSuccess { exit: GuestEnd::Code(7) };

@@ -83,32 +83,35 @@ pub(super) fn run(
     Ok(StageRun { findings, status, stderr })
 }
 
-/// Lets belljar try the stranger's skill. What came of it is seen on the host alone; that the agent ran, by its own words.
+/// Lets belljar try a skill in a stranger's repository, and one with an agent that lets a process forge its words. What came
+/// of it is seen on the host alone; that there was something to see, by what belljar or the agent says.
 pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, ProveError> {
     let Side::Inside { own, path, engine, backend, .. } = side else {
         return run(side, scene, rows, Stage::Stranger);
     };
     let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
-    // outside: prove-belljar
-    let mut command = Command::new(own.as_path());
-    command.arg("skill").arg(scene.home.join("stranger")).args([
-        "go",
-        "--backend",
-        backend.name(),
-        "--script",
-    ]);
-    command.arg(scene.home.join("script.json")).current_dir(scene.home.join("empty"));
-    command.env_clear().envs(scene.environment(&stranger::path(&scene.home, path)));
-    command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
-    let (_, stderr, status) = collect(command.spawn().map_err(failed)?);
-    let ran = stranger::recorded(&scene.home, stranger::HONEST);
-    let finding = |row: &&Row| {
-        let detail = "the agent ran".to_owned();
-        let outcome = belljar_contract::ProbeOutcome::Open;
-        (row.id.clone(), ProbeFinding { probe: row.id.clone(), outcome, detail })
+    let skill = |name: &str| {
+        // outside: prove-belljar
+        let mut command = Command::new(own.as_path());
+        command.arg("skill").arg(scene.home.join(name)).args(["go", "--backend", backend.name(), "--script"]);
+        command.arg(scene.home.join("script.json")).current_dir(scene.home.join("empty"));
+        command.env_clear().envs(scene.environment(&stranger::path(&scene.home, path)));
+        command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
+        command.spawn().map(collect).map_err(failed)
     };
-    let findings = rows.iter().filter(|_| ran).map(finding).collect();
+    let (_, refused, _) = skill(stranger::CRAFTED)?;
+    let (_, mut stderr, status) = skill(stranger::PLAIN)?;
+    let finding = |row: &&Row| {
+        let detail = match row.id.as_str() {
+            stranger::REPOSITORY => refused.contains(".gitignore").then_some("belljar read the repository"),
+            _ => stranger::recorded(&scene.home, stranger::HONEST).then_some("the agent ran"),
+        };
+        let outcome = belljar_contract::ProbeOutcome::Open;
+        Some((row.id.clone(), ProbeFinding { probe: row.id.clone(), outcome, detail: detail?.to_owned() }))
+    };
+    let findings = rows.iter().filter_map(finding).collect();
+    stderr.push_str(&refused);
     Ok(StageRun { findings, status, stderr })
 }
 

@@ -12,6 +12,13 @@ pub(super) const HONEST: &str = "said-by-the-agent";
 /// What a process that it started says in its place.
 const FORGED: &str = "forged-evidence.forged-frame";
 
+/// The row about the repository.
+pub(super) const REPOSITORY: &str = "outside.stranger-repository";
+/// A skill in a crafted repository.
+pub(super) const CRAFTED: &str = "stranger";
+/// A skill in none.
+pub(super) const PLAIN: &str = "plain-skill";
+
 /// Makes both in the home of the made-up user. Without git there is no repository, and the row that needs it says so.
 pub(super) fn make(home: &Path) -> io::Result<()> {
     let file = |name: &str, text: &str| -> io::Result<PathBuf> {
@@ -19,7 +26,10 @@ pub(super) fn make(home: &Path) -> io::Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(home))?;
         fs::write(&path, text).map(|()| path)
     };
-    file("stranger/SKILL.md", "---\nname: stranger\ndescription: Of a stranger\n---\nBody.\n")?;
+    for name in [CRAFTED, PLAIN] {
+        let text = format!("---\nname: {name}\ndescription: Of a stranger\n---\nBody.\n");
+        file(&format!("{name}/SKILL.md"), &text)?;
+    }
     file(
         "script.json",
         r#"{"version": 1, "turns": [{"answer": {"reply": {"content": [{"text": "Hello."}]}}}]}"#,
@@ -38,7 +48,7 @@ pub(super) fn make(home: &Path) -> io::Result<()> {
 /// An index with an ignore file that is not there: git looks for it in the repository, lacks it, and asks the program that
 /// the repository names to fetch it.
 fn crafted(home: &Path) {
-    let folder = home.join("stranger");
+    let folder = home.join(CRAFTED);
     let payload = format!("touch {}; false", home.join("fetched").display());
     let absent = format!("100644,{},.gitignore", "1234567890".repeat(4));
     let steps: [&[&str]; 8] = [

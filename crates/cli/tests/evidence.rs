@@ -216,6 +216,7 @@ fn an_agent_that_lies_is_not_believed() {
 fn a_tape_does_not_vouch_for_what_it_does_not_hold() {
     require!(Bwrap, Python);
     let stage = with_agent("whole()");
+    stage.write("project/.git/HEAD", "");
     let found = stage.finish(&mut command(&stage, &["record", "--scripted", "--json", "a.yaml"]));
     assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
     let again = |stage: &Stage| stage.finish(&mut command(stage, &["replay", "--json", "a.tape"]));

@@ -127,7 +127,7 @@ fn recorded() -> (Stage, PathBuf) {
     let turns = script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]);
     stage.write("project/scenarios/hello.script.json", turns.to_string());
     stage.write("project/scenarios/hello.yaml", crate::cmd::record::SCENARIO);
-    let words = ["record", "--json", "--scripted", "scenarios/hello.yaml"];
+    let words = ["record", "--yes", "--json", "--scripted", "scenarios/hello.yaml"];
     let found = stage.finish(with_agent(&stage, &words).env("ANY_NAME", SERVER));
     assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
     let tape = PathBuf::from(data(&found)["results"][0]["tape"].as_str().unwrap());
@@ -157,7 +157,7 @@ fn tape_verify_finds_a_redacted_value_that_is_no_longer_set() {
     require!(Agent, Bwrap);
     let (stage, tape) = recorded();
     assert_eq!(holders(&tape, &[SERVER]), []);
-    let key = stage.path("home/.local/state/belljar/tape.key");
+    let key = stage.path("home/.local/state/belljar/digest.key");
     assert_eq!(fs::metadata(&key).unwrap().len(), 32);
     assert!(!fs::read_to_string(tape.join("tape.json")).unwrap().contains(SERVER));
     let (status, row) = verify(&stage, &[]);

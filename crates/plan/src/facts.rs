@@ -13,7 +13,16 @@ pub struct Questions {
     /// Which of these variables are set?
     pub variables: BTreeSet<EnvName>,
     /// What do these files hold, where they are files of the project?
-    pub contents: BTreeSet<AbsPath>,
+    pub contents: BTreeMap<AbsPath, Holds>,
+}
+
+/// What a file that is used outside is there for, which decides how its digest is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holds {
+    /// Code: its digest is the same on every machine.
+    Code,
+    /// A value: its digest is made with a key of the machine, because a short value could be guessed from a plain one.
+    Value,
 }
 
 impl Questions {
@@ -23,7 +32,13 @@ impl Questions {
         self.paths.extend(paths);
         self.texts.extend(texts);
         self.variables.extend(variables);
-        self.contents.extend(contents);
+        contents.into_iter().for_each(|(path, holds)| self.content(path, holds));
+    }
+
+    /// Asks for a content; one that is asked for as a value stays one.
+    pub fn content(&mut self, path: AbsPath, holds: Holds) {
+        let asked = self.contents.entry(path).or_insert(holds);
+        *asked = (*asked).max(holds);
     }
 }
 

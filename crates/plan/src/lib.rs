@@ -18,7 +18,7 @@ pub use compile::{
 };
 pub use decode::Place;
 pub use explain::{Origin, Reason, why};
-pub use facts::{ContentFact, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
+pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
 pub use manifest::{Layer, LayerText, Manifest, ManifestError, PathText, json_schema, parse};

@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 
 /// Before the name of a folder that is being made.
 const MAKING: &str = ".making-";
+/// The length of the time in a name, to the second.
+const COMPACT_TIME: usize = "YYYYMMDD-HHMMSS".len();
 /// Before the name of a folder that is being removed.
 const REMOVING: &str = ".removing-";
 
@@ -124,7 +126,15 @@ impl RunStore {
     /// # Errors
     /// When the folder of all runs cannot be read. One that is not there is an empty one.
     pub fn list(&self) -> Result<Vec<RunEntry>, ReadError> {
-        Ok(self.folders(|name| !name.starts_with('.'))?.into_iter().map(entry).collect())
+        let mut runs: Vec<RunEntry> =
+            self.folders(|name| !name.starts_with('.'))?.into_iter().map(entry).collect();
+        // Names have the second; within one, the head says which was first.
+        let second = |run: &RunEntry| {
+            let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned());
+            name.map(|name| name.chars().take(COMPACT_TIME).collect::<String>())
+        };
+        runs.sort_by_cached_key(|run| (second(run), run.head.as_ref().ok().map(|head| head.started_at_ms)));
+        Ok(runs)
     }
 
     /// Folders that a writer or a removal left half done, with nobody at work on them.

@@ -186,6 +186,19 @@ fn runs_are_listed_and_removed_but_never_under_a_writer() {
 }
 
 #[test]
+fn runs_of_one_second_are_listed_as_they_began() {
+    let base = tempfile::tempdir().unwrap();
+    let store = store(&base);
+    for (number, later) in [(3, 0), (1, 1), (2, 2)] {
+        let mut head = head(number);
+        head.started_at_ms = 1_700_000_000_000 + later;
+        drop(store.create(&head, nothing()).unwrap());
+    }
+    let began = |entry: belljar_record::RunEntry| entry.head.unwrap().started_at_ms % 1000;
+    assert_eq!(store.list().unwrap().into_iter().map(began).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
 fn what_was_left_half_done_is_found_when_nobody_is_at_it() {
     let base = tempfile::tempdir().unwrap();
     let store = store(&base);

@@ -1,9 +1,9 @@
 //! The one place that answers a plan's questions about the host.
 
 use belljar_contract::{AbsPath, Digest, USED_OUTSIDE_MAX};
-use belljar_plan::{ContentFact, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
+use belljar_plan::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 
 /// Larger than any role or `SKILL.md`.
 const TEXT_LIMIT: u64 = 1 << 20;
@@ -15,6 +15,7 @@ pub(crate) fn answer(
     user: UserFacts,
     project: ProjectFacts,
     is_set: impl Fn(&str) -> bool,
+    seal: impl Fn(Digest) -> io::Result<Digest>,
 ) -> HostFacts {
     let Questions { paths, texts, variables, contents } = questions;
     let root = project.root.clone();
@@ -23,7 +24,10 @@ pub(crate) fn answer(
         project,
         paths: paths.into_iter().map(|path| (path.clone(), path_fact(&path))).collect(),
         texts: texts.into_iter().map(|path| (path.clone(), text_fact(&path))).collect(),
-        contents: contents.into_iter().map(|path| (path.clone(), content_fact(&path, &root))).collect(),
+        contents: contents
+            .into_iter()
+            .map(|(path, holds)| (path.clone(), agreed_fact(&path, &root, holds, &seal)))
+            .collect(),
         variables: variables.into_iter().filter(|name| is_set(name.as_str())).collect(),
     }
 }
@@ -47,6 +51,21 @@ fn path_fact(path: &AbsPath) -> PathFact {
         PathFact::File(real)
     } else {
         PathFact::Special
+    }
+}
+
+fn agreed_fact(
+    path: &AbsPath,
+    root: &AbsPath,
+    holds: Holds,
+    seal: impl Fn(Digest) -> io::Result<Digest>,
+) -> ContentFact {
+    match (content_fact(path, root), holds) {
+        (ContentFact::Digest(path, digest), Holds::Value) => match seal(digest) {
+            Ok(digest) => ContentFact::Digest(path, digest),
+            Err(error) => ContentFact::Unusable(error.to_string()),
+        },
+        (fact, Holds::Code | Holds::Value) => fact,
     }
 }
 

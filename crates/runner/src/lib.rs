@@ -23,6 +23,7 @@ mod kept;
 mod launching;
 mod leftovers;
 mod locks;
+mod machine_key;
 mod manifests;
 mod names;
 mod outward;

@@ -4,7 +4,7 @@ use crate::entering::entering;
 use crate::git::UserFiles;
 use crate::guest_program::GuestProgram;
 use crate::shared_values::{self, SharedFile};
-use crate::{facts, manifests, project};
+use crate::{agreed_files, facts, manifests, project};
 use belljar_contract::{
     AbsPath, AgentName, AgentVersions, AskedWalls, DefaultLimit, Diagnostic, Entering, Harness,
     HarnessProfile, ImageName, PathError, Plan, Purpose, Sources,
@@ -323,7 +323,9 @@ impl Planner {
     /// The answers, and those to what the first ones lead to.
     fn facts(&self, asked: Questions, harnesses: &[&dyn Harness]) -> HostFacts {
         let answer = |asked| {
-            facts::answer(asked, self.user(), self.project.clone(), |name| self.surroundings.is_set(name))
+            let is_set = |name: &str| self.surroundings.is_set(name);
+            let seal = |digest| agreed_files::seal(&self.surroundings.state, digest);
+            facts::answer(asked, self.user(), self.project.clone(), is_set, seal)
         };
         let mut facts = answer(asked);
         let further = further_questions(harnesses, &facts);

@@ -22,7 +22,7 @@ pub(crate) struct Found {
 
 /// The values of the variables that are not constants.
 pub(crate) fn values(plan: &Plan, surroundings: &Surroundings, ask: Ask<'_>) -> Result<Vec<Found>, RunError> {
-    let agreed = AgreedFiles::of(plan);
+    let agreed = AgreedFiles::of(plan, &surroundings.state);
     let mut out = Vec::new();
     for entry in &plan.env {
         if matches!(entry.source, EnvSource::Constant(_) | EnvSource::Run(_)) {

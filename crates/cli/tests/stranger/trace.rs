@@ -47,7 +47,12 @@ impl Trace {
     /// Threads outside: reached from the first process without passing through bubblewrap. Ids inside are those of
     /// another namespace and reach nothing here.
     fn outside(&self) -> Vec<&str> {
-        let first = *self.threads.keys().next().expect("strace wrote something");
+        let is_first = |text: &str| {
+            text.lines().next().is_some_and(|line| line.starts_with("execve(\"/usr/bin/setpriv\""))
+        };
+        let (first, _) =
+            self.threads.iter().find(|(_, text)| is_first(text)).expect("strace saw the first program");
+        let first = *first;
         let (mut pending, mut seen, mut out) = (vec![first], BTreeSet::new(), Vec::new());
         while let Some(id) = pending.pop() {
             let Some(text) = self.threads.get(&id) else { continue };

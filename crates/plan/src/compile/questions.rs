@@ -2,7 +2,7 @@
 
 use super::library::skill_candidates;
 use crate::decode::{Named, Place};
-use crate::facts::{ProjectFacts, Questions};
+use crate::facts::{Holds, ProjectFacts, Questions};
 use crate::manifest::{AgentSpec, EnvText, Layered, Manifest, McpSpec, PathText};
 use belljar_contract::{AbsPath, AgentName, EnvName, Harness, HomeMode, may_use};
 
@@ -123,12 +123,17 @@ impl Asker<'_> {
     fn value(&mut self, value: &EnvText, place: &Place) {
         match value {
             EnvText::Literal(_) | EnvText::Prompt(_) => {}
-            EnvText::Command(argv) => self.out.contents.extend(may_use(argv, &self.project.directory)),
+            EnvText::Command(argv) => {
+                let paths = may_use(argv, &self.project.directory);
+                paths.into_iter().for_each(|path| self.out.content(path, Holds::Code));
+            }
             EnvText::Variable(name) => {
                 self.out.variables.insert(name.clone());
             }
             EnvText::File(path) => {
-                self.out.contents.extend(self.resolve(path, place));
+                if let Some(path) = self.resolve(path, place) {
+                    self.out.content(path, Holds::Value);
+                }
                 self.path(path, place);
             }
         }

@@ -200,7 +200,7 @@ impl World {
             project: self.project.clone(),
             paths: asked.paths.iter().map(|at| (at.clone(), path(at))).collect(),
             texts: asked.texts.iter().map(|at| (at.clone(), text(at))).collect(),
-            contents: asked.contents.iter().map(|at| (at.clone(), content(at))).collect(),
+            contents: asked.contents.keys().map(|at| (at.clone(), content(at))).collect(),
             variables: asked.variables.into_iter().filter(|name| self.variables.contains(name)).collect(),
         }
     }

@@ -33,8 +33,11 @@ pub(super) fn bound(
                 CredentialPart::Text(text) => ValuePart::Text(text.clone()),
                 CredentialPart::Secret(source) => {
                     let secret =
-                        values::find(source, AgreedFiles::of(plan), surroundings, ask).map_err(|cause| {
-                            OutwardError::Value { host: host.to_string(), what: source.describe(), cause }
+                        values::find(source, AgreedFiles::of(plan, &surroundings.state), surroundings, ask)
+                            .map_err(|cause| OutwardError::Value {
+                            host: host.to_string(),
+                            what: source.describe(),
+                            cause,
                         })?;
                     let secret = Arc::new(secret);
                     named.push((name.clone(), Arc::clone(&secret)));

@@ -5,21 +5,13 @@
 //! few values are possible. `docs/reference/tape-format.md` describes the digests.
 
 use super::Tape;
-use belljar_contract::{
-    AbsPath, Digest, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unsearched,
-};
+use crate::machine_key::{keyed, machine_key, random, read_key};
+use belljar_contract::{AbsPath, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unsearched};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use zeroize::Zeroizing;
 
-/// The name of the key in belljar's state directory.
-const KEY_FILE: &str = "tape.key";
-const KEY_BYTES: usize = 32;
-/// The block of SHA-256, which HMAC pads its key to (RFC 2104).
-const BLOCK: usize = 64;
 /// The modulus of the rolling hash, a Mersenne prime.
 const MODULUS: u64 = (1 << 61) - 1;
 
@@ -52,11 +44,11 @@ struct TapeKey(Zeroizing<[u8; 32]>);
 
 impl TapeKey {
     fn new(machine: &[u8], salt: &str) -> Self {
-        Self(Zeroizing::new(hmac(machine, &[b"belljar tape ", salt.as_bytes()])))
+        Self(Zeroizing::new(keyed(machine, &[b"belljar tape ", salt.as_bytes()])))
     }
 
     fn derived(&self, purpose: &[u8]) -> [u8; 32] {
-        hmac(&*self.0, &[purpose])
+        keyed(&*self.0, &[purpose])
     }
 
     /// Which key it is, for a reader that has one.
@@ -65,20 +57,8 @@ impl TapeKey {
     }
 
     fn digest(&self, form: &[u8]) -> String {
-        hex(&hmac(&*self.0, &[b"value ", form])[..16])
+        hex(&keyed(&*self.0, &[b"value ", form])[..16])
     }
-}
-
-/// HMAC-SHA-256 (RFC 2104) with a key of at most one block.
-fn hmac(key: &[u8], message: &[&[u8]]) -> [u8; 32] {
-    let pad = |with: u8| {
-        let mut block = Zeroizing::new([with; BLOCK]);
-        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-        block
-    };
-    let (inner, outer) = (pad(0x36), pad(0x5c));
-    let parts: Vec<&[u8]> = std::iter::once(&inner[..]).chain(message.iter().copied()).collect();
-    Digest::of_parts(&[&outer[..], &Digest::of_parts(&parts).into_bytes()]).into_bytes()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -155,10 +135,7 @@ pub(crate) fn digests_of<'s>(
     values: impl IntoIterator<Item = (&'s str, &'s Secret)>,
     unsearched: &[Unsearched],
 ) -> io::Result<TapeValues> {
-    let machine = match read_key(state)? {
-        Some(key) => key,
-        None => make_key(state)?,
-    };
+    let machine = machine_key(state)?;
     let salt = hex(&random::<16>()?[..]);
     let key = TapeKey::new(&machine[..], &salt);
     let rolling = Rolling::new(&key);
@@ -243,53 +220,10 @@ impl<'a> Sought<'a> {
     }
 }
 
-type MachineKey = Zeroizing<[u8; KEY_BYTES]>;
-
-/// The key, if there is one. A key that others can read is none: it would make digests guessable.
-fn read_key(state: &AbsPath) -> io::Result<Option<MachineKey>> {
-    let path = state.child(KEY_FILE);
-    let mut options = File::options();
-    options.read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
-    let file = match options.open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!("`{path}` must be a file that only its owner can read")));
-    }
-    let mut key = Zeroizing::new([0; KEY_BYTES]);
-    (&file).read_exact(&mut key[..])?;
-    Ok(Some(key))
-}
-
-/// Makes the key. Of two processes that do it at once, both get the key that was placed first.
-fn make_key(state: &AbsPath) -> io::Result<MachineKey> {
-    std::fs::create_dir_all(state)?;
-    let draft = state.child(&format!(".{KEY_FILE}.{}", std::process::id()));
-    let written =
-        File::options().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
-            file.write_all(&Zeroizing::new(random::<KEY_BYTES>()?)[..])?;
-            file.sync_all()
-        });
-    let placed = written.and_then(|()| match std::fs::hard_link(&draft, state.child(KEY_FILE)) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    });
-    std::fs::remove_file(&draft)?;
-    placed?;
-    read_key(state)?.ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if filled == N { Ok(bytes) } else { Err(io::Error::other("the kernel gave too few random bytes")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belljar_contract::Digest;
 
     fn state() -> (tempfile::TempDir, AbsPath) {
         let directory = tempfile::tempdir().unwrap();
@@ -300,12 +234,6 @@ mod tests {
     fn places(state: &AbsPath, listed: &TapeValues, text: &[u8]) -> Vec<String> {
         let key = TapeKey::new(&read_key(state).unwrap().unwrap()[..], &listed.salt);
         Sought::new(&key, &listed.values).places(text).into_iter().map(|(_, name)| name).collect()
-    }
-
-    #[test]
-    fn hmac_is_that_of_rfc_4231() {
-        let digest = hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]);
-        assert_eq!(hex(&digest), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     }
 
     #[test]
@@ -340,19 +268,6 @@ mod tests {
         let plain = serde_json::to_string(&listed).unwrap();
         assert!(!plain.contains("12345"));
         assert!(!plain.contains(&Digest::of(b"12345").hex()[..32]));
-    }
-
-    #[test]
-    fn the_key_is_made_once_and_only_its_owner_reads_it() {
-        let (_held, state) = state();
-        let first = make_key(&state).unwrap();
-        assert_eq!(*make_key(&state).unwrap(), *first);
-        let path = state.child(KEY_FILE);
-        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "no draft is left");
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        std::fs::set_permissions(&path, open).unwrap();
-        read_key(&state).unwrap_err();
     }
 
     #[test]

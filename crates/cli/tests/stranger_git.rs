@@ -171,6 +171,8 @@ fn run(stage: &Stage, words: &[&str]) -> Finished {
 fn suite() -> Stage {
     let stage = scenario(&plain());
     recorded(&stage);
+    // Each test plants its own; the manifest marks the suite.
+    fs::remove_dir_all(stage.path("project/.git")).unwrap();
     stage.write("project/belljar.toml", "[agents.a]\n");
     stage.write("project/old/claude-bottle.json", "{}");
     fs::create_dir(stage.path("canaries")).unwrap();

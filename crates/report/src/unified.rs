@@ -74,7 +74,9 @@ fn unified(sides: Sides<'_>, header: (&str, &str)) -> Option<String> {
 fn quoted(name: &[u8]) -> String {
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if name.iter().all(plain) {
-        return String::from_utf8_lossy(name).into_owned();
+        // As git does: a tab ends a name with a space in it, which `patch` would take for the end otherwise.
+        let end = if name.contains(&b' ') { "\t" } else { "" };
+        return format!("{}{end}", String::from_utf8_lossy(name));
     }
     let mut out = "\"".to_owned();
     for byte in name {

@@ -12,7 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 ///
 /// Each change is classified: files that your machine would execute later, links that lead out of the project and
 /// special files are marked. On a terminal, hidden characters are shown as escapes such as \u{1b}; in a file or a pipe the
-/// text is a patch with the files' own bytes, for `git apply` or `patch -p1`.
+/// text is a patch with the files' own bytes, for `git apply` or `patch -p1`. A patch holds changes of text only: links,
+/// modes, empty files and other content are listed in it, counted on standard error, and written by `belljar apply`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar diff\n  $ belljar diff --stat\n")]
 pub struct Args {
@@ -41,6 +42,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(ExitCode::Passed);
     }
     let style = output.out_style();
+    let mut patched = 0;
     for change in &changes {
         let path = shown(&change.path);
         let remark = remark(&change.class).map(|text| style.warn(&format!("  ! {text}"))).unwrap_or_default();
@@ -61,12 +63,21 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             if output.is_read() {
                 output.result(&render_difference(name, sides, style));
             } else {
-                output.file(&patch_text(name, sides));
+                let text = patch_text(name, sides);
+                patched += usize::from(text.starts_with("--- "));
+                output.file(&text);
             }
         }
     }
     if changes.is_empty() {
         output.say("Nothing is kept aside.");
+    }
+    let listed = changes.len() - patched;
+    if !output.is_read() && !args.stat && listed > 0 {
+        output.say(&format!(
+            "belljar: {listed} of {} changes are listed and not in the patch: links, modes, empty files, content that is not text",
+            changes.len()
+        ));
     }
     if !unseen.is_empty() {
         output.say(&format!("{} parts could not be read; they can only be discarded", unseen.len()));

@@ -8,8 +8,8 @@ use serde_json::json;
 
 /// Say what this machine can enforce, what it cannot, and how to change that
 ///
-/// Found out by doing: a sandbox is built, a namespace made, a limit set, and all of it removed again. The status is
-/// 0 when `run` with the default plan can be honoured here, 4 otherwise.
+/// Found out by doing: a sandbox is built, a namespace made, a limit set, and all of it removed again. A container engine
+/// keeps its own storage, and the image that containers start from. The status is 0 when `run` with the default plan can be honoured here, 4 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar doctor\n  $ belljar doctor --json\n")]
 pub struct Args {

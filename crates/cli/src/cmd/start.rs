@@ -254,6 +254,7 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
             output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
         }
     }
+    output.say("A yes is kept until the plan changes; `belljar trust --revoke` takes it back.");
     if !confirmed("Start this?", &instead(plan.digest())).map_err(CliError::into_launch)? {
         return Err(CliError::new(ExitCode::LaunchFailed, "not agreed to; nothing was started"));
     }

@@ -77,6 +77,10 @@ for number in range(3, 64):
         continue
     if to.startswith("socket:"):
         tried("inherited %d" % number, lambda: os.write(number, bytes))
+for old, new in [("/run/belljar/model.sock", "/run/belljar/other.sock"), ("/run/belljar/model.sock", "/tmp/other.sock"),
+                 ("/run/belljar", "/run/other")]:
+    tried("move %s %s" % (old, new), lambda: os.rename(old, new))
+tried("remove /run/belljar/model.sock", lambda: os.unlink("/run/belljar/model.sock"))
 open("/workspace/outputs/found.txt", "w").write("\n".join(found) + "\n")
 "#;
 
@@ -116,9 +120,17 @@ fn a_tool_forges_no_frames() {
     let signals = result["signals"].as_array().unwrap();
     assert!(signals.iter().all(|signal| signal["weight"] == "warn"), "{result:#}");
     let tried = fs::read_to_string(folder(result).join("artifacts/files/outputs/found.txt")).unwrap();
-    for way in
-        ["/proc/2/fd/0", "/proc/2/fd/1", "/proc/2/fd/2", "pidfd 2 1", "/proc/2/mem", "writev 2", "ptrace 2"]
-    {
+    for way in [
+        "/proc/2/fd/0",
+        "/proc/2/fd/1",
+        "/proc/2/fd/2",
+        "pidfd 2 1",
+        "/proc/2/mem",
+        "writev 2",
+        "ptrace 2",
+        "move /run/belljar/model.sock /tmp/other.sock",
+        "remove /run/belljar/model.sock",
+    ] {
         assert!(tried.contains(&format!("closed {way} ")), "{way} of\n{tried}");
     }
     assert!(!tried.contains("open "), "{tried}");

@@ -199,7 +199,8 @@ pub enum GuestAddress {
 pub enum GuestFiles {
     /// The mounts alone decide.
     AsMounted,
-    /// The mounts decide, and nothing below `/proc` can be written, the memory of other processes included.
+    /// The mounts decide, and nothing below `/proc` can be written, the memory of other processes included, nor anything
+    /// below `/run`, where belljar's sockets lie.
     ProcessesApart,
     /// Everything outside these roots is closed, whatever is mounted.
     Roots {

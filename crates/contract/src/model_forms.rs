@@ -46,8 +46,8 @@ pub fn input_digests(input: &Map<String, Value>) -> BTreeMap<String, Digest> {
 /// The members of an input that the model served, each in every form that the agent gives it.
 ///
 /// Claude Code rewrites inputs before it shows and runs them. Seen on 2026-11-17 with 2.1.197 and 2.1.325: `Bash` loses
-/// `cd <work folder> && ` and doubled escapes of `;`, `Write` and `Edit` lose white space at the ends of lines, and texts
-/// that name a number or a truth value become one.
+/// `cd <work folder> && ` and doubled escapes of `;`, `Write` and `Edit` lose white space at the ends of lines, texts that
+/// name a number or a truth value become one, and `\\u00e9` written out in a text becomes the character.
 #[must_use]
 pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, Vec<Digest>> {
     let forms = |(name, value): (&String, &Value)| {
@@ -61,6 +61,8 @@ pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, V
             forms.extend(texts.into_iter().map(Value::String));
             forms.extend(scalar(text));
         }
+        let unescaped: Vec<Value> = forms.iter().filter_map(unescaped).collect();
+        forms.extend(unescaped);
         let mut digests: Vec<Digest> = forms.iter().map(input_digest).collect();
         digests.dedup();
         (name.clone(), digests)
@@ -71,6 +73,55 @@ pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, V
         out.entry("replace_all".to_owned()).or_insert_with(default);
     }
     out
+}
+
+/// The value with the escapes in its texts decoded; none where it has none.
+fn unescaped(value: &Value) -> Option<Value> {
+    match value {
+        Value::String(text) => decoded(text).map(Value::String),
+        Value::Array(items) => {
+            let decoded: Vec<Option<Value>> = items.iter().map(unescaped).collect();
+            let any = decoded.iter().any(Option::is_some);
+            let items = decoded.into_iter().zip(items).map(|(new, old)| new.unwrap_or_else(|| old.clone()));
+            any.then(|| Value::Array(items.collect()))
+        }
+        Value::Object(members) => {
+            let decoded: Vec<Option<Value>> = members.values().map(unescaped).collect();
+            let any = decoded.iter().any(Option::is_some);
+            let pairs = members.iter().zip(decoded);
+            let pairs = pairs.map(|((name, old), new)| (name.clone(), new.unwrap_or_else(|| old.clone())));
+            any.then(|| Value::Object(pairs.collect()))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+/// A text in which every `\uXXXX` is the character that it names, pairs of surrogates included.
+fn decoded(text: &str) -> Option<String> {
+    let unit = |rest: &str| {
+        let digits = rest.strip_prefix("\\u")?.get(..4)?;
+        let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        plain.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
+    };
+    let (mut out, mut rest, mut found) = (String::new(), text, false);
+    while let Some(at) = rest.find("\\u") {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let mut units = Vec::new();
+        while let Some(next) = unit(rest) {
+            units.push(next);
+            rest = &rest[6..];
+        }
+        if units.is_empty() {
+            out.push_str(&rest[..2]);
+            rest = &rest[2..];
+        } else {
+            found = true;
+            out.push_str(&String::from_utf16_lossy(&units));
+        }
+    }
+    out.push_str(rest);
+    found.then_some(out)
 }
 
 /// A number or truth value that stands as a text.
@@ -153,6 +204,8 @@ mod tests {
         assert!(!bash("cd /workspace && echo hi", "cd /other && echo hi"));
         assert!(!bash("echo hi", "echo hi "));
         assert!(!bash("cd /w && echo hi", "hi"));
+        assert!(bash("printf '\\u00e9\\ud83d\\ude00 \\u12'", "printf 'é😀 \\u12'"));
+        assert!(!bash("printf '\\u00e9'", "printf 'e'"));
         assert!(accepts("Write", json!({"content": "x  \n\ty \r\nz"}), json!({"content": "x\n\ty\r\nz"})));
         assert!(!accepts("Write", json!({"content": "x\n"}), json!({"content": "y\n"})));
         let edit = json!({"old_string": "a", "new_string": "b  "});

@@ -47,9 +47,10 @@ pub enum LandlockError {
 pub enum FileRules {
     /// Landlock adds nothing to the mounts.
     AsMounted,
-    /// Nothing below `/proc` can be opened for writing; everything else is as mounted. Rules only grant, so they name every
-    /// other directory of the root; a file that lies in the root itself cannot be written.
-    NoWriteToProc,
+    /// Nothing below `/proc` can be opened for writing, and nothing below `/run`, where belljar's sockets lie, can be
+    /// written, removed or moved; everything else is as mounted. Rules only grant, so they name every other directory of the
+    /// root; a file that lies in the root itself cannot be written.
+    Apart,
     /// Everything outside these roots is closed.
     Roots {
         /// Readable and executable.
@@ -129,7 +130,7 @@ fn ruleset(abi: u32, rules: &FileRules) -> Result<RulesetCreated, LandlockError>
             .handle_access(AccessFs::from_all(NEWEST))
             .map_err(LandlockError::Create)?;
     }
-    if abi >= FILES_SINCE && *rules == FileRules::NoWriteToProc {
+    if abi >= FILES_SINCE && *rules == FileRules::Apart {
         ruleset = ruleset
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(writing())
@@ -146,7 +147,7 @@ fn ruleset(abi: u32, rules: &FileRules) -> Result<RulesetCreated, LandlockError>
 fn apply_roots(mut created: RulesetCreated, rules: &FileRules) -> Result<RulesetCreated, LandlockError> {
     let (read_only, read_write) = match rules {
         FileRules::AsMounted => return Ok(created),
-        FileRules::NoWriteToProc => return apply_all_but_proc(created),
+        FileRules::Apart => return apply_all_but_proc_and_run(created),
         FileRules::Roots { read_only, read_write } => (read_only, read_write),
     };
     let read = AccessFs::from_read(NEWEST);
@@ -158,17 +159,23 @@ fn apply_roots(mut created: RulesetCreated, rules: &FileRules) -> Result<Ruleset
     Ok(created)
 }
 
-/// Opening a file for writing. A ruleset about files denies moving between directories unless it grants that, too.
+/// Opening a file for writing, and what it takes to put another socket in the place of one. A ruleset about files denies
+/// moving between directories unless it grants that, too.
 fn writing() -> BitFlags<AccessFs> {
-    AccessFs::WriteFile | AccessFs::Refer
+    AccessFs::WriteFile
+        | AccessFs::Refer
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir
+        | AccessFs::MakeSock
+        | AccessFs::MakeSym
 }
 
-fn apply_all_but_proc(mut created: RulesetCreated) -> Result<RulesetCreated, LandlockError> {
+fn apply_all_but_proc_and_run(mut created: RulesetCreated) -> Result<RulesetCreated, LandlockError> {
     for entry in std::fs::read_dir("/").map_err(LandlockError::List)? {
         let entry = entry.map_err(LandlockError::List)?;
         // A link leads to a directory that has a rule of its own.
         let is_directory = entry.file_type().map_err(LandlockError::List)?.is_dir();
-        if is_directory && entry.file_name() != "proc" {
+        if is_directory && entry.file_name() != "proc" && entry.file_name() != "run" {
             created = add(created, &entry.path(), writing())?;
         }
     }
@@ -196,7 +203,7 @@ fn enforced(abi: u32, rules: &FileRules) -> Enforced {
     let since = |since| if abi >= since { Wall::Standing } else { Wall::Missing };
     let files = match rules {
         FileRules::AsMounted => Wall::NotAsked,
-        FileRules::NoWriteToProc | FileRules::Roots { .. } => since(FILES_SINCE),
+        FileRules::Apart | FileRules::Roots { .. } => since(FILES_SINCE),
     };
     Enforced { abi, files, signals: since(SCOPES_SINCE), abstract_sockets: since(SCOPES_SINCE) }
 }

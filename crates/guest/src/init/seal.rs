@@ -28,7 +28,7 @@ pub(super) fn close_all(spec: &GuestSpec) -> Result<GuestLandlock, Refusal> {
 fn rules(files: &GuestFiles) -> FileRules {
     match files {
         GuestFiles::AsMounted => FileRules::AsMounted,
-        GuestFiles::ProcessesApart => FileRules::NoWriteToProc,
+        GuestFiles::ProcessesApart => FileRules::Apart,
         GuestFiles::Roots { read_only, read_write } => {
             FileRules::Roots { read_only: paths(read_only), read_write: paths(read_write) }
         }

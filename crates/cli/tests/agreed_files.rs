@@ -196,3 +196,75 @@ fn programs_that_the_repository_of_a_linked_work_tree_names_are_guarded() {
     assert_ne!(write("tools/clean").status.code(), Some(0));
     assert_eq!(fs::read_to_string(stage.path("project/tools/clean")).unwrap(), "cat\n");
 }
+
+/// A directory, a name that a program completes, and a pattern stand for what lies there.
+#[test]
+fn what_a_command_may_find_by_itself_in_a_named_directory_counts() {
+    require!(Bwrap);
+    for command in [
+        r#"["sh", "-c", "cd tools && ./get.sh"]"#,
+        r#"["env", "-C", "tools", "./get.sh"]"#,
+        r#"["sh", "tools/get"]"#,
+        r#"["sh", "-c", "for f in tools/*.sh; do . ./$f; done"]"#,
+    ] {
+        let stage = Stage::with(&format!("[agents.a.env]\nA = {{ command = {command} }}\n"));
+        stage.write("project/tools/get.sh", "#!/bin/sh\necho 1\n");
+        let path = stage.path("project/tools/get.sh");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0), "{command}");
+        let found = stage.run(&["exec", "--yes", "--", "sh", "-c", "echo evil >> tools/get.sh"]);
+        assert!(found.stderr.contains("Read-only"), "{command}: {}", found.stderr);
+        stage.write("project/tools/get.sh", "#!/bin/sh\necho 2\n");
+        let found = stage.run(&["exec", "--", "true"]);
+        assert_eq!(found.status.code(), Some(125), "{command}: {}", found.stderr);
+        assert!(found.stderr.contains("project/tools"), "{command}: {}", found.stderr);
+    }
+}
+
+#[test]
+fn an_agent_cannot_change_what_another_agent_has_run_outside() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a.env]\nA = { command = [\"./key\"] }\n[agents.b]\n");
+    stage.write("project/key", "#!/bin/sh\necho 1\n");
+    fs::set_permissions(stage.path("project/key"), fs::Permissions::from_mode(0o755)).unwrap();
+    let found = stage.run(&[
+        "exec",
+        "b",
+        "--yes",
+        "--",
+        "sh",
+        "-c",
+        "echo evil >> key; mv key other; echo x > other",
+    ]);
+    assert!(found.stderr.contains("Read-only"), "{}", found.stderr);
+    assert_eq!(fs::read_to_string(stage.path("project/key")).unwrap(), "#!/bin/sh\necho 1\n");
+}
+
+/// `npm run` puts a directory of the project on the search path.
+#[test]
+fn programs_of_the_project_on_the_search_path_do_not_run_outside() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let canary = stage.path("canary");
+    for name in ["bwrap", "podman", "claude", "git"] {
+        stage.write(
+            &format!("project/node_modules/.bin/{name}"),
+            format!("#!/bin/sh\ntouch {}\n", canary.display()),
+        );
+        let path = stage.path(&format!("project/node_modules/.bin/{name}"));
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", stage.path("project/node_modules/.bin").display());
+    stage.skill("project/skills", "notes");
+    stage.write("project/one.json", crate::cmd::HELLO);
+    for words in [
+        &["exec", "--", "true"][..],
+        &["exec", "--", "true"],
+        &["doctor"],
+        &["skill", "skills/notes", "go", "--script", "one.json"],
+        &["gc", "--dry-run"],
+    ] {
+        let found = stage.finish(stage.command(words).env("PATH", &path));
+        assert!(!canary.exists(), "{words:?}: {}", found.stderr);
+    }
+}

@@ -323,7 +323,7 @@ fn ordinary_tools_still_work() {
 #[test]
 fn apart_no_process_writes_to_the_memory_of_another() {
     require!(Bwrap);
-    let script = "sleep 60 & p=$!; if (exec 9<>/proc/$p/mem) 2>/dev/null; then echo open; else echo closed; fi; \
+    let script = "sleep 60 & p=$!; until [ \"$(cat /proc/$p/comm)\" = sleep ]; do :; done; if (exec 9<>/proc/$p/mem) 2>/dev/null; then echo open; else echo closed; fi; \
         mkdir -p /tmp/a /tmp/b; echo x > /tmp/a/f && mv /tmp/a/f /tmp/b/f && cat /tmp/b/f; \
         echo y > /dev/null && echo written; cat /proc/$p/comm; kill $p";
     for user in users() {

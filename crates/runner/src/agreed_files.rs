@@ -3,7 +3,7 @@
 use crate::facts::content_fact;
 use crate::machine_key::{keyed, machine_key};
 use belljar_contract::{AbsPath, Digest, EnvSource, Plan, UsedOutside};
-use belljar_plan::ContentFact;
+use belljar_plan::{ContentFact, ProjectFacts};
 use std::io;
 
 /// What a plan says of the files of the project that are used outside.
@@ -28,8 +28,14 @@ impl<'a> AgreedFiles<'a> {
     /// Compares every file of the project that the source uses. Another content, or a file that was not there, is an
     /// error that names the file.
     pub(crate) fn check(&self, source: &EnvSource, directory: &AbsPath) -> io::Result<()> {
+        let project = ProjectFacts {
+            directory: directory.clone(),
+            root: self.root.clone(),
+            canonical_root: self.root.clone(),
+            outside_repository: None,
+        };
         for path in source.may_use(directory) {
-            match content_fact(&path, self.root) {
+            match content_fact(&path, &project) {
                 ContentFact::Elsewhere => {}
                 ContentFact::Digest(path, digest) => {
                     let agreed = |digest| self.files.contains(&UsedOutside { path: path.clone(), digest });

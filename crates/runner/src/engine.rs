@@ -1,7 +1,7 @@
 //! Where container engines are looked for on the user's side of the world.
 
 use crate::leftovers::remove_leftovers;
-use crate::planning::{Surroundings, program_on};
+use crate::planning::{Surroundings, system_program};
 use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd};
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub fn engine_places(surroundings: &Surroundings) -> EnginePlaces {
         // Podman finds it in these without being told.
         runc: surroundings
             .program("runc")
-            .or_else(|| program_on(OsStr::new("/usr/local/sbin:/usr/sbin:/sbin"), "runc")),
+            .or_else(|| system_program(OsStr::new("/usr/local/sbin:/usr/sbin:/sbin"), "runc")),
         variables: variables.clone().into_iter().collect(),
     }
 }

@@ -4,10 +4,15 @@ use belljar_contract::{AbsPath, Digest, USED_OUTSIDE_MAX};
 use belljar_plan::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Larger than any role or `SKILL.md`.
 const TEXT_LIMIT: u64 = 1 << 20;
 const ELOOP: i32 = 40;
+/// More than a directory of scripts holds.
+const MOST_ENTRIES: usize = 2000;
 
 /// Answers everything, once.
 pub(crate) fn answer(
@@ -18,16 +23,16 @@ pub(crate) fn answer(
     seal: impl Fn(Digest) -> io::Result<Digest>,
 ) -> HostFacts {
     let Questions { paths, texts, variables, contents } = questions;
-    let root = project.root.clone();
+    let contents = contents
+        .into_iter()
+        .map(|(path, holds)| (path.clone(), agreed_fact(&path, &project, holds, &seal)))
+        .collect();
     HostFacts {
         user,
         project,
+        contents,
         paths: paths.into_iter().map(|path| (path.clone(), path_fact(&path))).collect(),
         texts: texts.into_iter().map(|path| (path.clone(), text_fact(&path))).collect(),
-        contents: contents
-            .into_iter()
-            .map(|(path, holds)| (path.clone(), agreed_fact(&path, &root, holds, &seal)))
-            .collect(),
         variables: variables.into_iter().filter(|name| is_set(name.as_str())).collect(),
     }
 }
@@ -56,11 +61,11 @@ fn path_fact(path: &AbsPath) -> PathFact {
 
 fn agreed_fact(
     path: &AbsPath,
-    root: &AbsPath,
+    project: &ProjectFacts,
     holds: Holds,
     seal: impl Fn(Digest) -> io::Result<Digest>,
 ) -> ContentFact {
-    match (content_fact(path, root), holds) {
+    match (content_fact(path, project), holds) {
         (ContentFact::Digest(path, digest), Holds::Value) => match seal(digest) {
             Ok(digest) => ContentFact::Digest(path, digest),
             Err(error) => ContentFact::Unusable(error.to_string()),
@@ -69,33 +74,85 @@ fn agreed_fact(
     }
 }
 
-/// The content of a file, where it is one of the project. Where a link leads decides.
-pub(crate) fn content_fact(path: &AbsPath, root: &AbsPath) -> ContentFact {
+/// The content of what a word of a command names, where it lies in the project: a file, or a directory with all that is in
+/// it. Where a link leads decides. A name that is not there stands for the directory that it would lie in, because programs
+/// complete names; the working directory and the project as a whole stand for nothing.
+pub(crate) fn content_fact(path: &AbsPath, project: &ProjectFacts) -> ContentFact {
+    let ProjectFacts { root, directory, .. } = project;
+    let inside =
+        |real: &Path| real.starts_with(root) && real != root.as_path() && real != directory.as_path();
     let real = match fs::canonicalize(path) {
-        Ok(real) if real.starts_with(root) && real.is_file() => AbsPath::new(real),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && path.is_within(root) => {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.is_within(root) => {
             return ContentFact::Unusable(error.to_string());
         }
         // Most words of a command name no file at all.
-        Ok(_) | Err(_) => return ContentFact::Elsewhere,
+        Err(_) => match path.parent().map(fs::canonicalize) {
+            Some(Ok(parent)) if inside(&parent) && parent.is_dir() => parent,
+            Some(_) | None => return ContentFact::Elsewhere,
+        },
     };
-    let real = match real {
-        Ok(real) => real,
-        Err(error) => return ContentFact::Unusable(error.to_string()),
-    };
-    let digest = fs::File::open(&real).and_then(|file| {
-        let mut file = file.take(USED_OUTSIDE_MAX + 1);
-        let digest = Digest::of_reader(&mut file)?;
-        if file.limit() == 0 {
-            let limit = USED_OUTSIDE_MAX >> 20;
-            return Err(std::io::Error::other(format!("it is larger than {limit} MiB")));
-        }
-        Ok(digest)
-    });
-    match digest {
-        Ok(digest) => ContentFact::Digest(real, digest),
-        Err(error) => ContentFact::Unusable(error.to_string()),
+    if !inside(&real) {
+        return ContentFact::Elsewhere;
     }
+    let digest = match real.is_dir() {
+        true => tree_digest(&real),
+        false if real.is_file() => file_digest(&real, USED_OUTSIDE_MAX).map(|(digest, _)| digest),
+        false => return ContentFact::Elsewhere,
+    };
+    match (AbsPath::new(real), digest) {
+        (Ok(real), Ok(digest)) => ContentFact::Digest(real, digest),
+        (Err(error), _) => ContentFact::Unusable(error.to_string()),
+        (_, Err(error)) => ContentFact::Unusable(error.to_string()),
+    }
+}
+
+fn file_digest(path: &Path, limit: u64) -> io::Result<(Digest, u64)> {
+    let mut file = fs::File::open(path)?.take(limit + 1);
+    let digest = Digest::of_reader(&mut file)?;
+    if file.limit() == 0 {
+        return Err(io::Error::other(format!("it is larger than {} MiB", limit >> 20)));
+    }
+    Ok((digest, limit + 1 - file.limit()))
+}
+
+/// The digest of everything in a directory: names, what can be executed, contents, and the texts of links.
+fn tree_digest(top: &Path) -> io::Result<Digest> {
+    let too_much = || {
+        let limit = USED_OUTSIDE_MAX >> 20;
+        io::Error::other(format!(
+            "it holds more than {MOST_ENTRIES} files or {limit} MiB; name the file that is used"
+        ))
+    };
+    let (mut open, mut rows, mut left) = (vec![top.to_owned()], Vec::new(), USED_OUTSIDE_MAX);
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            let found = fs::symlink_metadata(&path)?;
+            let name = path.strip_prefix(top).map_err(io::Error::other)?.as_os_str().as_bytes().to_vec();
+            let content = if found.is_dir() {
+                open.push(path);
+                b"directory".to_vec()
+            } else if found.is_symlink() {
+                fs::read_link(&path)?.into_os_string().into_vec()
+            } else if found.is_file() {
+                let (digest, size) = file_digest(&path, left).map_err(|_large| too_much())?;
+                left -= size;
+                [&digest.into_bytes()[..], if found.mode() & 0o111 == 0 { b"-" } else { b"x" }].concat()
+            } else {
+                b"special".to_vec()
+            };
+            rows.push((name, content));
+            if rows.len() > MOST_ENTRIES {
+                return Err(too_much());
+            }
+        }
+    }
+    rows.sort();
+    let parts = rows
+        .iter()
+        .flat_map(|(name, content)| [Digest::of(name).into_bytes(), Digest::of(content).into_bytes()]);
+    Ok(Digest::of(&parts.flatten().collect::<Vec<u8>>()))
 }
 
 fn text_fact(path: &AbsPath) -> TextFact {

@@ -10,9 +10,9 @@ use belljar_contract::{
     HarnessProfile, ImageName, PathError, Plan, Purpose, Sources,
 };
 use belljar_plan::{
-    BUILT_IN_AGENT, Compiled, Compiler, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
-    Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest, further_questions,
-    questions, select,
+    BUILT_IN_AGENT, Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
+    ProjectFacts, Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest,
+    further_questions, questions, select,
 };
 use belljar_sandbox::Capacity;
 use belljar_session::{HarnessError, Harnesses};
@@ -55,11 +55,25 @@ impl Surroundings {
         self.variables.contains_key(std::ffi::OsStr::new(name))
     }
 
-    /// A program on the search path, symbolic links followed. Relative entries of the path do not count: what
-    /// lies in the working directory is not trusted.
+    /// A program on the search path that may run outside, symbolic links followed. Relative entries of the path do not
+    /// count, nor do programs of the project, such as those in its `node_modules/.bin`.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<AbsPath> {
-        program_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name)
+        let path = self.variables.get(std::ffi::OsStr::new("PATH"))?;
+        programs_on(path, name).find(|program| !self.is_of_the_project(program))
+    }
+
+    /// The same for a program that runs inside: one of the project will do.
+    #[must_use]
+    pub fn program_inside(&self, name: &str) -> Option<AbsPath> {
+        programs_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name).next()
+    }
+
+    /// Whether a program belongs to the project, so that an agent may have written it: it must not run outside.
+    #[must_use]
+    pub fn is_of_the_project(&self, program: &AbsPath) -> bool {
+        let of_the_system = program.as_path().starts_with("/usr");
+        !of_the_system && project::find(&self.directory).is_ok_and(|project| program.is_within(&project.root))
     }
 
     /// The program that a command's first word names, links not followed: below the working directory where it has a
@@ -95,17 +109,26 @@ impl Surroundings {
 }
 
 /// A program on a search path, see [`Surroundings::program`].
-pub(crate) fn program_on(path: &OsStr, name: &str) -> Option<AbsPath> {
-    AbsPath::new(on_path(path, name)?.canonicalize().ok()?).ok()
+fn programs_on(path: &OsStr, name: &str) -> impl Iterator<Item = AbsPath> {
+    all_on_path(path, name).filter_map(|found| AbsPath::new(found.canonicalize().ok()?).ok())
+}
+
+/// A program of the system on a search path, for those who do not know the project yet.
+pub(crate) fn system_program(path: &OsStr, name: &str) -> Option<AbsPath> {
+    programs_on(path, name).next().filter(|program| program.as_path().starts_with("/usr"))
 }
 
 fn on_path(path: &OsStr, name: &str) -> Option<std::path::PathBuf> {
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
-        .find(|candidate| {
-            candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-        })
+    all_on_path(path, name).next()
+}
+
+fn all_on_path(path: &OsStr, name: &str) -> impl Iterator<Item = std::path::PathBuf> {
+    let is_program = |candidate: &std::path::PathBuf| {
+        candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    let directories: Vec<_> =
+        std::env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
+    directories.into_iter().map(move |directory| directory.join(name)).filter(is_program)
 }
 
 /// Why there is no plan.
@@ -170,6 +193,8 @@ pub struct Planned {
     pub program_found: Option<AbsPath>,
     /// The repository of the project, where it lies elsewhere.
     pub repository: Option<AbsPath>,
+    /// What other agents of the manifests have run or read outside: a run of this one must not change it either.
+    pub used_by_others: Vec<AbsPath>,
     /// How the agent is asked to go on with a conversation.
     pub session_flags: SessionFlags,
     /// Arguments with which it speaks its protocol, those of every ability included.
@@ -370,6 +395,7 @@ impl Planner {
             upstream: crate::outward::upstream_shown(&self.surroundings),
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
+            used_by_others: self.used_by_others(manifest, &list),
             session_flags: self.session_flags(&compiled.plan.harness),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             versions: self.versions(&compiled.plan.harness),
@@ -378,6 +404,16 @@ impl Planner {
             sources,
             warnings: diagnostics,
         })
+    }
+
+    /// The files and directories of the project that the values of all agents come from.
+    fn used_by_others(&self, manifest: &Manifest, harnesses: &[&dyn Harness]) -> Vec<AbsPath> {
+        let asked = questions(manifest, None, harnesses, &self.surroundings.home, &self.project).contents;
+        let place = |path: &AbsPath| match facts::content_fact(path, &self.project) {
+            ContentFact::Digest(real, _) => Some(real),
+            ContentFact::Elsewhere | ContentFact::Unusable(_) => None,
+        };
+        asked.keys().filter_map(place).collect()
     }
 
     /// The images that the manifests name, as far as they can be read.
@@ -480,6 +516,6 @@ impl Planner {
     fn program(&self, harness: &str) -> Option<AbsPath> {
         let list = self.harnesses.list();
         let program = &list.iter().find(|known| known.profile().name == harness)?.profile().program;
-        self.surroundings.program(program)
+        self.surroundings.program_inside(program)
     }
 }

@@ -3,6 +3,7 @@
 use crate::findings::{few, finding_of};
 use crate::instances::HeldInstance;
 use crate::locks::{Holder, SessionLock, SessionLockError};
+use crate::planning::Planned;
 use belljar_contract::{AbsPath, Access, Finding, Plan, RunName, WorkspaceMode};
 use belljar_sandbox::{
     CopyError, Overlay, Scan, ScanError, copy_directory, copy_tree, created_since, named_by_git,
@@ -49,11 +50,12 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Looks for files that this machine would execute later. Only a project that is changed in place needs it.
-    pub fn begin(plan: &Plan, repository: Option<&AbsPath>) -> Result<Self, WorkspaceError> {
+    pub fn begin(planned: &Planned) -> Result<Self, WorkspaceError> {
+        let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
         let mut roots = Vec::new();
         let project = (plan.workspace.mode == WorkspaceMode::Direct).then_some(&plan.workspace.source);
         for root in project.into_iter().chain(repository) {
-            roots.push((root.clone(), scan_named(root.as_path(), &named_in(plan, root, repository))?));
+            roots.push((root.clone(), scan_named(root.as_path(), &named_in(planned, root))?));
         }
         Ok(Self { roots })
     }
@@ -100,17 +102,19 @@ impl Watch {
 
 /// The layers of the plan's project.
 #[must_use]
-pub(crate) fn overlay_of(plan: &Plan, repository: Option<&AbsPath>) -> Overlay {
+pub(crate) fn overlay_of(planned: &Planned) -> Overlay {
+    let plan = &planned.compiled.plan;
     let source = &plan.workspace.source;
-    let named = named_in(plan, source, repository);
+    let named = named_in(planned, source);
     Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named)
 }
 
-/// The files below a directory that the plan uses outside, or that the configuration of the project's repository, where
+/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the project's repository, where
 /// it lies elsewhere, makes git run or obey.
-fn named_in(plan: &Plan, root: &AbsPath, repository: Option<&AbsPath>) -> Vec<PathBuf> {
-    let used = plan.used_outside.iter().filter_map(|used| used.path.relative_to(root)).map(PathBuf::from);
-    let mut named: Vec<PathBuf> = used.collect();
+fn named_in(planned: &Planned, root: &AbsPath) -> Vec<PathBuf> {
+    let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
+    let used = plan.used_outside.iter().map(|used| &used.path).chain(&planned.used_by_others);
+    let mut named: Vec<PathBuf> = used.filter_map(|path| path.relative_to(root)).map(PathBuf::from).collect();
     for config in repository.into_iter().filter(|_| *root == plan.workspace.source).flat_map(configurations) {
         let mut text = Vec::new();
         let is_file = fs::metadata(&config).is_ok_and(|found| found.is_file());

@@ -188,7 +188,7 @@ fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>
 /// What an image of the user's lacks, for an agent. Nothing in it is run.
 fn image_checkup(surroundings: &Surroundings, image: &ImageName, scratch: Option<&Path>) -> Checkup {
     let id = "image";
-    let agent = surroundings.program("claude").map(|agent| interpreter(agent.as_path()));
+    let agent = surroundings.program_inside("claude").map(|agent| interpreter(agent.as_path()));
     let wanted = wanted_of_images(&agent.unwrap_or_default());
     let lacks = Engine::find(&places_of_its_own(surroundings, scratch))
         .and_then(|engine| engine.image_lacks(image, &wanted));
@@ -383,7 +383,10 @@ fn overlay(surroundings: &Surroundings) -> Checkup {
 
 fn agent(surroundings: &Surroundings) -> Checkup {
     let id = "agent claude-code";
-    match surroundings.program("claude") {
+    match surroundings.program_inside("claude") {
+        Some(path) if surroundings.is_of_the_project(&path) => {
+            good(id, format!("a file of the project, whose version is not asked outside, {path}"))
+        }
         Some(path) => {
             let Some(version) = agent_version::said(&path) else {
                 return good(id, format!("does not say its version, {path}"));

@@ -59,7 +59,7 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
     if let (Some(_), Some(agent)) = (&plan.image, &machine.agent) {
         machine.interpreter = interpreter(agent.as_path());
     }
-    let watch = Watch::begin(plan, planned.repository.as_ref())?;
+    let watch = Watch::begin(planned)?;
     machine.guarded = watch.guarded();
     Ok((machine, watch))
 }
@@ -129,7 +129,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let aside = || instance.as_ref().map(|instance| workspace::take_aside(plan, instance)).transpose();
     let (overlay, _aside) = match plan.workspace.mode {
         WorkspaceMode::Direct => (None, None),
-        WorkspaceMode::Overlay => (Some(workspace::overlay_of(plan, planned.repository.as_ref())), aside()?),
+        WorkspaceMode::Overlay => (Some(workspace::overlay_of(planned)), aside()?),
         WorkspaceMode::Copy => {
             let aside = aside()?;
             workspace::copy(plan)?;

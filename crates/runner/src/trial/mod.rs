@@ -288,8 +288,8 @@ impl Trial {
         let planning = Planning { surroundings, walls: &walls, conversation: &conversation, consent };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
-        let version =
-            planned.program_found.as_ref().and_then(|path| agent_version(&surroundings.state, path));
+        let version = planned.program_found.as_ref().filter(|path| !surroundings.is_of_the_project(path));
+        let version = version.and_then(|path| agent_version(&surroundings.state, path));
         let notice = match &planned.program_found {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
             // That there is none is told where it is missed.

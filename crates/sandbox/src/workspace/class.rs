@@ -123,7 +123,7 @@ pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surrou
     // Whatever takes the place of a directory above a named file leads to another file.
     let leads = |named: &PathBuf| match entry {
         EntryKind::Directory | EntryKind::Special(_) => false,
-        EntryKind::Symlink(_) => named.starts_with(relative),
+        EntryKind::Symlink(_) => named.starts_with(relative) || relative.starts_with(named),
         EntryKind::File | EntryKind::SetIdFile => relative.starts_with(named),
     };
     if surroundings.named().iter().any(leads) {

@@ -20,7 +20,7 @@ const ESSENTIAL: [&str; 21] = [
 ];
 
 /// Packages that are in place: Rust is what this is about.
-const PRESENT: [&str; 14] = [
+const PRESENT: [&str; 15] = [
     "pip3",
     "git",
     "cc",
@@ -35,6 +35,7 @@ const PRESENT: [&str; 14] = [
     "runc",
     "newuidmap",
     "slirp4netns",
+    "strace",
 ];
 
 const TOO_OLD: &str = "1.63.0";

@@ -204,7 +204,7 @@ fn what_a_command_may_find_by_itself_in_a_named_directory_counts() {
     for command in [
         r#"["sh", "-c", "cd tools && ./get.sh"]"#,
         r#"["env", "-C", "tools", "./get.sh"]"#,
-        r#"["sh", "tools/get"]"#,
+        r#"["sh", "-c", ". tools/get.s?"]"#,
         r#"["sh", "-c", "for f in tools/*.sh; do . ./$f; done"]"#,
     ] {
         let stage = Stage::with(&format!("[agents.a.env]\nA = {{ command = {command} }}\n"));

@@ -69,6 +69,18 @@ impl Surroundings {
         programs_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name).next()
     }
 
+    /// The search path for programs that are started outside and look for others: without relative entries and those that
+    /// lie in the project.
+    #[must_use]
+    pub fn outside_path(&self) -> OsString {
+        let path = self.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
+        let safe = |entry: &std::path::PathBuf| {
+            let real = entry.canonicalize().ok().and_then(|real| AbsPath::new(real).ok());
+            entry.is_absolute() && real.is_none_or(|real| !self.is_of_the_project(&real))
+        };
+        std::env::join_paths(std::env::split_paths(&path).filter(safe)).unwrap_or_default()
+    }
+
     /// Whether a program belongs to the project, so that an agent may have written it: it must not run outside.
     #[must_use]
     pub fn is_of_the_project(&self, program: &AbsPath) -> bool {

@@ -44,8 +44,7 @@ fn find(args: &Args, surroundings: &Surroundings) -> Result<AbsPath, CliError> {
         return Ok(written);
     }
     let store = RunStore::new(&surroundings.state);
-    let mut runs = store.list().map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
-    runs.sort_by(|left, right| left.directory.cmp(&right.directory));
+    let runs = store.list().map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let wanted = args.run.to_string_lossy();
     let found = match &*wanted {
         "last" => runs.last(),

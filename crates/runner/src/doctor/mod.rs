@@ -241,7 +241,7 @@ fn tried(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>, wal
             vec!["df -h /tmp".to_owned()],
         );
     };
-    let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    let path = surroundings.outside_path();
     // outside: doctor-sandbox
     let mut command = Command::new(own.as_path());
     command

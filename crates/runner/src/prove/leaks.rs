@@ -172,12 +172,12 @@ impl User {
         fs::write(self.project().join("belljar.toml"), manifest).map_err(failed)?;
         let script = self.root.join("script.json");
         fs::write(&script, self.script()).map_err(failed)?;
-        let path = request.surroundings.variables.get(std::ffi::OsStr::new("PATH"));
+        let path = request.surroundings.outside_path();
         // outside: prove-belljar
         let mut command = Command::new(request.own.as_path());
         command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
         command.current_dir(self.project()).env_clear();
-        command.env("HOME", self.home()).env("PATH", path.cloned().unwrap_or_default());
+        command.env("HOME", self.home()).env("PATH", path);
         for (name, folder) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
         {
             command.env(format!("XDG_{name}_HOME"), self.root.join(folder));

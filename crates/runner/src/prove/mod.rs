@@ -107,7 +107,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let rows = table::rows().map_err(ProveError::File)?;
     let place = Place::make(surroundings)?;
     let guest = place.guest(surroundings)?;
-    let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    let path = surroundings.outside_path();
     let rust = scene::toolchain(&path);
     let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
     // Both before anything that starts threads.

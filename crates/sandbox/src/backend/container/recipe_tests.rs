@@ -169,7 +169,7 @@ fn what_ends_in_the_middle_or_badly_is_no_image() {
             "a fetch that fails in a good answer",
             fetching(pieces(&[line, unreachable], WHOLE), false),
             |error| {
-                matches!(error, FromError::Fetch { words, .. } if words == "dial tcp: no such host [2J")
+                matches!(error, FromError::Fetch { words, .. } if words == "dial tcp: no such host\\u{1b}[2J")
                     && error.hint().is_some_and(|hint| hint.contains("no registry can be reached"))
             },
         ),
@@ -179,7 +179,7 @@ fn what_ends_in_the_middle_or_badly_is_no_image() {
         }),
         ("a build that fails in a good answer", building(&[step, said, failed], WHOLE), |error| {
             error.to_string()
-                == "`host.example/base:1` has no git, and installing it failed: no route [31m; exit status 7"
+                == "`host.example/base:1` has no git, and installing it failed: no route\\u{1b}[31m; exit status 7"
         }),
         (
             "a build that does not help",

@@ -21,11 +21,11 @@ pub fn engine_places(surroundings: &Surroundings) -> EnginePlaces {
         runc: surroundings
             .program("runc")
             .or_else(|| system_program(OsStr::new("/usr/local/sbin:/usr/sbin:/sbin"), "runc")),
-        variables: variables
-            .clone()
-            .into_iter()
-            .chain([("PATH".into(), surroundings.outside_path())])
-            .collect(),
+        variables: {
+            let mut variables = variables.clone();
+            variables.insert("PATH".into(), surroundings.outside_path());
+            variables.into_iter().collect()
+        },
     }
 }
 

@@ -138,10 +138,17 @@ fn recorded() -> (Stage, PathBuf) {
 fn plant(tape: &Path, text: &str) {
     let kept = tape.join("artifacts/files/outputs/kept.txt");
     fs::write(&kept, text).unwrap();
+    let part = TapePart { bytes: text.len() as u64, digest: Digest::of(text.as_bytes()) };
+    rewrite(tape, |head| {
+        head.parts.insert("artifacts/files/outputs/kept.txt".to_owned(), part);
+    });
+}
+
+/// Changes the head of a tape as a stranger would, with an integrity that fits.
+fn rewrite(tape: &Path, change: impl FnOnce(&mut TapeHead)) {
     let path = tape.join("tape.json");
     let mut head: TapeHead = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let part = TapePart { bytes: text.len() as u64, digest: Digest::of(text.as_bytes()) };
-    head.parts.insert("artifacts/files/outputs/kept.txt".to_owned(), part);
+    change(&mut head);
     head.integrity = head.reckoned();
     fs::write(&path, serde_json::to_string_pretty(&head).unwrap() + "\n").unwrap();
 }
@@ -171,16 +178,61 @@ fn tape_verify_finds_a_redacted_value_that_is_no_longer_set() {
         assert_eq!((status, &row["values"]["found"]), (Some(1), &wanted), "{row:#}");
         assert!(!row.to_string().contains(SERVER));
     }
-    // Elsewhere there is no key, and that is said.
+    // Without the key the search does not take place, and the tape is not fine.
     let elsewhere = stage.path("elsewhere").display().to_string();
     let (status, row) = verify(&stage, &[("XDG_STATE_HOME", &elsewhere)]);
-    assert_eq!((status, &row["values"]["unchecked"]), (Some(0), &json!(1)), "{row:#}");
+    assert_eq!((status, &row["values"]["unchecked"]), (Some(3), &json!(1)), "{row:#}");
     let words = ["tape", "verify", "scenarios"];
     let found =
         stage.finish(with_agent(&stage, &words).env("ANY_NAME", "another").env("XDG_STATE_HOME", elsewhere));
+    assert!(!found.stdout.contains("fine"), "{}", found.stdout);
     assert!(
         found.stdout.contains("1 value could not be checked: the key is on the machine"),
         "{}",
         found.stdout
     );
+}
+
+#[test]
+fn names_on_a_tape_forge_no_line_of_tape_verify() {
+    require!(Agent, Bwrap);
+    let (stage, tape) = recorded();
+    plant(&tape, SERVER);
+    let forged = "A\nother.tape: fine";
+    rewrite(&tape, |head| {
+        let values = head.values.as_mut().unwrap();
+        values.not_redacted = vec![forged.to_owned()];
+        values.values[0].name = forged.to_owned();
+    });
+    let mut command = with_agent(&stage, &["tape", "verify", "scenarios"]);
+    let found = stage.finish(command.env("ANY_NAME", "another"));
+    assert_eq!(found.status.code(), Some(1), "{}", found.stdout);
+    for line in
+        ["the value of A\\nother.tape: fine is in", "not redacted by the recording: A\\nother.tape: fine"]
+    {
+        assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
+    }
+    assert!(!found.stdout.lines().any(|line| line.starts_with("other.tape")), "{}", found.stdout);
+}
+
+#[test]
+fn a_plan_lists_secrets_of_servers_and_files_that_are_not_searched() {
+    let stage = stage();
+    let server = json!({"command": "npx", "args": ["-y", "tool", "--api-key", "key-in-arguments-1"]});
+    let far = json!({"type": "http", "url": "https://h.example/mcp?token=token-in-url-2"});
+    stage.write("home/.claude.json", json!({"mcpServers": {"near": server, "far": far}}).to_string());
+    let settings = fs::File::options().write(true).open(stage.path("home/.claude/settings.json")).unwrap();
+    settings.set_len((64 << 20) + 1).unwrap();
+    let found = stage.finish(stage.command(&["plan", "--json"]).envs(variables()));
+    let secrets = data(&found)["secrets"].clone();
+    let why = |name: &str| {
+        let rows = secrets.as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).map(|row| row["not_redacted"].clone())
+    };
+    for name in ["~/.claude.json mcpServers.near.args", "~/.claude.json mcpServers.far.url"] {
+        assert_eq!(why(name), Some(Value::Null), "{name}: {secrets:#}");
+    }
+    assert_eq!(why("~/.claude/settings.json (larger than 64 MiB)"), Some(json!("unread")), "{secrets:#}");
+    let all = format!("{}{}", found.stdout, found.stderr);
+    assert!(!all.contains("key-in-arguments-1") && !all.contains("token-in-url-2"), "{all}");
 }

@@ -267,7 +267,7 @@ fn a_repository_that_cannot_be_read_is_named_and_one_that_can_is_read() {
         ("a repository around the suite", "sparse-checkout disable"),
         ("an index cut off", "damaged or cut off"),
         ("a huge index", "larger than 64 MiB"),
-        ("a link to a work tree's repository elsewhere", "does not name this folder as its work tree"),
+        ("a link to a work tree's repository elsewhere", "does not name this directory as its work tree"),
         ("an index and a configuration that are pipes", "not a regular file"),
     ];
     for (what, why) in words {

@@ -25,6 +25,9 @@ const PLAIN_VARIABLES: [(&str, &str); 14] = [
 /// A word or number below this length is too common to be searched for, unless its name says that it is a secret.
 pub const COMMON_BELOW: usize = 8;
 
+/// The largest file of the user's that enters a sandbox and is searched for values.
+pub const SHARED_FILE_MAX: u64 = 64 << 20;
+
 /// A value that enters the sandbox as a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entering {
@@ -58,7 +61,9 @@ impl EnvEntry {
             EnvSource::Constant(_) | EnvSource::Run(_) => false,
             EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
             EnvSource::Literal(_) => self.name.looks_secret(),
-            EnvSource::Variable(host) => self.name.looks_secret() || !is_plain(host.as_str()),
+            EnvSource::Variable(host) => {
+                self.name.looks_secret() || host.looks_secret() || !is_plain(host.as_str())
+            }
         }
     }
 
@@ -110,6 +115,8 @@ mod tests {
     fn a_variable_of_the_host_is_a_secret_whatever_its_name_inside() {
         for (inside, host) in
             [("GH", "GITHUB_TOKEN"), ("DATABASE_URL", "DATABASE_URL"), ("K", "X"), ("TOKEN", "LANG")]
+                .into_iter()
+                .chain([("X", "LC_API_TOKEN"), ("X", "LC_KEY")])
         {
             assert!(variable(inside, host).enters_as_secret(), "{inside} from {host}");
         }

@@ -65,7 +65,7 @@ pub use egress_log::{
     EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
-pub use entering::{COMMON_BELOW, Entering, not_redacted};
+pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, not_redacted};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
 pub use evidence::{

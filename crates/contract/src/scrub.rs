@@ -31,6 +31,8 @@ pub enum Unsearchable {
     Long,
     /// It is a word or a number that innocent texts contain.
     Common,
+    /// The place that holds it is too large to be searched, or cannot be parsed.
+    Unread,
 }
 
 impl Unsearchable {
@@ -51,6 +53,7 @@ impl Unsearchable {
             Unsearchable::Short => format!("it has fewer than {SCRUBBED_MIN} characters"),
             Unsearchable::Long => format!("it has more than {SCRUBBED_MAX} bytes"),
             Unsearchable::Common => "it is a short word or number that many texts contain".to_owned(),
+            Unsearchable::Unread => "belljar did not search it for values".to_owned(),
         }
     }
 }

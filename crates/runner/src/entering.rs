@@ -16,7 +16,10 @@ pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], surroundings: &Surrou
         not_redacted: present(entry, surroundings).and_then(|value| entry.not_redacted(&value)),
     });
     let shared = shared_values::values(shared, &surroundings.home);
-    own.chain(shared.iter().map(shared_values::SharedValue::entering)).collect()
+    let mut out: Vec<Entering> = own.chain(shared.iter().map(shared_values::SharedValue::entering)).collect();
+    // Several parts of one text have one name.
+    out.dedup();
+    out
 }
 
 fn source(entry: &EnvEntry) -> String {

@@ -1,5 +1,6 @@
 //! The one place that answers a plan's questions about the host.
 
+use crate::regular::{open_regular, read_regular, too_large};
 use belljar_contract::{AbsPath, Digest, USED_OUTSIDE_MAX};
 use belljar_plan::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 use std::fs;
@@ -108,10 +109,10 @@ pub(crate) fn content_fact(path: &AbsPath, project: &ProjectFacts) -> ContentFac
 }
 
 fn file_digest(path: &Path, limit: u64) -> io::Result<(Digest, u64)> {
-    let mut file = fs::File::open(path)?.take(limit + 1);
+    let mut file = open_regular(path)?.take(limit + 1);
     let digest = Digest::of_reader(&mut file)?;
     if file.limit() == 0 {
-        return Err(io::Error::other(format!("it is larger than {} MiB", limit >> 20)));
+        return Err(too_large(limit));
     }
     Ok((digest, limit + 1 - file.limit()))
 }
@@ -156,21 +157,16 @@ fn tree_digest(top: &Path) -> io::Result<Digest> {
 }
 
 fn text_fact(path: &AbsPath) -> TextFact {
-    match path_fact(path) {
-        PathFact::File(_) => {}
-        PathFact::Missing => return TextFact::Missing,
-        PathFact::Directory(_) => return TextFact::Unusable("it is a directory".to_owned()),
-        PathFact::Special => return TextFact::Unusable("it is not a regular file".to_owned()),
-        PathFact::Loop => return TextFact::Unusable("it is a loop of symbolic links".to_owned()),
-        PathFact::Unreadable(why) => return TextFact::Unusable(why),
-    }
-    let mut bytes = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(TEXT_LIMIT + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) => TextFact::Unusable(error.to_string()),
-        Ok(_) if bytes.len() as u64 > TEXT_LIMIT => TextFact::Unusable("it is larger than 1 MiB".to_owned()),
-        Ok(_) => {
+    match read_regular(path.as_path(), TEXT_LIMIT) {
+        Ok(bytes) => {
             String::from_utf8(bytes).map_or(TextFact::Unusable("it is not UTF-8".to_owned()), TextFact::Text)
         }
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            TextFact::Missing
+        }
+        Err(error) if error.raw_os_error() == Some(ELOOP) => {
+            TextFact::Unusable("it is a loop of symbolic links".to_owned())
+        }
+        Err(error) => TextFact::Unusable(error.to_string()),
     }
 }

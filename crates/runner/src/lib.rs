@@ -30,6 +30,7 @@ mod outward;
 mod planning;
 mod project;
 mod prove;
+mod regular;
 mod runtime;
 mod screen;
 mod shared_values;

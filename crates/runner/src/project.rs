@@ -3,15 +3,17 @@
 //! git itself is not run: it would refuse a repository of another owner, it costs milliseconds, and the
 //! rules for finding a repository are few. A test compares the outcome with the real git.
 
+use crate::regular::read_regular;
 use belljar_contract::{AbsPath, PathError};
 use belljar_plan::ProjectFacts;
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Longer than any of git's one-line files.
 const LINE_LIMIT: u64 = 16 << 10;
+/// Larger than any configuration that git writes for a submodule.
+const CONFIG_LIMIT: u64 = 1 << 20;
 
 struct Repository {
     /// The top of the work tree.
@@ -141,11 +143,7 @@ fn common(own: &Path) -> Option<PathBuf> {
 }
 
 fn one_line(file: &Path) -> Option<String> {
-    if !fs::metadata(file).ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    fs::File::open(file).ok()?.take(LINE_LIMIT).read_to_string(&mut text).ok()?;
+    let text = String::from_utf8(read_regular(file, LINE_LIMIT).ok()?).ok()?;
     Some(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
@@ -170,11 +168,7 @@ fn points_back(repository: &Repository) -> bool {
 
 /// `core.worktree` of a submodule's configuration. git writes it in this one form.
 fn worktree_setting(config: &Path) -> Option<String> {
-    let mut text = String::new();
-    if !fs::metadata(config).ok()?.is_file() {
-        return None;
-    }
-    fs::File::open(config).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
+    let text = String::from_utf8(read_regular(config, CONFIG_LIMIT).ok()?).ok()?;
     let mut in_core = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with('[') {

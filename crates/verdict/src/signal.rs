@@ -87,7 +87,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         FORGED,
         SignalWeight::Unknown,
-        "The agent's frames claim something that the gateway did not serve. No check is believed then.",
+        "The agent's frames claim something that the gateway did not serve. Every check is unknown then.",
     ),
     about(
         UNCOMPARED,

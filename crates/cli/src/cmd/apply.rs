@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Ordinary changes are written at once. Files that your machine would execute later, and links that lead out, need a
 /// yes of their own: at the terminal you are asked for each; elsewhere, and with `--json`, `--allow` names them. Nothing
 /// is written through a link or outside the project, and a file that you changed meanwhile is left alone. A signal ends
-/// it between two changes; another apply goes on.
+/// it between two changes; run it again to apply the rest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar apply\n")]
 pub struct Args {
@@ -81,7 +81,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
     }
     if let Some(signal) = signal {
-        output.say("interrupted: what is not listed is still kept aside; `belljar apply` goes on");
+        output.say("interrupted: other overlay changes are not applied; run `belljar apply` again");
         end_by(signal);
     }
     if done.applied.is_empty() && done.refused.is_empty() {

@@ -11,8 +11,8 @@ use std::io::{BufRead, IsTerminal};
 /// Talk to the agent with a skill, a plugin or a marketplace
 ///
 /// Type a message and read what the agent says and does. Ctrl-C stops the turn; at the prompt it ends the
-/// conversation, as `/exit` and the end of the input do. Nothing is judged; a
-/// conversation that the gateway does not vouch for ends with status 3.
+/// conversation, as `/exit` and the end of the input do. Nothing is judged; the
+/// status is 3 where the agent's frames differ from what the gateway served.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ echo /exit | belljar chat skills/changelog --say Hello --script hello.json\n"

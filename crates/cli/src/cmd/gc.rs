@@ -8,9 +8,10 @@ use std::time::SystemTime;
 
 /// Remove what is of no more use, and print each thing
 ///
-/// Instances whose project is gone, findings older than 30 days, and what runs, trials, `prove`, `doctor`, `apply` and `image build` left behind when
-/// they were killed: directories, control groups, containers, images and processes. Folders of runs and conversations
-/// that can be gone on with are kept unless --runs asks for them. Nothing that is in use is removed.
+/// Instances whose project is gone, findings older than 30 days, and what runs, trials, `prove`, `doctor`, `apply` and
+/// `image build` left behind when they were killed: directories, control groups, containers, images and processes.
+/// Directories of runs, and conversations that can be continued, are kept unless --runs asks for them. Nothing that is in
+/// use is removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"

@@ -56,6 +56,7 @@ fn the_shipped_tapes_are_whole_current_and_fit_to_be_given_away() {
     copy_examples(&stage.path("project"));
     let found = tape(&stage, &["verify", "--json", "examples"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stdout);
+    assert_eq!(row(&found)["values"]["listed"], json!(false), "{}", found.stdout);
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let words = [host.trim(), "/home/", "/Users/", "/root", "/tmp/"].map(str::to_owned);
     for file in shipped().iter().flat_map(|tape| files(tape)) {

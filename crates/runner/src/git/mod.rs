@@ -32,7 +32,7 @@ const LARGEST_TEXT: u64 = 1 << 20;
 pub enum SharedError {
     /// The folder says that it belongs to a repository that does not know it.
     #[error(
-        "`{path}` names a repository that does not name this folder as its work tree: run `git worktree repair` there, or remove `{path}`"
+        "`{path}` names a repository that does not name this directory as its work tree: run `git worktree repair` there, or remove `{path}`"
     )]
     Unconfirmed {
         /// The file or directory that says so.
@@ -83,7 +83,7 @@ pub enum SharedError {
     },
     /// More files than a skill or a plugin has.
     #[error(
-        "`{path}` has more than {MOST_FILES} files that git would share: name a smaller folder, or list what does not belong to it in `.gitignore`"
+        "`{path}` has more than {MOST_FILES} files that git would share: name a smaller directory, or list what does not belong to it in `.gitignore`"
     )]
     TooMany {
         /// The folder.

@@ -2,7 +2,7 @@
 
 use crate::planning::Surroundings;
 use crate::trial::Scope;
-use belljar_contract::{AbsPath, TapeHead};
+use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
 use std::path::{Component, Path, PathBuf};
 
@@ -88,7 +88,7 @@ pub fn scenario_of(
     head: &TapeHead,
     surroundings: &Surroundings,
 ) -> Result<AbsPath, FindError> {
-    let file = head.scenario.file.escape_debug().to_string();
+    let file = visible(&head.scenario.file).into_owned();
     let missing = || FindError::NoScenario { tape: tape.clone(), file: file.clone() };
     let folder = tape.parent().unwrap_or_else(|| tape.clone());
     let path = folder.join(&head.scenario.file).ok().ok_or_else(missing)?;

@@ -18,6 +18,8 @@ const MODULUS: u64 = (1 << 61) - 1;
 /// What a search of a tape for redacted values found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ValueSearch {
+    /// Whether the tape lists the values that its recording redacted. Older tapes do not, and nothing is searched for.
+    pub listed: bool,
     /// Places that hold a value.
     pub found: BTreeSet<ValueFound>,
     /// Values that were searched for.
@@ -162,7 +164,8 @@ pub(crate) fn digests_of<'s>(
 /// When a file or the key cannot be read.
 pub fn redacted_values(tape: &Tape, state: &AbsPath) -> io::Result<ValueSearch> {
     let Some(listed) = &tape.head.values else { return Ok(ValueSearch::default()) };
-    let mut search = ValueSearch { not_redacted: listed.not_redacted.clone(), ..ValueSearch::default() };
+    let not_redacted = listed.not_redacted.clone();
+    let mut search = ValueSearch { listed: true, not_redacted, ..ValueSearch::default() };
     let key = read_key(state)?.map(|machine| TapeKey::new(&machine[..], &listed.salt));
     let Some(key) = key.filter(|key| key.id() == listed.key) else {
         search.unchecked = listed.values.len();

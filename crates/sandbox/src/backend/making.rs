@@ -1,14 +1,12 @@
 //! What is made on the host before a launch: directories, files, links and copies of the instance.
 
 use super::LaunchError;
-use belljar_contract::{AbsPath, FileContent, Made};
+use belljar_contract::{AbsPath, FileContent, Made, SHARED_FILE_MAX};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Larger than any state file of an agent.
-const JSON_LIMIT: u64 = 64 << 20;
 /// Deeper than any skill or plugin.
 const DEPTH: usize = 64;
 
@@ -83,7 +81,7 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
             let failed = |cause| LaunchError::Content { name: name.to_owned(), cause };
             let mut text = String::new();
             let file = fs::File::open(source).map_err(failed)?;
-            file.take(JSON_LIMIT).read_to_string(&mut text).map_err(failed)?;
+            file.take(SHARED_FILE_MAX).read_to_string(&mut text).map_err(failed)?;
             let theirs: serde_json::Value = serde_json::from_str(&text)
                 .map_err(|error| failed(io::Error::other(format!("`{source}` is not JSON: {error}"))))?;
             let mut object = base.clone();

@@ -16,10 +16,10 @@ use std::path::PathBuf;
 
 /// Check that tapes are whole, current, and fit to be given to others
 ///
-/// The status is 1 where something was found, 2 where a tape is broken, and 3 where something of it is missing. Found is
-/// what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be given away:
-/// homes, names of this user and machine, addresses, keys, and values that the recording redacted. Values are searched for by
-/// keyed digests, on the machine that recorded the tape. Places are told, never values.
+/// The status is 1 where something was found, 2 where a tape is broken, and 3 where something of it is missing or could not be
+/// checked. Found is what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be
+/// given away: homes, names of this user and machine, addresses, keys, and values that the recording redacted. Values are
+/// searched for by keyed digests, on the machine that recorded the tape. Reports places, never values.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
     $ belljar tape verify --json scenarios/hello.tape\n")]
@@ -109,7 +109,12 @@ fn one(
 fn told(checked: &CheckedTape) -> (ExitCode, Value, String) {
     let CheckedTape { changed, private, values } = checked;
     let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
-    let exit = if clean { ExitCode::Passed } else { ExitCode::Failed };
+    let exit = match (clean, values.unchecked) {
+        (false, _) => ExitCode::Failed,
+        (true, 0) => ExitCode::Passed,
+        // A search that did not take place has found nothing, and shows nothing.
+        (true, _) => ExitCode::Unverified,
+    };
     let mut text = values_text(values);
     for Changed { what, recorded, present, .. } in changed {
         text.push_str(&format!(
@@ -137,9 +142,10 @@ fn told(checked: &CheckedTape) -> (ExitCode, Value, String) {
 }
 
 fn values_text(values: &ValueSearch) -> String {
-    let ValueSearch { found, checked: _, unchecked, not_redacted } = values;
+    let ValueSearch { listed: _, found, checked: _, unchecked, not_redacted } = values;
     let mut text = String::new();
     for ValueFound { file, line, name } in found {
+        let (name, file) = (visible(name), visible(file));
         text.push_str(&format!("  secret: the value of {name} is in {file}:{line}\n"));
     }
     if !found.is_empty() {
@@ -154,7 +160,8 @@ fn values_text(values: &ValueSearch) -> String {
         ));
     }
     if !not_redacted.is_empty() {
-        text.push_str(&format!("  not redacted, too short or too common: {}\n", not_redacted.join(", ")));
+        let names: Vec<_> = not_redacted.iter().map(|name| visible(name)).collect();
+        text.push_str(&format!("  not redacted by the recording: {}\n", names.join(", ")));
     }
     text
 }

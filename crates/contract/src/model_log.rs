@@ -1,8 +1,11 @@
 //! The log of the model: what the gateway was asked and what it served, as digests.
 //!
 //! A verdict is made from the agent's frames, and the agent stands inside the sandbox; the gateway stands outside. Every
-//! text is redacted as the frames are, then digested, so that both can be compared and the log holds no words. The lines
-//! are chained as those of the egress log are ([`EgressChain`]), and the last chain belongs into the run's own record.
+//! text is redacted as the frames are. Prompts, the model's texts and thoughts, values of tools' inputs and results are kept
+//! as digests of that. Kept as they are: ids, the names of tools and of their inputs' members, reasons to stop, and the
+//! beginning of a text in which an answer was cut off ([`ServedBlock::Text`]), because the agent shows as much of it as it
+//! had read. The lines are chained as those of the egress log are ([`EgressChain`]), and the last chain belongs into the
+//! run's own record.
 
 use crate::{Digest, EgressChain, ExchangeEnd, RunId};
 use serde::{Deserialize, Serialize};
@@ -139,7 +142,7 @@ pub enum ServedBlock {
     Text {
         /// The text.
         text: Digest,
-        /// Its beginning, where the answer ended within it: the agent may have read less.
+        /// Its redacted beginning, 256 Ki characters at most, where the answer ended within it: the agent may have read less.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         open: Option<String>,
     },

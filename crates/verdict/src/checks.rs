@@ -135,12 +135,12 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
     CheckResult { place: item.place.clone(), check: item.written.clone(), outcome, message, evidence: notes }
 }
 
-/// A limit is told apart from a failure of the agent, and both from a check that fails; what is unknown is not green.
+/// A limit that ended the run is told apart from a failure of the agent, and both from a check that fails; what is unknown is not green.
 fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     let has = |code: &str| signals.iter().any(|signal| signal.code == code);
     let weighs = |weight: SignalWeight| signals.iter().any(|signal| signal.weight == weight);
     let says = |outcome: Outcome| checks.iter().any(|check| check.outcome == outcome);
-    if has(signal::BUDGET) || has(signal::LIMIT) && says(Outcome::Fail) {
+    if has(signal::BUDGET) {
         Conclusion::BudgetReached
     } else if has(signal::FORGED) {
         // How the agent ended is its own word, too.

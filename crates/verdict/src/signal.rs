@@ -62,7 +62,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         LIMIT,
         SignalWeight::Warn,
-        "A limit on memory, processes or file systems in memory was reached, and the agent went on. A check that fails then ends with the status of a budget.",
+        "A limit on memory, processes or file systems in memory was reached, and the agent went on. The checks decide; a check that fails may have failed for this.",
     ),
     about(
         "permissive_auto_allow",
@@ -195,7 +195,7 @@ impl Signals {
 /// How the run and the conversation ended.
 fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     if let Some(limit) = run.evidence.stopped_by {
-        let went_on = run.evidence.end.as_ref().is_some_and(|end| end.failure.is_none());
+        let went_on = run.evidence.end.as_ref().is_some_and(|end| !died(end.failure.as_ref()));
         match limit {
             LimitKind::Memory | LimitKind::Pids | LimitKind::Cpu | LimitKind::Tmpfs if went_on => {
                 out.add(LIMIT, format!("the {} limit was reached during the run", limit.describe()));
@@ -243,6 +243,27 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     }
     if !leniency.expects_error {
         out.add(AGENT, excerpt(&failure.to_string()));
+    }
+}
+
+/// Whether the agent's process ended before the conversation was over.
+fn died(failure: Option<&ConversationFailure>) -> bool {
+    match failure {
+        Some(
+            ConversationFailure::NoResult
+            | ConversationFailure::Crashed { .. }
+            | ConversationFailure::TurnUnfinished { .. }
+            | ConversationFailure::ExitAfterSuccess { .. },
+        ) => true,
+        Some(
+            ConversationFailure::ResultIsError { .. }
+            | ConversationFailure::Unanswered { .. }
+            | ConversationFailure::MessagesUntaken { .. }
+            | ConversationFailure::HandshakeRefused { .. }
+            | ConversationFailure::TooManyQuestions
+            | ConversationFailure::Deadline { .. },
+        )
+        | None => false,
     }
 }
 

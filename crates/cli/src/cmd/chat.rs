@@ -2,7 +2,7 @@ use super::skill::SubjectOptions;
 use super::trying::{LastWord, TryOptions, failure, limit_time, show, warn};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
-use belljar_contract::ExitCode;
+use belljar_contract::{ExitCode, visible};
 use belljar_runner::tape::Taping;
 use belljar_runner::trial::{Keep, Trial, TrialRequest, TrialUse};
 use belljar_runner::{Spoken, Surroundings, Then};
@@ -11,8 +11,8 @@ use std::io::{BufRead, IsTerminal};
 /// Talk to the agent with a skill, a plugin or a marketplace
 ///
 /// Type a message and read what the agent says and does. Ctrl-C stops the turn; at the prompt it ends the
-/// conversation, as `/exit` and the end of the input do. Nothing is judged; the
-/// status is 3 where the agent's frames differ from what the gateway served.
+/// conversation, as `/exit` and the end of the input do. Nothing is judged; a
+/// conversation whose frames differ from the gateway's log ends with status 3.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ echo /exit | belljar chat skills/changelog --say Hello --script hello.json\n"
@@ -55,10 +55,15 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         .map_err(|error| failure(error, surroundings))?;
     output.say(&format!("the conversation is recorded in {}", surroundings.shown_from_home(&tried.folder)));
     if let Some(why) = tried.unvouched() {
-        output.say(&format!("the conversation is not verified: {why}"));
+        output.say(&not_verified(why));
         return Ok(ExitCode::Unverified);
     }
     Ok(ExitCode::Passed)
+}
+
+/// The agent chooses some of the words, such as ids of calls.
+fn not_verified(why: &str) -> String {
+    format!("the conversation is not verified: {}", visible(why))
 }
 
 /// The next message; none at the end.
@@ -78,5 +83,17 @@ fn next_line() -> Option<String> {
             }
             (Ok(_), text) => return Some(text.to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_stays_on_its_line() {
+        let line = not_verified("frames.jsonl:3: a result of the call c1\nall checks passed\u{1b}[2K");
+        assert!(line.starts_with("the conversation is not verified: frames.jsonl:3:"), "{line:?}");
+        assert!(!line.contains(['\n', '\u{1b}']), "{line:?}");
     }
 }

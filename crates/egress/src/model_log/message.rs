@@ -5,7 +5,7 @@ use belljar_contract::{ServedBlock, ServedMessage, input_forms, text_digest};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Bytes that are kept of a text in which an answer ended.
+/// Characters that are kept of a text in which an answer ended.
 const OPEN_TEXT: usize = 256 << 10;
 
 /// A block as it came, piece by piece.

@@ -1,4 +1,4 @@
-//! The writer of the model log: watches whoever answers for the model, live, scripted or replayed.
+//! The writer of the model log: observes the model's answers, live, scripted or replayed.
 
 mod message;
 mod request;
@@ -28,6 +28,12 @@ const LONGEST_ANSWER: usize = 64 << 20;
 /// Requests whose items are remembered, so that a later one names only what is new.
 const REMEMBERED: usize = 64;
 
+/// Bytes of those items: the agent chooses how many there are and how long their ids and names are.
+const REMEMBERED_BYTES: usize = 16 << 20;
+
+/// A request with more items cannot be compared, and the log has failed.
+const MOST_ITEMS: usize = 100_000;
+
 const SESSION_HEADER: &str = "x-claude-code-session-id";
 const AGENT_HEADER: &str = "x-claude-code-agent-id";
 /// Bytes of a mark that are kept.
@@ -53,6 +59,8 @@ struct State {
     exchanges: u64,
     /// Numbers and items of the last requests.
     known: VecDeque<(u64, Vec<ModelItem>)>,
+    /// Bytes of [`State::known`].
+    known_bytes: usize,
     failure: Option<String>,
 }
 
@@ -65,6 +73,7 @@ impl ModelLog {
             room: MODEL_LOG_LIMIT,
             exchanges: 0,
             known: VecDeque::new(),
+            known_bytes: 0,
             failure: None,
         };
         state.write(&ModelRow::Opened { format: MODEL_LOG_FORMAT, run });
@@ -115,6 +124,8 @@ impl State {
 
     fn fail(&mut self, why: String) {
         self.failure.get_or_insert(why);
+        self.known = VecDeque::new();
+        self.known_bytes = 0;
     }
 
     /// Names only what a request has beyond the beginning that it shares with an earlier one.
@@ -123,17 +134,47 @@ impl State {
         let best = self.known.iter().map(|(exchange, known)| (shared(known), *exchange)).max();
         let repeats = best.filter(|(count, _)| *count > 0);
         let fresh = items[repeats.map_or(0, |(count, _)| count)..].to_vec();
-        if self.known.len() == REMEMBERED {
-            self.known.pop_front();
-        }
-        self.known.push_back((self.exchanges, items));
+        self.remember(items);
         (repeats.map(|(count, exchange)| Repeated { exchange, items: count as u64 }), fresh)
     }
+}
+
+impl State {
+    /// Keeps the items of a request in the place of the oldest ones.
+    fn remember(&mut self, items: Vec<ModelItem>) {
+        let bytes = bytes_of(&items);
+        if bytes > REMEMBERED_BYTES {
+            return;
+        }
+        while self.known.len() >= REMEMBERED || self.known_bytes + bytes > REMEMBERED_BYTES {
+            let Some((_, oldest)) = self.known.pop_front() else { break };
+            self.known_bytes -= bytes_of(&oldest);
+        }
+        self.known_bytes += bytes;
+        self.known.push_back((self.exchanges, items));
+    }
+}
+
+/// About the memory that items take.
+fn bytes_of(items: &[ModelItem]) -> usize {
+    let beyond = |item: &ModelItem| match item {
+        ModelItem::Text { .. } | ModelItem::Said { .. } => 0,
+        ModelItem::Returned { call, .. } => call.len(),
+        ModelItem::Called { call, input } => {
+            let members = input.keys().map(|name| name.len() + size_of::<(String, Digest)>());
+            call.len() + members.sum::<usize>()
+        }
+    };
+    items.iter().map(|item| size_of::<ModelItem>() + beyond(item)).sum()
 }
 
 impl Observe for ModelLog {
     fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer> {
         if asked.method != Method::POST || !asked.uri.path().ends_with("/v1/messages") {
+            return Box::new(Unwatched);
+        }
+        // A log that failed stays failed, and nothing more is read for it.
+        if self.shared.state().failure.is_some() {
             return Box::new(Unwatched);
         }
         let at_ms = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -147,6 +188,10 @@ impl Observe for ModelLog {
         let items =
             asked.body.as_ref().map(|body| request::items(body, &self.shared.redact)).unwrap_or_default();
         let mut state = self.shared.state();
+        if items.len() > MOST_ITEMS {
+            state.fail(format!("a request has more than {MOST_ITEMS} items"));
+            return Box::new(Unwatched);
+        }
         let exchange = state.exchanges;
         let (repeats, items) = state.compact(items);
         let request =

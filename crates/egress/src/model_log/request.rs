@@ -1,15 +1,18 @@
 //! The items of a request's messages.
 
-use super::RedactValue;
+use super::{MOST_ITEMS, RedactValue};
 use belljar_contract::{ModelItem, input_digests, text_digest, without_reminders};
 use serde_json::{Map, Value};
 
-/// The items of a body; none where it is not a request for a message.
+/// The items of a body, not many more than [`MOST_ITEMS`]; none where it is not a request for a message.
 pub(super) fn items(body: &[u8], redact: &RedactValue) -> Vec<ModelItem> {
     let Ok(Value::Object(mut body)) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
     let Some(Value::Array(messages)) = body.remove("messages") else { return Vec::new() };
     let mut out = Vec::new();
     for mut message in messages {
+        if out.len() > MOST_ITEMS {
+            break;
+        }
         let role = message["role"].as_str().unwrap_or_default().to_owned();
         if role != "user" && role != "assistant" {
             continue;
@@ -17,7 +20,10 @@ pub(super) fn items(body: &[u8], redact: &RedactValue) -> Vec<ModelItem> {
         redact(&mut message["content"]);
         match message["content"].take() {
             Value::String(text) => out.extend(text_item(&role, &text)),
-            Value::Array(blocks) => out.extend(blocks.iter().filter_map(|block| item(&role, block))),
+            Value::Array(blocks) => {
+                let items = blocks.iter().filter_map(|block| item(&role, block));
+                out.extend(items.take(MOST_ITEMS + 1));
+            }
             _ => {}
         }
     }

@@ -124,3 +124,52 @@ fn a_row_that_cannot_be_written_leaves_no_end() {
     drop(watch);
     assert!(log.close().unwrap_err().contains("longer than"));
 }
+
+fn result_of(call: &str) -> Value {
+    json!([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": "x"}]}])
+}
+
+/// Bytes of the texts that are remembered.
+fn remembered(log: &ModelLog) -> usize {
+    let state = log.shared.state();
+    let items = state.known.iter().flat_map(|(_, items)| items);
+    let text = |item: &ModelItem| match item {
+        ModelItem::Called { call, .. } | ModelItem::Returned { call, .. } => call.len(),
+        ModelItem::Text { .. } | ModelItem::Said { .. } => 0,
+    };
+    items.map(|item| size_of::<ModelItem>() + text(item)).sum()
+}
+
+#[test]
+fn what_is_remembered_of_requests_is_bounded() {
+    let log = ModelLog::open(Sink::default(), RunId::new(7), Instant::now(), redact());
+    let long = |at: usize| format!("{at}{}", "c".repeat(REMEMBERED_BYTES / 5));
+    for at in 0..12 {
+        drop(log.asked(&asked(result_of(&long(at)))));
+        assert!(remembered(&log) <= REMEMBERED_BYTES, "{} after {at}", remembered(&log));
+    }
+    assert!(remembered(&log) > REMEMBERED_BYTES / 2);
+    // One that is too large by itself.
+    drop(log.asked(&asked(result_of(&"c".repeat(REMEMBERED_BYTES + 1)))));
+    assert!(remembered(&log) <= REMEMBERED_BYTES);
+}
+
+#[test]
+fn a_log_that_failed_remembers_nothing() {
+    let log = ModelLog::open(Sink::default(), RunId::new(7), Instant::now(), redact());
+    drop(log.asked(&asked(result_of("toolu_1"))));
+    assert_ne!(remembered(&log), 0);
+    log.shared.state().fail("disk full".to_owned());
+    assert_eq!(remembered(&log), 0);
+    drop(log.asked(&asked(result_of("toolu_2"))));
+    assert_eq!(remembered(&log), 0);
+    assert!(log.close().is_err());
+}
+
+#[test]
+fn a_request_with_too_many_items_fails_the_log() {
+    let log = ModelLog::open(Sink::default(), RunId::new(7), Instant::now(), redact());
+    let many = vec![json!({"role": "user", "content": ""}); MOST_ITEMS + 1];
+    drop(log.asked(&asked(Value::Array(many))));
+    assert!(log.close().unwrap_err().contains("items"));
+}

@@ -13,7 +13,7 @@ use belljar_contract::{
     ExchangeEnd, FrameClaim, FrameSeen, ModelEvidence, ModelExchange,
 };
 use index::Index;
-use speaker::{Framed, Speakers};
+use speaker::{EndedTurn, Framed, Speakers};
 
 /// More are not named.
 const NAMED: usize = 5;
@@ -43,7 +43,6 @@ pub(crate) fn differences(
         index: &index,
         egress,
         turn: Turn::default(),
-        has_commands: false,
         out: Vec::new(),
     };
     for frame in frames {
@@ -68,8 +67,6 @@ struct Comparison<'a> {
     speakers: Speakers<'a>,
     egress: Option<&'a EgressLogReading>,
     turn: Turn,
-    /// Whether a message was sent that the agent may have answered by itself.
-    has_commands: bool,
     out: Vec<String>,
 }
 
@@ -83,10 +80,7 @@ impl<'a> Comparison<'a> {
     fn take(&mut self, frame: &'a FrameSeen) {
         let line = frame.line;
         match &frame.claim {
-            FrameClaim::Sent { text, is_command } => {
-                self.has_commands |= is_command;
-                self.speakers.sent(*text, *is_command);
-            }
+            FrameClaim::Sent { text, is_command } => self.speakers.sent(*text, *is_command),
             FrameClaim::Interrupted => self.speakers.interrupted(),
             FrameClaim::Compacted => self.speakers.compacted(),
             FrameClaim::Spoken { .. } => {
@@ -160,15 +154,19 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether something was let through to a host; where nothing was watching that cannot be told.
+    /// Whether a connection to a host was made. A gateway never runs without a log of the ways out, so a missing log shows
+    /// no connection.
     fn was_reached(&self, host: &str) -> bool {
-        let Some(log) = self.egress else { return true };
+        let Some(log) = self.egress else { return false };
         log.rows.iter().any(|row| {
-            let EgressRow::Decided { decision, .. } = row else { return false };
+            let EgressRow::Decided { seq, decision, .. } = row else { return false };
             let travels = !matches!(decision.way, EgressWay::Lookup | EgressWay::Ssh | EgressWay::Model);
             let to =
                 decision.destination.rsplit_once(':').map_or(decision.destination.as_str(), |(to, _)| to);
-            travels && decision.verdict == EgressVerdict::Allowed && to.eq_ignore_ascii_case(host)
+            travels
+                && decision.verdict == EgressVerdict::Allowed
+                && to.eq_ignore_ascii_case(host)
+                && was_connected(log, *seq)
         })
     }
 
@@ -183,7 +181,7 @@ impl<'a> Comparison<'a> {
         if turns.is_some_and(|turns| turns > turn.told + 2) {
             self.differ(line, "the result counts more steps than the frames show");
         }
-        let spoken = self.speakers.end_turn();
+        let EndedTurn { is_command, own_texts, spoken } = self.speakers.end_turn();
         if *is_error {
             let by_itself = spoken.as_ref().is_some_and(|spoken| spoken.stop == Some("end_turn"));
             let unexplained = *is_of_service && by_itself && !self.failed_since(turn.began_ms, None);
@@ -193,7 +191,15 @@ impl<'a> Comparison<'a> {
             return;
         }
         match spoken {
-            None if self.has_commands || *turns == Some(0) => {}
+            // The agent answers some slash commands by itself, and shows the text that it gives as the result.
+            None if is_command && *turns == Some(0) => {
+                if *has_text && !text.is_some_and(|text| own_texts.contains(&text)) {
+                    self.differ(line, "the result's text is not that of the command");
+                }
+                if self.was_refused_since(turn.began_ms) {
+                    self.differ(line, "a success without an answer, though the model's service failed");
+                }
+            }
             None => self.differ(line, "a result without an answer of the model"),
             Some(spoken) => {
                 if !self.index.is_in_session(spoken.exchange, frame.session.as_deref()) {
@@ -232,6 +238,17 @@ impl<'a> Comparison<'a> {
         })
     }
 
+    /// Whether the model's service answered with an error since then, or broke off.
+    fn was_refused_since(&self, began_ms: u64) -> bool {
+        let mut since = self.index.exchanges.iter().filter(|exchange| exchange.at_ms >= began_ms);
+        since.any(|exchange| {
+            exchange.answer.as_ref().is_some_and(|answer| {
+                answer.end == ExchangeEnd::Broken
+                    || answer.status.is_some_and(|status| !(200..300).contains(&status))
+            })
+        })
+    }
+
     /// Calls that the model made in the conversation, and results that it was told, which no frame shows.
     fn hidden(&mut self) {
         let Speakers { framed, sessions, was_interrupted, .. } = &self.speakers;
@@ -250,4 +267,14 @@ impl<'a> Comparison<'a> {
             }
         }
     }
+}
+
+/// Whether an allowed connection ended without a failure, or after the host had sent something.
+fn was_connected(log: &EgressLogReading, decision: u64) -> bool {
+    log.rows.iter().any(|row| match row {
+        EgressRow::Finished { seq, end, .. } => {
+            *seq == decision && (end.failure.is_none() || end.received > 0)
+        }
+        EgressRow::Opened { .. } | EgressRow::Decided { .. } | EgressRow::Closed { .. } => false,
+    })
 }

@@ -5,7 +5,7 @@ use super::input::fits;
 use belljar_contract::{
     CallId, ClaimedBlock, Digest, ExchangeEnd, FrameClaim, FrameSeen, ModelItem, ServedBlock, text_digest,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A call that a frame shows.
 pub(super) struct Framed<'a> {
@@ -36,6 +36,16 @@ pub(super) struct LastSpoken<'a> {
     pub unshown: Option<String>,
 }
 
+/// A turn that ended.
+pub(super) struct EndedTurn<'a> {
+    /// Whether a slash command began it, so that the agent may have answered by itself.
+    pub is_command: bool,
+    /// Texts that the agent wrote itself.
+    pub own_texts: BTreeSet<Digest>,
+    /// What the agent itself said last; none where the model did not speak.
+    pub spoken: Option<LastSpoken<'a>>,
+}
+
 pub(super) struct Speakers<'a> {
     index: &'a Index<'a>,
     chains: BTreeMap<Option<&'a CallId>, Chain<'a>>,
@@ -43,8 +53,9 @@ pub(super) struct Speakers<'a> {
     /// Sessions of the agent itself.
     pub sessions: BTreeSet<&'a str>,
     prompts: BTreeSet<Digest>,
-    /// Whether a message was sent in whose place the agent may have put something else.
-    has_commands: bool,
+    /// The message that began the turn and those after it, each with whether it is a slash command.
+    sent: VecDeque<bool>,
+    own_texts: BTreeSet<Digest>,
     spoke_in_turn: bool,
     /// Whether belljar ever stopped a turn.
     pub was_interrupted: bool,
@@ -58,7 +69,8 @@ impl<'a> Speakers<'a> {
             framed: BTreeMap::new(),
             sessions: BTreeSet::new(),
             prompts: BTreeSet::new(),
-            has_commands: false,
+            sent: VecDeque::new(),
+            own_texts: BTreeSet::new(),
             spoke_in_turn: false,
             was_interrupted: false,
         }
@@ -66,7 +78,7 @@ impl<'a> Speakers<'a> {
 
     pub fn sent(&mut self, text: Digest, is_command: bool) {
         self.prompts.insert(text);
-        self.has_commands |= is_command;
+        self.sent.push_back(is_command);
     }
 
     pub fn interrupted(&mut self) {
@@ -85,6 +97,11 @@ impl<'a> Speakers<'a> {
         };
         if *is_synthetic {
             let is_text = |block: &ClaimedBlock| matches!(block, ClaimedBlock::Text { .. });
+            let digest = |block: &ClaimedBlock| match block {
+                ClaimedBlock::Text { digest, .. } => Some(*digest),
+                ClaimedBlock::Thinking(_) | ClaimedBlock::ToolUse { .. } | ClaimedBlock::Other => None,
+            };
+            self.own_texts.extend(blocks.iter().filter(|_| parent.is_none()).filter_map(digest));
             let own = parent.is_none()
                 || parent.as_ref().is_some_and(|call| self.framed.contains_key(call.as_str()));
             return if blocks.iter().all(is_text) && own {
@@ -177,7 +194,7 @@ impl<'a> Speakers<'a> {
     fn answers_a_prompt(&self, exchange: usize) -> bool {
         let is_prompt =
             |item: &ModelItem| matches!(item, ModelItem::Text { text } if self.prompts.contains(text));
-        self.has_commands || self.index.has(exchange, is_prompt)
+        self.is_command() || self.index.has(exchange, is_prompt)
     }
 
     fn block(
@@ -239,11 +256,23 @@ impl<'a> Speakers<'a> {
         Ok(())
     }
 
-    /// What the agent itself said last since the turn before; nothing where the model did not speak.
-    pub fn end_turn(&mut self) -> Option<LastSpoken<'a>> {
-        if !std::mem::take(&mut self.spoke_in_turn) {
-            return None;
+    /// Whether a slash command began the turn.
+    fn is_command(&self) -> bool {
+        self.sent.front() == Some(&true)
+    }
+
+    /// Ends a turn. The agent takes plain messages up in the turn that runs, and a command after it.
+    pub fn end_turn(&mut self) -> EndedTurn<'a> {
+        let is_command = self.is_command();
+        self.sent.pop_front();
+        while self.sent.front() == Some(&false) {
+            self.sent.pop_front();
         }
+        let spoken = std::mem::take(&mut self.spoke_in_turn).then(|| self.last_spoken()).flatten();
+        EndedTurn { is_command, own_texts: std::mem::take(&mut self.own_texts), spoken }
+    }
+
+    fn last_spoken(&self) -> Option<LastSpoken<'a>> {
         let chain = self.chains.get(&None)?;
         let exchange = chain.exchange?;
         let unshown = (!chain.may_jump).then(|| unshown(self.index, exchange, chain.next_block)).flatten();

@@ -4,9 +4,9 @@ use super::made::{nothing, went};
 use super::{checks, result};
 use crate::compare::differences;
 use belljar_contract::{
-    Conclusion, EgressWay, Evidence, ExchangeEnd, FrameSeen, ModelAnswer, ModelEvidence, ModelExchange,
-    ModelItem, ModelRequest, Outcome, ServedBlock, ServedMessage, frames_chain, input_digests, input_forms,
-    read_frames, text_digest,
+    Conclusion, EGRESS_NOT_DIALLED, EgressRow, EgressWay, Evidence, ExchangeEnd, FrameSeen, ModelAnswer,
+    ModelEvidence, ModelExchange, ModelItem, ModelRequest, Outcome, ServedBlock, ServedMessage, frames_chain,
+    input_digests, input_forms, read_frames, text_digest,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -405,6 +405,100 @@ fn a_page_was_fetched_only_where_its_host_was_reached() {
     ] {
         assert!(with(reached)[0].contains("docs.example, which was not reached"), "{reached:?}");
     }
+    // Allowed is not reached: a replay without a network ends every connection before it is made.
+    let ended = |failure: Option<&str>, received: u64| {
+        let mut seen = went(&[("docs.example:443", EgressWay::Connect, true)]);
+        for row in &mut seen.egress.as_mut().unwrap().rows {
+            if let EgressRow::Finished { end, .. } = row {
+                (end.failure, end.received) = (failure.map(str::to_owned), received);
+            }
+        }
+        differences(&read(&frames), &exchanges, seen.egress.as_ref())
+    };
+    assert!(ended(Some(EGRESS_NOT_DIALLED), 0)[0].contains("which was not reached"));
+    assert!(ended(Some("cannot connect"), 0)[0].contains("which was not reached"));
+    assert_eq!(ended(Some("timed out"), 900), [""; 0], "it broke off after the page had come");
+    let mut open = went(&[("docs.example:443", EgressWay::Connect, true)]).egress.unwrap();
+    open.rows.pop();
+    assert!(differences(&read(&frames), &exchanges, Some(&open))[0].contains("which was not reached"));
+    assert!(differences(&read(&frames), &exchanges, None)[0].contains("which was not reached"));
+}
+
+/// A result in whose turn the agent did not ask the model.
+fn local(text: &str) -> (&'static str, Value) {
+    let result = json!({"type": "result", "subtype": "success", "is_error": false, "num_turns": 0, "result": text,
+        "session_id": "s"});
+    ("in", result)
+}
+
+fn refused(at_ms: u64) -> ModelExchange {
+    let request = ModelRequest { session: Some("s".to_owned()), ..ModelRequest::default() };
+    let answer = ModelAnswer { status: Some(529), end: ExchangeEnd::Complete, message: None };
+    ModelExchange { at_ms, request, answer: Some(answer) }
+}
+
+#[test]
+fn a_result_without_the_model_is_that_of_a_command() {
+    let (honest, exchanges) = honest();
+    let after = |more: &[(&'static str, Value)]| {
+        let frames: Frames = honest.iter().chain(more).cloned().collect();
+        found(&frames, &exchanges)
+    };
+    let mut note = spoken("u1", Value::Null, text("Total cost: 0"));
+    note.1["message"]["model"] = json!("<synthetic>");
+    assert_eq!(after(&[prompt("/clear"), local("")]), [""; 0]);
+    assert_eq!(after(&[prompt("/cost"), note.clone(), local("Total cost: 0")]), [""; 0]);
+    for forged in [
+        // No command at all, with a text and without one.
+        &[prompt("more"), local("ok")][..],
+        &[prompt("more"), local("")],
+        &[prompt("more"), note.clone(), local("Total cost: 0")],
+        // The command was an earlier turn, and it vouches once.
+        &[prompt("/clear"), local(""), prompt("more"), local("")],
+        &[prompt("/clear"), local(""), local("")],
+        // A text that the command did not show, or that it showed in another turn.
+        &[prompt("/cost"), local("ok")],
+        &[prompt("/cost"), note.clone(), local(""), prompt("/cost"), local("Total cost: 0")],
+        // Steps of a model that did not speak.
+        &[prompt("/cost"), ended("", 1)],
+    ] {
+        assert_ne!(after(forged), [""; 0], "{forged:?}");
+    }
+    // A command that belljar sends during a turn has its turn after it; a plain message is taken up in the turn.
+    let queued: Frames =
+        [&honest[..5], &[prompt("also"), prompt("/clear")], &honest[5..], &[local("")]].concat();
+    assert_eq!(found(&queued, &exchanges), [""; 0]);
+}
+
+#[test]
+fn a_forged_success_does_not_hide_that_the_service_failed() {
+    for command in ["go", "/notes now"] {
+        let frames = vec![prompt(command), local("")];
+        assert_ne!(found(&frames, &[refused(1)]), [""; 0], "{command}");
+        let model = ModelEvidence::Kept { frames: read(&frames), exchanges: vec![refused(1)] };
+        let judged = checks(&json!([{"result": "success"}])).judge(&Evidence { model, ..nothing() });
+        assert_eq!(judged.conclusion, Conclusion::Unverified, "{command}");
+    }
+}
+
+#[test]
+fn a_command_vouches_for_no_other_turn() {
+    let (mut frames, mut exchanges) = honest();
+    let skill = json!({"skill": "x"});
+    // A conversation of another program with another prompt, that names another session of the agent.
+    frames.extend([
+        prompt("/clear"),
+        local(""),
+        prompt("more"),
+        spoken("m9", Value::Null, called("c9", "Skill", skill.clone())),
+    ]);
+    let last = frames.len() - 1;
+    frames[last].1["session_id"] = json!("t");
+    let mut other =
+        exchange(6, vec![user("inner")], "m9", "tool_use", vec![sent_call("c9", "Skill", &skill)]);
+    other.request.session = Some("t".to_owned());
+    exchanges.push(other);
+    assert!(found(&frames, &exchanges)[0].contains("m9 belongs to another conversation"));
 }
 
 #[test]

@@ -62,15 +62,28 @@ fn a_failure_is_told_from_a_failed_check() {
 }
 
 #[test]
-fn a_limit_that_the_agent_survived_is_a_warning_until_a_check_fails() {
+fn a_limit_that_the_agent_survived_is_a_note_beside_the_verdict() {
     let missing = json!([{"tool_called": "Bash"}]);
     for limit in [LimitKind::Memory, LimitKind::Pids, LimitKind::Tmpfs] {
-        let survived = Evidence { stopped_by: Some(limit), ..nothing() };
+        let reached = |evidence: Evidence| Evidence { stopped_by: Some(limit), ..evidence };
+        let survived = reached(nothing());
         assert_eq!(conclusion(json!([]), &survived), Conclusion::Passed, "{limit:?}");
-        assert_eq!(conclusion(missing.clone(), &survived), Conclusion::BudgetReached, "{limit:?}");
-        let crashed = failure(ConversationFailure::Crashed { exit: GuestEnd::Signal(9) });
-        let ended = Evidence { stopped_by: Some(limit), ..crashed };
-        assert_eq!(conclusion(json!([]), &ended), Conclusion::BudgetReached, "{limit:?}");
+        assert_eq!(conclusion(missing.clone(), &survived), Conclusion::Failed, "{limit:?}");
+        assert_eq!(codes(missing.clone(), &survived), ["limit_reached"], "{limit:?}");
+        // A turn that failed was told of by an agent that lived on.
+        let told = reached(failed_turn("x", "y", None));
+        assert_eq!(conclusion(json!([]), &told), Conclusion::AgentFailed, "{limit:?}");
+        assert_eq!(codes(json!([]), &told), ["limit_reached", "result_error"], "{limit:?}");
+        for exit in [GuestEnd::Signal(9), GuestEnd::Code(1)] {
+            for died in [
+                ConversationFailure::Crashed { exit },
+                ConversationFailure::TurnUnfinished { exit },
+                ConversationFailure::ExitAfterSuccess { exit },
+            ] {
+                let ended = reached(failure(died));
+                assert_eq!(conclusion(json!([]), &ended), Conclusion::BudgetReached, "{limit:?} {exit:?}");
+            }
+        }
     }
 }
 

@@ -159,7 +159,15 @@ fn a_weaker_backend_and_a_session_from_elsewhere_are_asked_for() {
     stage.write("project/tests/a.yaml", SCENARIO.replace("session.yaml", "../../home/session.yaml"));
     stage.write("home/session.yaml", "uploads: [.ssh/id_ed25519]\n");
     let said = refused(&stage, &["test", "--scripted", "tests/a.yaml"], "session file: ").stderr;
-    assert!(said.contains("upload: "), "what lies beside such a session is not the suite's own: {said}");
+    assert!(!said.contains("upload: "), "it is not read before the user agrees: {said}");
+    let words = ["test", "--scripted", "tests/a.yaml", "--agree-to", &digest_in(&said)];
+    let found = stage.finish(&mut command(&stage, &words));
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("upload: "),
+        "what lies beside such a session is not the suite's own: {}",
+        found.stderr
+    );
 }
 
 #[test]
@@ -183,7 +191,8 @@ fn files_beyond_the_suite_are_never_quoted() {
         stage.write("project/tests/a.yaml", SCENARIO.replace("session.yaml", session));
         fs::remove_file(stage.path("project/tests/link.yaml")).ok();
         stage.link("project/tests/link.yaml", "../../home/passwd");
-        nothing_of_it(&stage, &["test", "--scripted", "tests/a.yaml"]);
+        refused(&stage, &["test", "--scripted", "tests/a.yaml"], "session file: ");
+        nothing_of_it(&stage, &["test", "--scripted", "--yes", "tests/a.yaml"]);
     }
     stage.write("project/tests/a.yaml", SCENARIO);
     for session in ["mcp: {config: ~/passwd}\n", "plugins: {local_plugins: [plug]}\n"] {
@@ -191,7 +200,8 @@ fn files_beyond_the_suite_are_never_quoted() {
         fs::create_dir_all(stage.path("project/tests/plug/.claude-plugin")).unwrap();
         fs::remove_file(stage.path("project/tests/plug/.claude-plugin/plugin.json")).ok();
         stage.link("project/tests/plug/.claude-plugin/plugin.json", "../../../../home/passwd");
-        nothing_of_it(&stage, &["test", "--scripted", "tests/a.yaml"]);
+        refused(&stage, &["test", "--scripted", "tests/a.yaml"], "/home/passwd");
+        nothing_of_it(&stage, &["test", "--scripted", "--yes", "tests/a.yaml"]);
     }
     stage.write("project/tests/session.yaml", "skills: {local: [skill]}\n");
     stage.link("project/tests/skill/SKILL.md", "../../../home/passwd");
@@ -253,20 +263,47 @@ fn the_key_leaves_only_with_an_agreement_to_all_of_it() {
     refused(&stage, &words, "upload: ");
 }
 
+/// The verb at a terminal, where `answers` is a shell command that types.
+fn terminal(stage: &Stage, answer: &str, verb: &str) -> Finished {
+    typed(stage, &format!("printf '{answer}\\n'"), verb)
+}
+
+fn typed(stage: &Stage, typing: &str, verb: &str) -> Finished {
+    let line =
+        format!("{{ {typing}; }} | script -qec \"{} {verb}\" /dev/null", env!("CARGO_BIN_EXE_belljar"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).current_dir(stage.path("project")).env_clear();
+    let path = std::env::join_paths(
+        std::env::split_paths(&crate::cmd::agent_path()).chain(["/usr/bin".into(), "/bin".into()]),
+    );
+    let path = path.unwrap();
+    stage.finish(command.envs(stage.environment()).env("SHELL", "/bin/sh").env("PATH", path))
+}
+
+#[test]
+fn a_file_beyond_is_read_after_a_yes_and_what_it_asks_for_is_asked_next() {
+    require!(Agent, Bwrap);
+    let stage = suite(PLAIN);
+    stage.write("project/tests/a.yaml", SCENARIO.replace("session.yaml", "../../home/session.yaml"));
+    stage.write("home/session.yaml", "uploads: [.ssh/id_ed25519]\nmcp: {config: mcp.json}\n");
+    stage.write("home/mcp.json", r#"{"mcpServers": {}}"#);
+    let said = terminal(&stage, "y\\ny\\nn", "test --scripted tests/a.yaml").stdout;
+    assert_eq!(said.matches("[y/N]").count(), 3, "{said}");
+    let (session, servers, upload) =
+        (said.find("session file: "), said.find("new: MCP configuration: "), said.find("new: upload: "));
+    assert!(session.is_some() && session < servers && servers < upload, "{said}");
+    assert!(said.contains("in all: 1 file or directory"), "{said}");
+    assert!(state(&stage, "runs").is_empty(), "{said}");
+    let said = terminal(&stage, "y", "test --scripted tests/a.yaml").stdout;
+    assert!(said.matches("[y/N]").count() == 1 && state(&stage, "runs").len() == 1, "{said}");
+    passed(&stage, &["test", "--scripted", "tests/a.yaml"]);
+}
+
 #[test]
 fn a_yes_at_the_terminal_is_kept_until_more_is_asked_for() {
     require!(Agent, Bwrap);
     let stage = suite("uploads: [~/.ssh/id_ed25519]\n");
-    let at_a_terminal = |answer: &str| {
-        let line = format!(
-            "printf '{answer}\\n' | script -qec \"{} test --scripted tests/a.yaml\" /dev/null",
-            env!("CARGO_BIN_EXE_belljar")
-        );
-        let mut command = Command::new("sh");
-        command.args(["-c", &line]).current_dir(stage.path("project")).env_clear();
-        let path = crate::cmd::agent_path();
-        stage.finish(command.envs(stage.environment()).env("SHELL", "/bin/sh").env("PATH", path))
-    };
+    let at_a_terminal = |answer: &str| terminal(&stage, answer, "test --scripted tests/a.yaml");
     let said = at_a_terminal("n").stdout;
     assert!(said.contains("upload: ") && said.contains("[y/N]"), "{said}");
     assert!(said.contains("nothing was started") && state(&stage, "runs").is_empty(), "{said}");
@@ -296,8 +333,19 @@ fn suites_are_trusted_and_that_is_taken_back() {
     assert!(found.stderr.contains("upload: ") && found.stdout.ends_with(": agreed\n"), "{found:?}");
     assert_eq!(agreements(&stage), 1, "a scenario that asks for nothing needs none");
     assert_eq!(stage.json(&["trust", "--suite", "tests", "--json"])["data"]["standing"], "agreed");
-    assert!(trust(&["--revoke"]).stdout.contains("1 agreements taken back"));
+    assert_eq!(trust(&["--revoke"]).stdout, "revoked 1 agreement\n");
     refused(&stage, &["test", "--scripted", "tests/a.yaml"], "upload: ");
+    assert_eq!(trust(&["--revoke"]).stdout, "there was no agreement\n");
+
+    // What it was given for may be broken or gone.
+    for broken in [Some("prompt: [\n"), None] {
+        stage.write("project/tests/a.yaml", SCENARIO);
+        assert_eq!(trust(&["--yes"]).status.code(), Some(0));
+        fs::remove_file(stage.path("project/tests/a.yaml")).unwrap();
+        broken.into_iter().for_each(|text| stage.write("project/tests/a.yaml", text));
+        let found = stage.run(&["trust", "--suite", "tests/a.yaml", "--revoke"]);
+        assert_eq!((found.stdout.as_str(), agreements(&stage)), ("revoked 1 agreement\n", 0), "{found:?}");
+    }
 }
 
 #[test]

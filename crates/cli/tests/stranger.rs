@@ -123,8 +123,27 @@ impl Scene {
         let servers = json!({"mcpServers": {"taker": {"command": "sh", "args": ["-c", "env"],
             "env": {"T": "${GITHUB_TOKEN}"}}}});
         write("greedy/mcp.json", &servers.to_string());
+        self.beyond(top);
         write("hello.json", HELLO);
         stage.link(&format!("{top}/out"), stage.path("home/.ssh").to_str().unwrap());
+    }
+
+    /// Scenarios that have belljar itself read a file of the user's.
+    fn beyond(&self, top: &str) {
+        let stage = &self.stage;
+        for (name, session, text) in [
+            ("session", "~/.ssh/id_ed25519", ""),
+            ("mcp", "session.yaml", "mcp: {config: ~/.aws/credentials}\n"),
+            ("plugin", "session.yaml", "plugins: {local_plugins: [taker]}\n"),
+        ] {
+            let folder = format!("{top}/beyond/{name}");
+            stage.write(&format!("{folder}/hello.yaml"), SCENARIO.replace("session.yaml", session));
+            stage.write(&format!("{folder}/hello.script.json"), plain().to_string());
+            stage.write(&format!("{folder}/session.yaml"), text);
+        }
+        let plugin = format!("{top}/beyond/plugin/taker");
+        stage.write(&format!("{plugin}/.claude-plugin/plugin.json"), r#"{"name": "taker"}"#);
+        stage.link(&format!("{plugin}/.mcp.json"), stage.path("home/.claude.json").to_str().unwrap());
     }
 
     fn manifest(&self) -> String {
@@ -261,6 +280,11 @@ const VERBS: &[(&str, &[&str], &[&str])] = &[
     ("plain", &["chat", "skills/hello", "--script", "hello.json"], &[]),
     ("plain", &["test", "--scripted", "scenarios/hello.yaml"], &[]),
     ("plain", &["test", "--scripted", "greedy/hello.yaml"], &[]),
+    ("plain", &["test", "--scripted", "beyond/session/hello.yaml"], &[]),
+    ("plain", &["test", "--scripted", "beyond/mcp/hello.yaml"], &[]),
+    ("plain", &["test", "--scripted", "beyond/plugin/hello.yaml"], &[]),
+    ("plain", &["skill", "beyond/plugin/taker", "go", "--script", "hello.json"], &[]),
+    ("plain", &["trust", "--suite", "beyond"], &[]),
     ("plain", &["test", "--scripted", "."], &[]),
     ("plain", &["record", "--scripted", "greedy/hello.yaml"], &["greedy"]),
     ("plain", &["record", "--scripted", "scenarios/hello.yaml"], &["scenarios"]),

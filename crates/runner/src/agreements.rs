@@ -1,5 +1,6 @@
 //! Agreements to what a project's manifest or a suite asks for, kept outside the project by digest.
 
+use crate::trial::really;
 use belljar_contract::{AbsPath, Digest, Plan, Wishes};
 use serde_json::{Value, json};
 use std::fs;
@@ -8,6 +9,9 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 /// Version of the stored form.
 const FORMAT: u64 = 1;
+/// What the file of a suite's agreement begins with. A plan's begins with the key of an instance, which has no such word
+/// in front.
+const SUITE: &str = "suite-";
 
 /// Something that a user can agree to.
 pub trait Terms {
@@ -47,8 +51,7 @@ impl Terms for Wishes {
     const KIND: &'static str = "wishes";
 
     fn file_name(&self) -> String {
-        // A plan's file begins with the key of an instance, which has no such word in front.
-        format!("suite-{}.json", &Digest::of(self.suite.as_bytes()).hex()[..32])
+        suite_file_name(&self.suite)
     }
 
     fn digest(&self) -> Digest {
@@ -170,13 +173,52 @@ impl Agreements {
     /// # Errors
     /// When it cannot be removed.
     pub fn revoke(&self, terms: &impl Terms) -> Result<bool, AgreementError> {
-        let path = self.path(terms);
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(cause) => Err(AgreementError::Write { path, cause }),
-        }
+        remove(self.path(terms))
     }
+
+    /// Takes every agreement back that was given for a suite at this path or below it; how many there were. The suites
+    /// are not looked at: they may be gone or broken.
+    ///
+    /// # Errors
+    /// When one cannot be removed.
+    pub fn revoke_suites(&self, path: &AbsPath) -> Result<usize, AgreementError> {
+        let real = really(path);
+        let failed = |cause| AgreementError::Read { path: self.directory.clone(), cause };
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+            Err(cause) => return Err(failed(cause)),
+        };
+        let own = suite_file_name(&real);
+        let mut revoked = 0;
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            let Some(name) = name.to_str().filter(|name| name.starts_with(SUITE)) else { continue };
+            let file = self.directory.child(name);
+            let below = || {
+                let agreement = parse(&fs::read_to_string(&file).ok()?, Wishes::KIND)?;
+                let suite = AbsPath::new(agreement.shown.get("suite")?.as_str()?).ok()?;
+                suite.is_within(&real).then_some(())
+            };
+            // One that cannot be read any more is known by its name.
+            if name == own || below().is_some() {
+                revoked += usize::from(remove(file)?);
+            }
+        }
+        Ok(revoked)
+    }
+}
+
+fn remove(path: AbsPath) -> Result<bool, AgreementError> {
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(AgreementError::Write { path, cause }),
+    }
+}
+
+fn suite_file_name(suite: &AbsPath) -> String {
+    format!("{SUITE}{}.json", &Digest::of(suite.as_bytes()).hex()[..32])
 }
 
 fn parse(text: &str, kind: &str) -> Option<Agreement> {

@@ -15,11 +15,11 @@ const ELOOP: i32 = 40;
 /// More than a directory of scripts holds.
 const MOST_ENTRIES: usize = 2000;
 
-/// Answers everything, once.
+/// Answers everything, once. The texts of a stage are copies of a stranger's: what a link of theirs leads to beyond the
+/// stage is not read.
 pub(crate) fn answer(
     questions: Questions,
-    user: UserFacts,
-    project: ProjectFacts,
+    (user, project, stage): (UserFacts, ProjectFacts, Option<&AbsPath>),
     is_set: impl Fn(&str) -> bool,
     seal: impl Fn(Digest) -> io::Result<Digest>,
 ) -> HostFacts {
@@ -33,7 +33,7 @@ pub(crate) fn answer(
         project,
         contents,
         paths: paths.into_iter().map(|path| (path.clone(), path_fact(&path))).collect(),
-        texts: texts.into_iter().map(|path| (path.clone(), text_fact(&path))).collect(),
+        texts: texts.into_iter().map(|path| (path.clone(), text_fact(&path, stage))).collect(),
         variables: variables.into_iter().filter(|name| is_set(name.as_str())).collect(),
     }
 }
@@ -156,7 +156,19 @@ fn tree_digest(top: &Path) -> io::Result<Digest> {
     Ok(Digest::of(&parts.flatten().collect::<Vec<u8>>()))
 }
 
-fn text_fact(path: &AbsPath) -> TextFact {
+/// Whether a path leads below a directory that may be named through links.
+fn leads_below(path: &AbsPath, directory: &AbsPath) -> bool {
+    let real = |path: &AbsPath| fs::canonicalize(path).ok();
+    real(path).zip(real(directory)).is_some_and(|(path, directory)| path.starts_with(directory))
+}
+
+fn text_fact(path: &AbsPath, stage: Option<&AbsPath>) -> TextFact {
+    let is_there = fs::symlink_metadata(path).is_ok();
+    if is_there && stage.is_some_and(|stage| path.is_within(stage) && !leads_below(path, stage)) {
+        return TextFact::Unusable(
+            "it is a link that leads out of the directory it was copied from".to_owned(),
+        );
+    }
     match read_regular(path.as_path(), TEXT_LIMIT) {
         Ok(bytes) => {
             String::from_utf8(bytes).map_or(TextFact::Unusable("it is not UTF-8".to_owned()), TextFact::Text)
@@ -168,5 +180,29 @@ fn text_fact(path: &AbsPath) -> TextFact {
             TextFact::Unusable("it is a loop of symbolic links".to_owned())
         }
         Err(error) => TextFact::Unusable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_text_of_a_stage_is_not_read_through_a_link_out_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        fs::create_dir_all(top.child("stage/plugin")).unwrap();
+        fs::write(top.child("key"), "{}").unwrap();
+        fs::write(top.child("stage/own"), "own").unwrap();
+        symlink(top.child("key"), top.child("stage/plugin/.mcp.json")).unwrap();
+        symlink("../own", top.child("stage/plugin/SKILL.md")).unwrap();
+        let stage = top.child("stage");
+        let out = text_fact(&stage.child("plugin/.mcp.json"), Some(&stage));
+        assert!(matches!(&out, TextFact::Unusable(why) if why.contains("leads out")), "{out:?}");
+        let own = text_fact(&stage.child("plugin/SKILL.md"), Some(&stage));
+        assert!(matches!(&own, TextFact::Text(text) if text == "own"), "{own:?}");
+        // What the user's own manifest names may be a link.
+        assert!(matches!(text_fact(&stage.child("plugin/.mcp.json"), None), TextFact::Text(_)));
     }
 }

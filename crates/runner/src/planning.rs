@@ -251,6 +251,8 @@ pub struct Planner {
     harnesses: Harnesses,
     project: ProjectFacts,
     walls: AskedWalls,
+    /// Where copies of a suite's files lie, for the plan of a trial.
+    stage: Option<AbsPath>,
 }
 
 impl Planner {
@@ -260,7 +262,8 @@ impl Planner {
     /// When belljar itself is broken.
     pub fn new(surroundings: Surroundings) -> Result<Self, PlanningError> {
         let project = project::find(&surroundings.directory)?;
-        Ok(Self { harnesses: Harnesses::load()?, project, surroundings, walls: AskedWalls::default() })
+        let walls = AskedWalls::default();
+        Ok(Self { harnesses: Harnesses::load()?, project, surroundings, walls, stage: None })
     }
 
     /// The same, with the walls that the command line asks for, whatever the manifest says.
@@ -335,7 +338,7 @@ impl Planner {
     /// See [`PlanningError`].
     pub(crate) fn plan_stage(
         surroundings: &Surroundings,
-        workspace: &AbsPath,
+        (stage, workspace): (&AbsPath, &AbsPath),
         text: LayerText,
     ) -> Result<Planned, PlanningError> {
         let project = ProjectFacts {
@@ -349,6 +352,7 @@ impl Planner {
             harnesses: Harnesses::load()?,
             project,
             walls: AskedWalls::default(),
+            stage: Some(stage.clone()),
         };
         let manifest = belljar_plan::parse(vec![text])?;
         match select(&manifest, None).map_err(PlanningError::Selection)? {
@@ -362,7 +366,8 @@ impl Planner {
         let answer = |asked| {
             let is_set = |name: &str| self.surroundings.is_set(name);
             let seal = |digest| agreed_files::seal(&self.surroundings.state, digest);
-            facts::answer(asked, self.user(), self.project.clone(), is_set, seal)
+            let (user, project) = (self.user(), self.project.clone());
+            facts::answer(asked, (user, project, self.stage.as_ref()), is_set, seal)
         };
         let mut facts = answer(asked);
         let further = further_questions(harnesses, &facts);

@@ -69,27 +69,30 @@ fn found(planner: &Planner) -> Found {
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut project_skills = Vec::new();
     for folder in [".claude/skills", ".agents/skills", "skills"] {
-        project_skills.extend(skills(&root.child(folder), folder));
+        project_skills.extend(skills(&root.child(folder), folder, Some(root)));
     }
     let markers = ["Cargo.toml", "package.json", "pyproject.toml", "go.mod", "Gemfile", "pom.xml"];
     Found {
         project_name: name,
         project_skills,
-        user_skills: skills(&home.child(".claude/skills"), "~/.claude/skills"),
-        project_mcp: servers(&root.child(".mcp.json")),
-        plugins: plugins(&root.child("plugins"), "plugins"),
+        user_skills: skills(&home.child(".claude/skills"), "~/.claude/skills", None),
+        project_mcp: servers(&root.child(".mcp.json"), root),
+        plugins: plugins(&root.child("plugins"), "plugins", root),
         has_claude_md: root.child("CLAUDE.md").as_path().is_file(),
         markers: markers
             .iter()
             .filter(|file| root.child(file).as_path().is_file())
             .map(|file| (*file).to_owned())
             .collect(),
-        git_remote_host: remote_host(&root.child(".git/config")),
+        git_remote_host: remote_host(&root.child(".git/config"), root),
     }
 }
 
 /// The names of the folders in a folder, sorted.
-fn folders(directory: &AbsPath) -> Vec<String> {
+fn folders(directory: &AbsPath, within: Option<&AbsPath>) -> Vec<String> {
+    if !is_inside(directory.as_path(), within) {
+        return Vec::new();
+    }
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let names = entries.take(ENTRIES).filter_map(|entry| {
         let entry = entry.ok()?;
@@ -100,28 +103,28 @@ fn folders(directory: &AbsPath) -> Vec<String> {
     names
 }
 
-fn skills(directory: &AbsPath, shown: &str) -> Vec<FoundSkill> {
+fn skills(directory: &AbsPath, shown: &str, within: Option<&AbsPath>) -> Vec<FoundSkill> {
     let skill = |name: String| {
         let file = directory.child(&name).child("SKILL.md");
-        let text = small_text(file.as_path())?;
+        let text = small_text(file.as_path(), within)?;
         let line = text.lines().find_map(|line| line.strip_prefix("description:"));
         let description =
             line.map(|line| line.trim().trim_matches(['"', '\'']).to_owned()).filter(|line| !line.is_empty());
         Some(FoundSkill { path_text: format!("{shown}/{name}"), name, description })
     };
-    folders(directory).into_iter().filter_map(skill).collect()
+    folders(directory, within).into_iter().filter_map(skill).collect()
 }
 
-fn plugins(directory: &AbsPath, shown: &str) -> Vec<FoundPlugin> {
+fn plugins(directory: &AbsPath, shown: &str, root: &AbsPath) -> Vec<FoundPlugin> {
     let is_plugin =
         |name: &String| directory.child(name).child(".claude-plugin/plugin.json").as_path().is_file();
     let plugin = |name: String| FoundPlugin { path_text: format!("{shown}/{name}"), name };
-    folders(directory).into_iter().filter(is_plugin).map(plugin).collect()
+    folders(directory, Some(root)).into_iter().filter(is_plugin).map(plugin).collect()
 }
 
-fn servers(file: &AbsPath) -> Vec<FoundServer> {
-    let value =
-        small_text(file.as_path()).and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+fn servers(file: &AbsPath, root: &AbsPath) -> Vec<FoundServer> {
+    let value = small_text(file.as_path(), Some(root))
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
     let Some(servers) = value.as_ref().and_then(|value| value.get("mcpServers")?.as_object()) else {
         return Vec::new();
     };
@@ -141,8 +144,8 @@ fn servers(file: &AbsPath) -> Vec<FoundServer> {
 }
 
 /// The host of the remote `origin`, from `user@host:path` or a URL.
-fn remote_host(config: &AbsPath) -> Option<String> {
-    let text = small_text(config.as_path())?;
+fn remote_host(config: &AbsPath, root: &AbsPath) -> Option<String> {
+    let text = small_text(config.as_path(), Some(root))?;
     let section = text.split("[remote \"origin\"]").nth(1)?;
     let url = section.lines().find_map(|line| line.trim().strip_prefix("url =")).map(str::trim)?;
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -150,8 +153,17 @@ fn remote_host(config: &AbsPath) -> Option<String> {
     (!host.is_empty() && host.contains('.')).then(|| host.to_owned())
 }
 
-fn small_text(path: &Path) -> Option<String> {
-    if !path.metadata().ok()?.is_file() {
+/// Whether a path lies below a directory, links followed: a project's link can lead to any file of the user's.
+fn is_inside(path: &Path, within: Option<&AbsPath>) -> bool {
+    let Some(directory) = within else { return true };
+    match (fs::canonicalize(path), fs::canonicalize(directory)) {
+        (Ok(path), Ok(directory)) => path.starts_with(directory),
+        (Ok(_), Err(_)) | (Err(_), _) => false,
+    }
+}
+
+fn small_text(path: &Path, within: Option<&AbsPath>) -> Option<String> {
+    if !is_inside(path, within) || !path.metadata().ok()?.is_file() {
         return None;
     }
     let mut text = String::new();
@@ -193,4 +205,34 @@ pub fn import(planner: &Planner, file: &AbsPath) -> Result<(Imported, Vec<String
     let names = texts.iter().map(|text| text.name.clone()).collect();
     let imported = belljar_plan::import(texts).map_err(|error| ImportFailure::Invalid(Box::new(error)))?;
     Ok((imported, names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn nothing_is_read_through_a_link_out_of_the_project() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        let root = top.child("project");
+        fs::create_dir_all(root.child(".git")).unwrap();
+        fs::create_dir_all(top.child("home/skills/notes")).unwrap();
+        fs::write(top.child("home/skills/notes/SKILL.md"), "description: x\n").unwrap();
+        fs::write(top.child("home/mcp.json"), r#"{"mcpServers": {"x": {"command": "y"}}}"#).unwrap();
+        fs::write(top.child("home/config"), "[remote \"origin\"]\n\turl = https://a.test/b\n").unwrap();
+        let home = top.child("home");
+        assert_eq!(servers(&home.child("mcp.json"), &home).len(), 1);
+        assert_eq!(skills(&home.child("skills"), "skills", Some(&home)).len(), 1);
+        assert_eq!(remote_host(&home.child("config"), &home).as_deref(), Some("a.test"));
+        symlink("../home/mcp.json", root.child(".mcp.json")).unwrap();
+        symlink("../home/skills", root.child("skills")).unwrap();
+        symlink("../../home/config", root.child(".git/config")).unwrap();
+        assert_eq!(servers(&root.child(".mcp.json"), &root).len(), 0);
+        assert_eq!(skills(&root.child("skills"), "skills", Some(&root)).len(), 0);
+        assert_eq!(remote_host(&root.child(".git/config"), &root), None);
+        // The user's own skills may be links.
+        assert_eq!(skills(&root.child("skills"), "skills", None).len(), 1);
+    }
 }

@@ -4,8 +4,8 @@ use super::trying::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AskedWalls, Digest, ExitCode, Wish, Wishes};
-use belljar_runner::trial::{Consent, Trial, TrialUse};
+use belljar_contract::{AbsPath, AskedWalls, Digest, ExitCode, Wish, Wishes, visible};
+use belljar_runner::trial::{Consent, LoadError, Permit, Trial, TrialUse};
 use belljar_runner::{Agreements, Standing, Surroundings};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -43,10 +43,33 @@ impl Agreeing<'_> {
     pub fn ask<'t>(&self, trials: impl IntoIterator<Item = &'t Trial>) -> Result<Consent, CliError> {
         let wishes: Vec<Wishes> =
             trials.into_iter().map(|trial| trial.wishes(self.walls, self.used_for)).collect();
-        self.agreed(wishes)
+        self.agreed(wishes, Known::Whole)
     }
 
-    fn agreed(&self, all: Vec<Wishes>) -> Result<Consent, CliError> {
+    /// Loads files. Before one beyond the suite is opened, the user agrees to that; what it asks for comes after it.
+    ///
+    /// # Errors
+    /// When the user did not agree, or cannot be asked. The inner error is that of the files.
+    pub fn load<T>(
+        &self,
+        load: impl Fn(Permit<'_>) -> Result<T, LoadError>,
+    ) -> Result<Result<T, LoadError>, CliError> {
+        let agreements = Agreements::new(&self.surroundings.config);
+        let permit = |wishes: &Wishes| {
+            // What --agree-to names is compared once everything is known; nothing is staged or printed before.
+            self.options.yes
+                || self.options.agree_to.is_some()
+                || matches!(agreements.standing(wishes), Ok(Standing::Agreed))
+        };
+        loop {
+            match load(&permit) {
+                Err(LoadError::Asks { wishes }) => self.agreed(vec![*wishes], Known::InPart)?,
+                loaded => return Ok(loaded),
+            };
+        }
+    }
+
+    fn agreed(&self, all: Vec<Wishes>, known: Known) -> Result<Consent, CliError> {
         let mut wishes: Vec<Wishes> = Vec::new();
         for one in all.into_iter().filter(|one| !one.is_empty()) {
             if !wishes.contains(&one) {
@@ -56,7 +79,7 @@ impl Agreeing<'_> {
         let digest = Wishes::digest_of_all(&wishes);
         if let Some(pinned) = self.options.agree_to {
             if wishes.is_empty() {
-                let text = format!("nothing is asked for beyond the suite, so {pinned} stands for nothing");
+                let text = format!("--agree-to {pinned}: the files ask for nothing");
                 return Err(CliError::new(ExitCode::Invalid, text).hint("leave --agree-to out"));
             }
             if pinned != digest {
@@ -74,8 +97,9 @@ impl Agreeing<'_> {
         }
         let lines = listed(&open, self.surroundings);
         if self.output.json || !std::io::stdin().is_terminal() {
-            return Err(refusal(&wishes, lines, self.surroundings));
+            return Err(refusal((&wishes, known), lines, self.surroundings));
         }
+        let lines = [lines, summary(&open)].concat();
         self.output
             .say(&format!("These files ask for more than their own directory:\n{}\n", lines.join("\n")));
         if !confirmed("Agree to this?", "`--yes` agrees for this call")? {
@@ -86,6 +110,14 @@ impl Agreeing<'_> {
         }
         Ok(Consent::to(self.used_for, wishes))
     }
+}
+
+/// Whether all that the files ask for is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Whole,
+    /// A file beyond the suite, which was not read, may ask for more.
+    InPart,
 }
 
 /// Those that no agreement covers, with what was agreed to before.
@@ -109,15 +141,9 @@ pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> 
     let mut lines = Vec::new();
     for (wishes, before) in open {
         lines.push(format!("  {}", surroundings.shown(&wishes.suite)));
-        // What was agreed to for another directory says nothing about this one.
-        let before = before.as_ref().filter(|before| before.get("root") == Some(&json!(wishes.root)));
-        let known = |wish: &Wish| {
-            let agreed = before.and_then(|before| before.get("wishes")?.as_array());
-            agreed.is_some_and(|agreed| agreed.contains(&json!(wish)))
-        };
         // All of them: behind "and more" the one that matters could hide.
-        let new: Vec<&Wish> = wishes.list().iter().filter(|wish| !known(wish)).collect();
-        let mark = if before.is_some() { "new: " } else { "" };
+        let (new, before) = not_agreed_before(wishes, before.as_ref());
+        let mark = if before { "new: " } else { "" };
         lines.extend(new.iter().map(|wish| format!("    {mark}{wish}")));
         let same = wishes.list().len() - new.len();
         if same > 0 {
@@ -127,7 +153,31 @@ pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> 
     lines
 }
 
-fn refusal(wishes: &[Wishes], lines: Vec<String>, surroundings: &Surroundings) -> CliError {
+/// The wishes that were not agreed to before, and whether others were.
+fn not_agreed_before<'a>(wishes: &'a Wishes, before: Option<&Value>) -> (Vec<&'a Wish>, bool) {
+    // What was agreed to for another directory says nothing about this one.
+    let before = before.filter(|before| before.get("root") == Some(&json!(wishes.root)));
+    let agreed = before.and_then(|before| before.get("wishes")?.as_array());
+    let known = |wish: &Wish| agreed.is_some_and(|agreed| agreed.contains(&json!(wish)));
+    (wishes.list().iter().filter(|wish| !known(wish)).collect(), before.is_some())
+}
+
+/// What stands right above the question: how much is asked for, and, where the list is long, the worst of it again.
+pub fn summary(open: &[(Wishes, Option<Value>)]) -> Vec<String> {
+    const LONG: usize = 12;
+    const WORST: usize = 5;
+    let new = open.iter().flat_map(|(wishes, before)| not_agreed_before(wishes, before.as_ref()).0);
+    let mut new: Vec<&Wish> = new.collect();
+    new.sort();
+    let mut lines = vec![format!("  in all: {}", Wishes::count_by_kind(new.iter().copied()))];
+    if new.len() > LONG {
+        lines.push("  the most dangerous of it:".to_owned());
+        lines.extend(new.iter().take(WORST).map(|wish| format!("    {wish}")));
+    }
+    lines
+}
+
+fn refusal((wishes, known): (&[Wishes], Known), lines: Vec<String>, surroundings: &Surroundings) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
     let text = "the files ask for more than their own directory, and no agreement covers it";
     let error = CliError::new(ExitCode::Invalid, text)
@@ -135,13 +185,28 @@ fn refusal(wishes: &[Wishes], lines: Vec<String>, surroundings: &Surroundings) -
         .data(data(wishes))
         .hint(format!("--agree-to {digest} agrees to exactly this"))
         .hint("--yes agrees to whatever is asked for, for this call");
+    let error = match known {
+        Known::Whole => error,
+        Known::InPart => error.hint("what it asks for itself is shown once you agreed to read it"),
+    };
     // A directory is a skill or a plugin, which is tried by hand.
     let files = wishes.iter().filter(|one| one.suite.as_path().is_file());
-    let files: Vec<String> = files.map(|one| surroundings.shown(&one.suite)).collect();
+    let files: Vec<String> =
+        files.filter_map(|one| shell_word(&one.suite, &surroundings.shown(&one.suite))).collect();
     match files.as_slice() {
         [] => error,
         files => error.hint(format!("`belljar trust {}` agrees once, for all calls", flags(files))),
     }
+}
+
+/// A path as a shell takes it, to be copied: as it is shown, or whole in quotes. None where it cannot be printed as it is.
+fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./+,@%:-".contains(c);
+    if !shown.is_empty() && !shown.starts_with('-') && shown.chars().all(plain) {
+        return Some(shown.to_owned());
+    }
+    let whole = path.as_path().to_str().filter(|text| visible(text) == **text)?;
+    Some(format!("'{}'", whole.replace('\'', r"'\''")))
 }
 
 fn flags(suites: &[String]) -> String {
@@ -180,6 +245,17 @@ pub fn pinned(wanted: Option<Digest>, found: Digest) -> Result<bool, CliError> {
 }
 
 impl TryOptions {
+    /// Loads files as [`Agreeing::load`] does.
+    pub fn loaded<T>(
+        &self,
+        surroundings: &Surroundings,
+        output: &Output,
+        load: impl Fn(Permit<'_>) -> Result<T, LoadError>,
+    ) -> Result<Result<T, LoadError>, CliError> {
+        let (walls, used_for) = (self.walls.asked(), TrialUse::Run);
+        Agreeing { options: &self.agree, walls: &walls, used_for, surroundings, output }.load(load)
+    }
+
     /// Has the user agree to what these trials ask for when they run.
     pub fn consent<'t>(
         &self,
@@ -190,5 +266,43 @@ impl TryOptions {
     ) -> Result<Consent, CliError> {
         let walls = self.walls.asked();
         Agreeing { options: &self.agree, walls: &walls, used_for, surroundings, output }.ask(trials)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::{BackendKind, HostPattern};
+
+    fn path(text: &str) -> AbsPath {
+        AbsPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn the_worst_stands_right_above_the_question() {
+        let hosts = (0..500).map(|number| HostPattern::parse(&format!("h{number}.test")).unwrap());
+        let mut list: Vec<Wish> = hosts.map(|host| Wish::Host { host }).collect();
+        let first = summary(&[(Wishes::new(path("/a.yaml"), None, list[..2].to_vec()), None)]);
+        assert_eq!(first, ["  in all: 2 hosts"]);
+        list.push(Wish::Backend { backend: BackendKind::Host });
+        let lines = summary(&[(Wishes::new(path("/a.yaml"), None, list), None)]);
+        assert_eq!(lines[0], "  in all: 1 weaker backend, 500 hosts");
+        assert_eq!((lines.len(), lines[2].as_str()), (7, "    backend `host`: runs without isolation"));
+    }
+
+    #[test]
+    fn a_file_name_is_quoted_for_a_shell() {
+        for (name, word) in [
+            ("/s/tests/a.yaml", Some("/s/tests/a.yaml")),
+            ("/s/a b.yaml", Some("'/s/a b.yaml'")),
+            ("/s/$(touch x).yaml", Some("'/s/$(touch x).yaml'")),
+            ("/s/it's;.yaml", Some(r"'/s/it'\''s;.yaml'")),
+            ("/s/a\nb.yaml", None),
+            ("/s/a\u{202e}b.yaml", None),
+        ] {
+            let whole = path(name);
+            assert_eq!(shell_word(&whole, &whole.to_string()).as_deref(), word, "{name:?}");
+        }
+        assert_eq!(shell_word(&path("/s/-x.yaml"), "-x.yaml").as_deref(), Some("'/s/-x.yaml'"));
     }
 }

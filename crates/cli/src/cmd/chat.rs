@@ -33,7 +33,8 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         Some(text) => text.clone(),
         None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
     };
-    let mut trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, first)? };
+    let trial = args.subject.trial(options, first, (surroundings, output))?;
+    let mut trial = Trial { cost: options.max_cost_usd, ..trial };
     limit_time(&mut trial, options.timeout);
     let consent = &options.consent([&trial], TrialUse::Run, surroundings, output)?;
     warn(&trial, output);

@@ -54,8 +54,13 @@ pub struct Recording<'a> {
 }
 
 impl Source {
-    pub fn load(&self, file: &AbsPath, surroundings: &Surroundings) -> Result<Trial, CliError> {
-        self.options.load(file, Plays::scripted(self.scripted), surroundings)
+    pub fn load(
+        &self,
+        file: &AbsPath,
+        surroundings: &Surroundings,
+        output: &Output,
+    ) -> Result<Trial, CliError> {
+        Ok(self.options.load((file, Plays::scripted(self.scripted)), surroundings, output)??)
     }
 }
 
@@ -78,7 +83,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         if !finds_its_scenario(&target, file, surroundings) {
             return Err(out_of_reach(&target, surroundings));
         }
-        Ok((args.source.load(file, surroundings)?, target))
+        Ok((args.source.load(file, surroundings, output)?, target))
     };
     let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
     let trials = loaded.iter().filter_map(|(_, loaded)| loaded.as_ref().ok().map(|(trial, _)| trial));

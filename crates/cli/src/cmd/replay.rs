@@ -15,8 +15,7 @@ use belljar_runner::tape::{
     TapeFailure, Taping, agent_version, find_tapes, mutate, scenario_changes, scenario_of,
 };
 use belljar_runner::trial::{
-    Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialRequest, TrialUse, load_scenario,
-    load_scenario_alone,
+    Consent, Conversation, Fidelity, Keep, Trial, TrialRequest, TrialUse, load_scenario, load_scenario_alone,
 };
 use belljar_runner::{Model, Surroundings, Then};
 use serde_json::{Value, json};
@@ -108,10 +107,10 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     // One bad tape does not stop the others; alone, it is the error of the verb.
     let rows = match (args.protocol, tapes.as_slice()) {
         (true, [tape]) => {
-            let read = read(surroundings, tape, &Scenarios::judged())?;
+            let read = read(surroundings, tape, &Scenarios::default())?;
             vec![tell_read(args, surroundings, tape, &read, output)]
         }
-        (true, _) => read_many(args, surroundings, &tapes, &Scenarios::judged(), output),
+        (true, _) => read_many(args, surroundings, &tapes, &Scenarios::default(), output),
         (false, _) => run_all(args, surroundings, &tapes, output)?,
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
@@ -133,13 +132,13 @@ fn run_all(
     tapes: &[AbsPath],
     output: &Output,
 ) -> Result<Vec<(ExitCode, Value)>, CliError> {
-    let scenarios = Scenarios::run(args.timeout);
-    let open = |path| (path, open_to_run(args, surroundings, path, &scenarios));
-    let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
-    let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
     let walls = args.walls.asked();
     let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
-    let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let agreeing = &Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let scenarios = Scenarios { time: args.timeout, ..Scenarios::default() };
+    let open = |path| (path, open_to_run(args, agreeing, path, &scenarios));
+    let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
+    let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
     let consent = agreeing.ask(found.map(|(_, trial): &(Tape, Arc<Trial>)| &**trial))?;
     let one = |found: Result<(Tape, Arc<Trial>), CliError>| {
         let (tape, trial) = found?;
@@ -159,10 +158,11 @@ fn run_all(
 /// A tape that can be run again, and its scenario.
 fn open_to_run(
     args: &Args,
-    surroundings: &Surroundings,
+    agreeing: &Agreeing<'_>,
     path: &AbsPath,
     scenarios: &Scenarios,
 ) -> Result<(Tape, Arc<Trial>), CliError> {
+    let surroundings = agreeing.surroundings;
     if path.as_path().is_file() {
         open_cassette(path, surroundings)?;
         let text = format!(
@@ -173,7 +173,8 @@ fn open_to_run(
             CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
         );
     }
-    let (tape, trial) = opened(surroundings, path, scenarios)?;
+    let load = |file: &AbsPath| Ok(agreeing.load(|permit| load_scenario(surroundings, file, permit))??);
+    let (tape, trial) = opened(surroundings, path, (scenarios, load))?;
     let asked = args.walls.asked().backend;
     if !args.network && asked.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
         let text = "`fidelity: protocol` runs without isolation, so a replay cannot close the network";
@@ -184,31 +185,25 @@ fn open_to_run(
 }
 
 /// Scenarios that were read: many tapes may be of one.
+#[derive(Default)]
 struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
-    load: fn(&Surroundings, &AbsPath) -> Result<Trial, LoadError>,
     /// The time of the command line, which overrides theirs.
     time: Option<TimeSpan>,
 }
 
 impl Scenarios {
-    /// With everything that they name.
-    fn run(time: Option<TimeSpan>) -> Self {
-        Self { read: Mutex::default(), load: load_scenario, time }
-    }
-
-    /// Without anything that they name.
-    fn judged() -> Self {
-        Self { read: Mutex::default(), load: load_scenario_alone, time: None }
-    }
-
-    fn load(&self, surroundings: &Surroundings, path: AbsPath) -> Result<Arc<Trial>, CliError> {
+    fn load(
+        &self,
+        path: AbsPath,
+        load: impl FnOnce(&AbsPath) -> Result<Trial, CliError>,
+    ) -> Result<Arc<Trial>, CliError> {
         // Whoever panicked with it left it whole.
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&path) {
             return Ok(Arc::clone(known));
         }
-        let mut trial = (self.load)(surroundings, &path)?;
+        let mut trial = load(&path)?;
         limit_time(&mut trial, self.time);
         let trial = Arc::new(trial);
         known.insert(path, Arc::clone(&trial));
@@ -257,11 +252,11 @@ fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
 fn opened(
     surroundings: &Surroundings,
     path: &AbsPath,
-    scenarios: &Scenarios,
+    (scenarios, load): (&Scenarios, impl FnOnce(&AbsPath) -> Result<Trial, CliError>),
 ) -> Result<(Tape, Arc<Trial>), CliError> {
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
     let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| not_found(&error))?;
-    let trial = scenarios.load(surroundings, scenario)?;
+    let trial = scenarios.load(scenario, load)?;
     Ok((tape, trial))
 }
 
@@ -282,7 +277,9 @@ fn read(surroundings: &Surroundings, path: &AbsPath, scenarios: &Scenarios) -> R
             .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
         return Ok(Read { trial, found, cassette: Some(cassette.format) });
     }
-    let (tape, trial) = opened(surroundings, path, scenarios)?;
+    // Without anything that the scenario names: nothing of it is needed.
+    let load = |file: &AbsPath| Ok(load_scenario_alone(surroundings, file)?);
+    let (tape, trial) = opened(surroundings, path, (scenarios, load))?;
     let found = protocol::replay(&tape, &trial)
         .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     Ok(Read { trial, found, cassette: None })

@@ -71,7 +71,12 @@ pub struct SubjectOptions {
 }
 
 impl SubjectOptions {
-    pub fn trial(&self, surroundings: &Surroundings, prompt: String) -> Result<Trial, CliError> {
+    pub fn trial(
+        &self,
+        options: &TryOptions,
+        prompt: String,
+        (surroundings, output): (&Surroundings, &Output),
+    ) -> Result<Trial, CliError> {
         let paths = |list: &[PathBuf]| {
             list.iter().map(|path| TryOptions::path(surroundings, path)).collect::<Result<Vec<AbsPath>, _>>()
         };
@@ -86,7 +91,8 @@ impl SubjectOptions {
             model: self.model.clone(),
             prompt,
         };
-        Ok(load_subject(surroundings, subject)?)
+        Ok(options
+            .loaded(surroundings, output, |permit| load_subject(surroundings, subject.clone(), permit))??)
     }
 
     pub fn conversation(&self) -> Result<Conversation, CliError> {
@@ -106,7 +112,8 @@ impl SubjectOptions {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
-    let mut trial = Trial { cost: options.max_cost_usd, ..args.subject.trial(surroundings, prompt(args)?)? };
+    let trial = args.subject.trial(options, prompt(args)?, (surroundings, output))?;
+    let mut trial = Trial { cost: options.max_cost_usd, ..trial };
     limit_time(&mut trial, options.timeout);
     let conversation = args.subject.conversation()?;
     let walls = options.walls.asked();

@@ -141,7 +141,7 @@ fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Resu
 fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
     let plays = Plays::scripted(args.scripted);
     let options = &args.options;
-    let trial = options.load(file, plays, surroundings)?;
+    let trial = options.load((file, plays), surroundings, output)??;
     let consent = options.consent([&trial], TrialUse::Run, surroundings, output)?;
     let tried = options.try_scenario(&trial, (plays, &consent), Taping::Off, surroundings, output)?;
     let exit = tried.judgement.conclusion.exit();
@@ -208,13 +208,16 @@ fn agree(
 ) -> Result<BTreeMap<AbsPath, Digest>, CliError> {
     let options = &args.options;
     let plays = Plays::scripted(args.scripted);
-    let loaded = files.iter().filter_map(|file| Some((file, options.load(file, plays, surroundings).ok()?)));
-    let loaded: Vec<(&AbsPath, Trial)> = loaded.collect();
-    options.consent(loaded.iter().map(|(_, trial)| trial), TrialUse::Run, surroundings, output)?;
-    let walls = options.walls.asked();
-    let wishes = loaded.iter().map(|(file, trial)| (*file, trial.wishes(&walls, TrialUse::Run)));
-    let asking = wishes.filter(|(_, wishes)| !wishes.is_empty());
-    Ok(asking.map(|(file, wishes)| (file.clone(), wishes.digest())).collect())
+    let mut loaded: Vec<(&AbsPath, Trial)> = Vec::new();
+    for file in files {
+        loaded.extend(options.load((file, plays), surroundings, output)?.ok().map(|trial| (file, trial)));
+    }
+    let trials = loaded.iter().map(|(_, trial)| trial);
+    let consent = options.consent(trials, TrialUse::Run, surroundings, output)?;
+    // What was shown, not what the files ask for by now.
+    let agreed =
+        |(file, trial): &(&AbsPath, Trial)| Some(((*file).clone(), consent.digest_for(&trial.scope.suite)?));
+    Ok(loaded.iter().filter_map(agreed).collect())
 }
 
 /// A worker agrees to the digest that the user agreed to: what changed in between is refused.

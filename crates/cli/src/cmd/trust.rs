@@ -1,11 +1,12 @@
-use super::agreeing::{data as agreeing_data, listed, not_agreed};
+use super::agreeing::{data as agreeing_data, listed, not_agreed, summary};
 use super::test::scenario_files;
+use super::trying::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
-use belljar_runner::trial::{TrialUse, load_scenario};
+use belljar_runner::trial::{LoadError, TrialUse, load_scenario};
 use belljar_runner::{Agreements, Planned, Planner, Standing, Surroundings};
 use serde_json::json;
 use std::path::PathBuf;
@@ -70,17 +71,29 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 /// The same for scenarios. A file that cannot be used is an error: what it asks for is not known.
 fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let agreements = Agreements::new(&surroundings.config);
+    if args.revoke {
+        return revoke(args, (surroundings, &agreements), output);
+    }
+    let permit = |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed));
     let mut all = Vec::new();
     for file in scenario_files(&args.suite, None, surroundings)? {
-        let trial = load_scenario(surroundings, &file)?;
-        all.push(trial.wishes(&AskedWalls::default(), TrialUse::Run));
-    }
-    if args.revoke {
-        let mut revoked = 0;
-        for one in &all {
-            revoked += usize::from(agreements.revoke(one)?);
-        }
-        return Ok(suites_done(output, &all, &format!("{revoked} agreements taken back")));
+        all.push(loop {
+            let wishes = match load_scenario(surroundings, &file, &permit) {
+                Ok(trial) => break trial.wishes(&AskedWalls::default(), TrialUse::Run),
+                Err(LoadError::Asks { wishes }) => *wishes,
+                Err(error) => return Err(error.into()),
+            };
+            if output.json {
+                break wishes;
+            }
+            let open = not_agreed(std::slice::from_ref(&wishes), &agreements)?;
+            output.say(&format!("{}\n", [listed(&open, surroundings), summary(&open)].concat().join("\n")));
+            if !confirmed("Agree to reading this?", "agree with --yes")? {
+                output.say("Nothing was changed.");
+                return Ok(ExitCode::Failed);
+            }
+            agreements.agree(&wishes)?;
+        });
     }
     let open = not_agreed(&all, &agreements)?;
     if open.is_empty() {
@@ -91,7 +104,7 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
         return Ok(suites_done(output, &all, "not agreed to yet"));
     }
     if !output.json {
-        output.say(&format!("{}\n", listed(&open, surroundings).join("\n")));
+        output.say(&format!("{}\n", [listed(&open, surroundings), summary(&open)].concat().join("\n")));
     }
     if !args.yes && !confirmed("Agree to this?", "agree with --yes")? {
         output.say("Nothing was changed.");
@@ -101,6 +114,30 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
         agreements.agree(one)?;
     }
     Ok(suites_done(output, &all, "agreed"))
+}
+
+/// Takes agreements back by path. The files are not read: they may be gone, or broken.
+fn revoke(
+    args: &Args,
+    (surroundings, agreements): (&Surroundings, &Agreements),
+    output: &Output,
+) -> Result<ExitCode, CliError> {
+    let mut revoked = 0;
+    for path in &args.suite {
+        revoked += agreements.revoke_suites(&TryOptions::path(surroundings, path)?)?;
+    }
+    let standing = match revoked {
+        0 => "there was no agreement".to_owned(),
+        1 => "revoked 1 agreement".to_owned(),
+        many => format!("revoked {many} agreements"),
+    };
+    if output.json {
+        let data = json!({"revoked": revoked, "standing": standing});
+        output.envelope(&Envelope::new("trust", ExitCode::Passed, data));
+    } else {
+        output.result(&format!("{standing}\n"));
+    }
+    Ok(ExitCode::Passed)
 }
 
 fn suites_done(output: &Output, all: &[Wishes], standing: &str) -> ExitCode {

@@ -167,14 +167,26 @@ impl TryOptions {
     }
 
     /// Reads a scenario and what it names. Nothing is staged, and the script is not read yet.
-    pub fn load(&self, file: &AbsPath, plays: Plays, surroundings: &Surroundings) -> Result<Trial, CliError> {
-        let mut trial = Trial { cost: self.max_cost_usd, ..load_scenario(surroundings, file)? };
+    ///
+    /// The inner error is that of the files; the outer one is that the user did not agree.
+    pub fn load(
+        &self,
+        (file, plays): (&AbsPath, Plays),
+        surroundings: &Surroundings,
+        output: &Output,
+    ) -> Result<Result<Trial, LoadError>, CliError> {
+        let loaded = self.loaded(surroundings, output, |permit| load_scenario(surroundings, file, permit))?;
+        let trial = match loaded {
+            Ok(trial) => trial,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut trial = Trial { cost: self.max_cost_usd, ..trial };
         limit_time(&mut trial, self.timeout);
         match plays {
             Plays::ScriptBeside => trial.reads(PathUse::Script, script_beside(file)),
             Plays::AsAsked => {}
         }
-        Ok(trial)
+        Ok(Ok(trial))
     }
 
     /// Runs a scenario with nobody at a terminal, and tells how it went.
@@ -342,6 +354,7 @@ impl From<LoadError> for CliError {
             LoadError::Read { .. }
             | LoadError::Named { .. }
             | LoadError::Beyond { .. }
+            | LoadError::Asks { .. }
             | LoadError::Unfit(_)
             | LoadError::Path(_) => Self::from_chain(ExitCode::Invalid, &error),
         }

@@ -1,6 +1,6 @@
 //! A skill, plugin or marketplace that is tried without a scenario.
 
-use super::{KEY, command, refused};
+use super::{KEY, agreements, command, refused, terminal};
 use crate::cmd::HELLO;
 use crate::stage::Stage;
 use belljar_testkit::require;
@@ -32,6 +32,16 @@ fn links_out_of_what_is_tried_are_asked_for() {
             refused(&stage, &words, wish);
         }
     }
+}
+
+#[test]
+fn an_agreement_to_a_skill_is_taken_back_by_its_directory() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let said = terminal(&stage, "y", "skill skills go --script script.json").stdout;
+    assert!(said.contains("[y/N]") && agreements(&stage) == 1, "{said}");
+    let found = stage.run(&["trust", "--suite", "skills", "--revoke"]);
+    assert_eq!((found.stdout.as_str(), agreements(&stage)), ("revoked 1 agreement\n", 0), "{found:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Many scenarios at once: asked once, and each worker holds to what was agreed to.
 
-use super::{commands, digest_in, refused, state, suite};
+use super::{commands, digest_in, refused, state, suite, typed};
 use crate::cmd::record::with_agent;
 use belljar_testkit::require;
 use serde_json::Value;
@@ -32,6 +32,21 @@ fn what_many_ask_for_is_asked_once_before_the_first() {
     let found = stage.finish(&mut with_agent(&stage, &[&words[..], &["--agree-to", &digest]].concat()));
     assert_eq!(found.status.code(), Some(2), "{}{}", found.stdout, found.stderr);
     assert!(found.stderr.contains("two.example"), "{}", found.stderr);
+}
+
+#[test]
+fn workers_are_held_to_what_was_shown_at_the_question() {
+    require!(Agent, Bwrap);
+    let stage = suite("uploads: [key]\n");
+    stage.write("home/other", "other");
+    stage.write("home/first", "first");
+    stage.link("project/tests/key", "../../home/first");
+    // The link changes while the user reads.
+    let typing = "sleep 3; ln -sfn ../../home/other tests/key; printf 'y\\n'; sleep 1";
+    let said = typed(&stage, typing, "test --scripted --repeat 2 tests/a.yaml").stdout;
+    assert!(said.contains("/home/first") && said.contains("[y/N]"), "{said}");
+    assert!(said.contains("--agree-to names sha256:"), "{said}");
+    assert!(state(&stage, "runs").is_empty(), "{said}");
 }
 
 #[test]

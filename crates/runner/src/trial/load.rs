@@ -1,15 +1,18 @@
 //! From a scenario's file to a trial that can be staged: everything that can be wrong with the files is told here, before
 //! anything happens.
 
-use super::scope::{self, Scope};
-use super::wishes::HostsFrom;
+use super::scope::{self, Permit, Reading, Scope};
+use super::wishes::{HostsFrom, TrialUse};
 use crate::planning::{PlanningError, Surroundings};
-use belljar_contract::{AbsPath, DataFault, Diagnostic, LibraryName, PathUse, Sources, Usd};
+use belljar_contract::{
+    AbsPath, AskedWalls, DataFault, Diagnostic, LibraryName, PathUse, Sources, Usd, Wishes,
+};
 use belljar_plan::{
     Document, DocumentError, DocumentText, McpEntry, OnUnanswered, PathText, PluginSource, Scenario,
     ScenarioFile, Session, SessionFile, SessionReference, parse_document, parse_marketplace,
     parse_mcp_config, parse_scenario, parse_session,
 };
+use belljar_session::Harnesses;
 use belljar_session::decider::{Rule, parse_policy, parse_rules};
 use belljar_verdict::{Checks, parse_checks};
 use std::fs;
@@ -56,6 +59,12 @@ pub enum LoadError {
         what: &'static str,
         /// Where the suite looks for it.
         path: AbsPath,
+    },
+    /// The files name a file beyond the suite, and it may not be read. It was not opened.
+    #[error("`{}` asks for a file beyond its own directory, and no agreement covers it", wishes.suite)]
+    Asks {
+        /// What is asked for, as far as it is known.
+        wishes: Box<Wishes>,
     },
     /// What does not fit together.
     #[error("{0}")]
@@ -116,19 +125,25 @@ pub struct Found {
     pub servers: Vec<McpEntry>,
 }
 
-/// Reads a scenario and its session.
+/// Reads a scenario and its session. Files beyond the suite are read with a permit only.
 ///
 /// # Errors
-/// Everything that is wrong with them.
-pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
+/// Everything that is wrong with them, and [`LoadError::Asks`] where there is no permit.
+pub fn load_scenario(
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    permit: Permit<'_>,
+) -> Result<Trial, LoadError> {
     let mut trial = load_scenario_alone(surroundings, path)?;
     let folder = path.parent().unwrap_or_else(|| path.clone());
+    let scope = trial.scope.clone();
+    let reading = Reading::new(surroundings, &scope, permit);
     let (session, beside) = match &trial.scenario.session {
         SessionReference::Inline => (Session::default(), folder),
         SessionReference::File(written) => {
             let path = written.resolve(&surroundings.home, &folder)?;
             let SessionFile { session, document, warnings } =
-                trial.scope.parse(surroundings, (PathUse::Session, &path), parse_session)?;
+                reading.parse((PathUse::Session, &path), parse_session)?;
             // A warning shows the line that it is about.
             if trial.scope.holds(&path) {
                 trial.warnings.extend(warnings.into_iter().map(|one| (document.sources(), one)));
@@ -137,9 +152,25 @@ pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Tria
             (session, path.parent().unwrap_or(path))
         }
     };
-    let (found, named) = find(surroundings, &session, (&beside, &trial.scope))?;
+    let (found, named) = find(surroundings, &session, (&beside, &reading))?;
     trial.named.extend(named);
-    Ok(Trial { session, found, ..trial })
+    trial.named.extend(reading.permitted());
+    Trial { session, found, ..trial }.bounded()
+}
+
+impl Trial {
+    /// The trial, unless it asks for more than anyone reads.
+    pub(super) fn bounded(self) -> Result<Self, LoadError> {
+        let count = self.wishes(&AskedWalls::default(), TrialUse::Run).list().len();
+        if count > Wishes::MOST {
+            return Err(LoadError::Unfit(format!(
+                "`{}` asks for {count} things beyond its own directory; the most is {}",
+                self.scope.suite,
+                Wishes::MOST
+            )));
+        }
+        Ok(self)
+    }
 }
 
 /// Reads a scenario and nothing that it names: it can be judged, not run.
@@ -147,7 +178,7 @@ pub fn load_scenario(surroundings: &Surroundings, path: &AbsPath) -> Result<Tria
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load_scenario_alone(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
-    let (text, _real) = scope::read(surroundings, path)?;
+    let text = scope::read(surroundings, path)?;
     let scope = Scope::of_file(path, surroundings);
     Ok(Trial { file: Some(path.clone()), ..scenario_alone(text, scope)? })
 }
@@ -197,7 +228,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load_policy(surroundings: &Surroundings, path: &AbsPath) -> Result<Vec<Rule>, LoadError> {
-    let (value, document): (_, Document) = parse_document(scope::read(surroundings, path)?.0)?;
+    let (value, document): (_, Document) = parse_document(scope::read(surroundings, path)?)?;
     parse_policy(&value).map_err(|faults| LoadError::Invalid {
         sources: document.sources(),
         diagnostics: faults.iter().map(|fault| document.diagnostic(fault)).collect(),
@@ -208,10 +239,10 @@ pub fn load_policy(surroundings: &Surroundings, path: &AbsPath) -> Result<Vec<Ru
 ///
 /// # Errors
 /// When something is not there, or not what it should be.
-pub fn find(
+pub(super) fn find(
     surroundings: &Surroundings,
     session: &Session,
-    (beside, scope): (&AbsPath, &Scope),
+    (beside, reading): (&AbsPath, &Reading<'_>),
 ) -> Result<(Found, Vec<(PathUse, AbsPath)>), LoadError> {
     let resolve = |path: &PathText| path.resolve(&surroundings.home, beside);
     let mut found = Found::default();
@@ -230,22 +261,26 @@ pub fn find(
         found.uploads.push(path);
     }
     for path in &session.skills {
-        skills(&resolve(path)?, &mut found.skills)?;
+        let path = resolve(path)?;
+        reading.ask(&skill_paths(&path))?;
+        skills(&path, &mut found.skills)?;
     }
     named.extend(found.skills.iter().flat_map(|(_, path)| skill_paths(path)));
     for path in session.plugins.local_plugins.iter().chain(&session.plugins.remote_plugins) {
         let path = resolve(path)?;
-        let name = plugin_name(surroundings, &path, scope)?;
+        let name = plugin_name(&path, reading)?;
         push_once("the plugin", &mut found.plugins, name, path)?;
     }
-    for (name, path) in marketplace_plugins(surroundings, session, (&resolve, scope, &mut named))? {
+    for (name, path) in marketplace_plugins(session, &resolve, (reading, &mut named))? {
         push_once("the plugin", &mut found.plugins, name, path)?;
     }
-    named.extend(found.plugins.iter().flat_map(|(_, path)| plugin_paths(path)));
+    for (_, path) in &found.plugins {
+        named.extend(plugin_paths(path)?);
+    }
     if let Some(path) = &session.mcp.config {
         let path = resolve(path)?;
         let parse = |text| parse_mcp_config(text, &session.mcp.enabled);
-        found.servers = scope.parse(surroundings, (PathUse::McpConfig, &path), parse)?;
+        found.servers = reading.parse((PathUse::McpConfig, &path), parse)?;
         named.push((PathUse::McpConfig, path));
     }
     Ok((found, named))
@@ -256,24 +291,29 @@ pub(super) fn skill_paths(skill: &AbsPath) -> [(PathUse, AbsPath); 2] {
     [(PathUse::Skill, skill.clone()), (PathUse::Skill, skill.child("SKILL.md"))]
 }
 
-/// The same for a plugin.
-pub(super) fn plugin_paths(plugin: &AbsPath) -> [(PathUse, AbsPath); 2] {
-    [(PathUse::Plugin, plugin.clone()), (PathUse::Plugin, plugin.child(PLUGIN_FILE))]
+/// The same for a plugin, with the files in which it may declare MCP servers.
+pub(super) fn plugin_paths(plugin: &AbsPath) -> Result<Vec<(PathUse, AbsPath)>, LoadError> {
+    let harnesses = Harnesses::load().map_err(|error| Box::new(PlanningError::from(error)))?;
+    let list = harnesses.list();
+    let servers = list.iter().flat_map(|harness| &harness.profile().plugin_mcp_files);
+    let files = servers.map(String::as_str).chain([PLUGIN_FILE]).map(|file| plugin.child(file));
+    Ok(std::iter::once(plugin.clone()).chain(files).map(|path| (PathUse::Plugin, path)).collect())
 }
 
 type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::PathError>;
 
 /// The plugins that a session enables of marketplaces.
 fn marketplace_plugins(
-    surroundings: &Surroundings,
     session: &Session,
-    (resolve, scope, named): (Resolve<'_>, &Scope, &mut Vec<(PathUse, AbsPath)>),
+    resolve: Resolve<'_>,
+    (reading, named): (&Reading<'_>, &mut Vec<(PathUse, AbsPath)>),
 ) -> Result<Vec<(LibraryName, AbsPath)>, LoadError> {
     let mut markets = Vec::new();
     for path in &session.plugins.local_marketplaces {
         let path = resolve(path)?;
         let file = path.child(MARKETPLACE_FILE);
-        let market = scope.parse(surroundings, (PathUse::Marketplace, &file), parse_marketplace)?;
+        reading.ask(&[(PathUse::Marketplace, path.clone())])?;
+        let market = reading.parse((PathUse::Marketplace, &file), parse_marketplace)?;
         named.extend([(PathUse::Marketplace, path.clone()), (PathUse::Marketplace, file)]);
         markets.push((market, path));
     }
@@ -281,7 +321,7 @@ fn marketplace_plugins(
     for wanted in &session.plugins.enabled {
         let market = markets.iter().find(|(market, _)| market.name == wanted.marketplace);
         let Some((market, folder)) = market else {
-            let own = markets.iter().filter(|(_, path)| scope.holds(&path.child(MARKETPLACE_FILE)));
+            let own = markets.iter().filter(|(_, path)| reading.scope.holds(&path.child(MARKETPLACE_FILE)));
             let known: Vec<&str> = own.map(|(market, _)| market.name.as_str()).collect();
             return Err(LoadError::Unfit(format!(
                 "`{}@{}` is enabled, and no marketplace is called `{}`; there are {known:?}",
@@ -336,11 +376,8 @@ pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(
 ///
 /// # Errors
 /// When neither is a name.
-pub fn plugin_name(
-    surroundings: &Surroundings,
-    path: &AbsPath,
-    scope: &Scope,
-) -> Result<LibraryName, LoadError> {
+pub(super) fn plugin_name(path: &AbsPath, reading: &Reading<'_>) -> Result<LibraryName, LoadError> {
+    reading.ask(&plugin_paths(path)?)?;
     let wrong = |why: &str| LoadError::Named { what: "the plugin", path: path.clone(), why: why.to_owned() };
     if !path.as_path().is_dir() {
         return Err(wrong("is not a folder"));
@@ -349,8 +386,7 @@ pub fn plugin_name(
     let named = match manifest.as_path().is_file() {
         false => None,
         true => {
-            let (value, _document) =
-                scope.parse(surroundings, (PathUse::Plugin, &manifest), parse_document)?;
+            let (value, _document) = reading.parse((PathUse::Plugin, &manifest), parse_document)?;
             value.get("name").and_then(|name| name.as_str()).map(str::to_owned)
         }
     };

@@ -7,6 +7,7 @@ mod asking;
 mod evidence;
 mod files;
 mod load;
+mod original;
 mod rehearsal;
 mod scope;
 pub(crate) mod stage;
@@ -23,11 +24,10 @@ pub use belljar_verdict::unvouched;
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
-pub use load::{
-    Found, LoadError, Trial, find, load_policy, load_scenario, load_scenario_alone, plugin_name, skills,
-};
+pub use load::{Found, LoadError, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
-pub use scope::Scope;
+pub(crate) use scope::really;
+pub use scope::{Permit, Scope};
 pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 pub use suite::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
@@ -221,16 +221,18 @@ impl Trial {
                 "there is no conversation of this name to go on with".to_owned(),
             ));
         }
+        let permitted =
+            |real: &AbsPath| self.scope.holds_real(real) || consent.covers_path(&self.scope.suite, real);
         for (path, access) in &self.found.folders {
-            stage.folder(path, *access)?;
+            stage.folder((path, &permitted), *access)?;
         }
         for path in &self.found.uploads {
-            stage.upload(path)?;
+            stage.upload((path, &permitted))?;
         }
         let user = surroundings.git_files();
         let library = |family, list: &[(_, AbsPath)]| {
             let one = |(name, path): &(_, AbsPath)| {
-                Ok((Clone::clone(name), stage.library((family, name), path, &user)?))
+                Ok((Clone::clone(name), stage.library((family, name), (path, &permitted), &user)?))
             };
             list.iter().map(one).collect::<Result<Vec<_>, StageError>>()
         };
@@ -252,7 +254,8 @@ impl Trial {
             cost: self.cost,
         };
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
-        let planned = Planner::plan_stage(surroundings, stage.workspace(), text).map_err(Box::new)?;
+        let planned =
+            Planner::plan_stage(surroundings, (stage.path(), stage.workspace()), text).map_err(Box::new)?;
         Ok((stage, planned))
     }
 

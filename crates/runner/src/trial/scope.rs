@@ -2,14 +2,17 @@
 
 use super::load::LoadError;
 use crate::planning::Surroundings;
-use belljar_contract::{AbsPath, PathUse};
+use belljar_contract::{AbsPath, PathUse, Wish, Wishes};
 use belljar_plan::{DocumentError, DocumentText, Ground, SUITE_MARKS, SuiteRoot, suite_root};
 use belljar_record::tape::SUFFIX;
 use rustix::fs::{Mode, OFlags};
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 
 /// A longer file is no scenario.
 const LONGEST: u64 = 4 << 20;
@@ -67,67 +70,166 @@ impl Scope {
         self.holds_real(&really(path))
     }
 
-    fn holds_real(&self, real: &AbsPath) -> bool {
+    /// Whether a path without links is the suite's own.
+    #[must_use]
+    pub fn holds_real(&self, real: &AbsPath) -> bool {
         self.roots.iter().any(|root| root.holds(real))
+    }
+}
+
+/// Says whether the files beyond a suite that loading has come to so far may be read.
+pub type Permit<'a> = &'a dyn Fn(&Wishes) -> bool;
+
+/// The files of a suite while they are loaded. A file beyond the suite is opened only with a permit.
+pub(super) struct Reading<'a> {
+    surroundings: &'a Surroundings,
+    pub(super) scope: &'a Scope,
+    permit: Permit<'a>,
+    beyond: RefCell<Vec<(PathUse, AbsPath)>>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(surroundings: &'a Surroundings, scope: &'a Scope, permit: Permit<'a>) -> Self {
+        Self { surroundings, scope, permit, beyond: RefCell::default() }
+    }
+
+    /// What lies beyond the suite and was permitted.
+    pub(super) fn permitted(self) -> Vec<(PathUse, AbsPath)> {
+        self.beyond.into_inner()
+    }
+
+    /// Asks for the permit to look into paths, where they lie beyond the suite.
+    ///
+    /// # Errors
+    /// When there is none. Nothing was opened.
+    pub(super) fn ask(&self, paths: &[(PathUse, AbsPath)]) -> Result<(), LoadError> {
+        for (used_as, path) in paths {
+            self.ask_real(*used_as, really(path))?;
+        }
+        Ok(())
+    }
+
+    fn ask_real(&self, used_as: PathUse, real: AbsPath) -> Result<(), LoadError> {
+        if self.scope.holds_real(&real) {
+            return Ok(());
+        }
+        let mut beyond = self.beyond.borrow_mut();
+        beyond.push((used_as, real));
+        let wish =
+            |(used_as, path): &(PathUse, AbsPath)| Wish::Path { path: path.clone(), used_as: *used_as };
+        let list = beyond.iter().map(wish).collect();
+        let wishes = Wishes::new(self.scope.suite.clone(), self.scope.root().cloned(), list);
+        if (self.permit)(&wishes) { Ok(()) } else { Err(LoadError::Asks { wishes: Box::new(wishes) }) }
     }
 
     /// Reads and parses a file that the suite names. Of a file beyond the suite no fault quotes the text: a suite could
     /// name any file of the user's to have its first lines printed.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what it should be.
+    /// When it may not or cannot be read, or is not what it should be.
     pub(super) fn parse<T>(
         &self,
-        surroundings: &Surroundings,
         (used_as, path): (PathUse, &AbsPath),
         parse: impl FnOnce(DocumentText) -> Result<T, DocumentError>,
     ) -> Result<T, LoadError> {
-        let (text, real) = read(surroundings, path)?;
-        let own = real.is_some_and(|real| self.holds_real(&real));
-        parse(text).map_err(|error| match own {
+        self.ask(&[(used_as, path.clone())])?;
+        let located = Located::find(path)?;
+        // A link may have changed in between.
+        self.ask_real(used_as, located.real.clone())?;
+        let own = self.scope.holds_real(&located.real);
+        parse(located.read(self.surroundings)?).map_err(|error| match own {
             true => error.into(),
             false => LoadError::Beyond { what: used_as.describe(), path: path.clone() },
         })
     }
 }
 
-/// A file and where it really lies; that is asked of the open file, so that no link can change in between.
-pub(super) fn read(
-    surroundings: &Surroundings,
-    path: &AbsPath,
-) -> Result<(DocumentText, Option<AbsPath>), LoadError> {
-    let failed = |cause| LoadError::Read { path: path.clone(), cause };
-    // Not blocking: a named pipe that nobody writes to would wait for ever.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(path.as_path(), flags, Mode::empty());
-    let file = File::from(opened.map_err(|error| failed(error.into()))?);
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(failed(io::Error::other("it is not a file")));
+/// A file that was found and not opened yet.
+struct Located {
+    path: AbsPath,
+    real: AbsPath,
+    file: File,
+}
+
+impl Located {
+    fn find(path: &AbsPath) -> Result<Self, LoadError> {
+        let failed = |cause| LoadError::Read { path: path.clone(), cause };
+        // Opening a device or a pipe does something; this only finds it.
+        let found = rustix::fs::open(path.as_path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let file = File::from(found.map_err(|error| failed(error.into()))?);
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(io::Error::other("it is not a file")));
+        }
+        let real =
+            fs::read_link(of_descriptor(&file)).and_then(|real| AbsPath::new(real).map_err(io::Error::other));
+        Ok(Self { path: path.clone(), real: real.map_err(failed)?, file })
     }
-    let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
-    let mut bytes = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    let text = DocumentText { name: surroundings.shown(path), bytes };
-    Ok((text, real.and_then(|real| AbsPath::new(real).ok())))
+
+    /// Reads what was found, wherever the path leads by now.
+    fn read(self, surroundings: &Surroundings) -> Result<DocumentText, LoadError> {
+        let Self { path, file, real: _ } = self;
+        let failed = |cause| LoadError::Read { path: path.clone(), cause };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(of_descriptor(&file), flags, Mode::empty());
+        let opened = File::from(opened.map_err(|error| failed(error.into()))?);
+        let mut bytes = Vec::new();
+        opened.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(DocumentText { name: surroundings.shown(&path), bytes })
+    }
+}
+
+/// A path that leads to an open file, whatever became of its name.
+pub(super) fn of_descriptor(file: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Reads a file that the user named.
+pub(super) fn read(surroundings: &Surroundings, path: &AbsPath) -> Result<DocumentText, LoadError> {
+    Located::find(path)?.read(surroundings)
 }
 
 /// Where a path leads, every link in it followed. What is not there is where it would be.
-pub(super) fn really(path: &AbsPath) -> AbsPath {
+pub(crate) fn really(path: &AbsPath) -> AbsPath {
+    // As many as the kernel follows.
+    const LINKS: usize = 40;
+    let mut whole = path.as_path().to_owned();
+    for _ in 0..LINKS {
+        match one_step(&whole) {
+            Step::Arrived(real) => return AbsPath::new(real).unwrap_or_else(|_nul| path.clone()),
+            Step::Further(next) => whole = next,
+        }
+    }
+    path.clone()
+}
+
+enum Step {
+    Arrived(PathBuf),
+    Further(PathBuf),
+}
+
+fn one_step(path: &Path) -> Step {
     let mut missing = Vec::new();
-    for above in path.as_path().ancestors() {
+    let with =
+        |base: PathBuf, missing: &[&OsStr]| missing.iter().rev().fold(base, |base, name| base.join(name));
+    for above in path.ancestors() {
         if let Ok(real) = fs::canonicalize(above) {
-            let whole = missing.iter().rev().fold(real, |real, name| real.join(name));
-            return AbsPath::new(whole).unwrap_or_else(|_nul| path.clone());
+            let whole = with(real, &missing);
+            // `..` behind what is not there leads back from where it would be.
+            let back = missing.contains(&OsStr::new(".."));
+            return match AbsPath::new(&whole) {
+                Ok(plain) if back => Step::Further(plain.as_path().to_owned()),
+                Ok(_) | Err(_) => Step::Arrived(whole),
+            };
         }
         // A dangling link leads somewhere; what is not there yet may be there in a moment.
         if let Ok(target) = fs::read_link(above) {
-            let base = above.parent().unwrap_or(above);
-            let whole = missing.iter().rev().fold(base.join(target), |real, name| real.join(name));
-            return AbsPath::new(whole).unwrap_or_else(|_nul| path.clone());
+            let parent = above.parent().unwrap_or(above);
+            let base = fs::canonicalize(parent).unwrap_or_else(|_missing| parent.to_owned());
+            return Step::Further(with(base.join(target), &missing));
         }
-        missing.extend(above.file_name());
+        missing.extend(above.components().next_back().map(Component::as_os_str));
     }
-    path.clone()
+    Step::Arrived(path.to_owned())
 }
 
 /// What is known of a directory above a suite. A mark counts where it belongs to the directory's own owner: in `/tmp`
@@ -165,6 +267,11 @@ mod tests {
         symlink("../../home/.ssh", top.child("suite/inner/keys")).unwrap();
         symlink("inner", top.child("suite/own")).unwrap();
         symlink("../home/new", top.child("suite/dangling")).unwrap();
+        symlink("d2", top.child("suite/d1")).unwrap();
+        symlink("inner/d3", top.child("suite/d2")).unwrap();
+        symlink("../../home/absent", top.child("suite/inner/d3")).unwrap();
+        symlink("missing/../../home/later", top.child("suite/back")).unwrap();
+        symlink("round", top.child("suite/round")).unwrap();
         for (name, real) in [
             ("suite/file", "home/.ssh/key"),
             ("suite/inner/keys/key", "home/.ssh/key"),
@@ -172,12 +279,47 @@ mod tests {
             ("suite/inner/keys/missing/file", "home/.ssh/missing/file"),
             ("suite/own/missing", "suite/inner/missing"),
             ("suite/dangling", "home/new"),
+            ("suite/d1", "home/absent"),
+            ("suite/d1/below", "home/absent/below"),
+            ("suite/own/d3", "home/absent"),
+            ("suite/back", "home/later"),
+            ("suite/round", "suite/round"),
         ] {
             assert_eq!(really(&top.child(name)), top.child(real), "{name}");
         }
         let scope = Scope::of_named(&top.child("suite"), []);
         assert!(scope.holds(&top.child("suite/own")) && !scope.holds(&top.child("suite/file")));
         assert!(!scope.holds(&top.child("suite/inner/keys")) && !scope.holds(&top.child("suite/dangling")));
+    }
+
+    #[test]
+    fn a_file_beyond_is_not_opened_without_a_permit() {
+        let (_directory, top) = world();
+        fs::create_dir_all(top.child("suite")).unwrap();
+        // A pipe is never opened, permit or not: opening one can wake another program.
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            top.child("pipe").as_path(),
+            rustix::fs::FileType::Fifo,
+            Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        fs::write(top.child("key"), "a: b").unwrap();
+        symlink("../key", top.child("suite/link")).unwrap();
+        let surroundings = crate::trial::wishes::tests::surroundings(&top);
+        let scope = Scope::of_named(&top.child("suite"), []);
+        let parsed = |permit: Permit<'_>, name: &str| {
+            let reading = Reading::new(&surroundings, &scope, permit);
+            reading.parse((PathUse::Session, &top.child(name)), belljar_plan::parse_document)
+        };
+        for name in ["key", "suite/link"] {
+            let Err(LoadError::Asks { wishes }) = parsed(&|_| false, name) else { panic!("{name}") };
+            let wish = Wish::Path { path: top.child("key"), used_as: PathUse::Session };
+            assert_eq!(wishes.list(), [wish], "{name}");
+            assert!(parsed(&|_| true, name).is_ok(), "{name}");
+        }
+        assert!(matches!(parsed(&|_| true, "pipe"), Err(LoadError::Read { .. })));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The stage of a trial: a workspace with copies of what the agent works on, and copies of what is tested, made afresh
 //! each time. The originals are never mounted: whatever the agent does, it does to copies.
 
+use super::original::{Original, Permitted};
 use crate::git::{Shared, SharedError, UserFiles, shared_files};
 use crate::locks::{self, Lock};
 use crate::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
@@ -160,7 +161,7 @@ impl Stage {
         self.was_there
     }
 
-    fn path(&self) -> &AbsPath {
+    pub(super) fn path(&self) -> &AbsPath {
         match &self.place {
             Place::Passing(directory) => directory.path(),
             Place::Lasting { path, .. } => path,
@@ -172,7 +173,7 @@ impl Stage {
     /// # Errors
     /// When it cannot be copied.
     pub fn keep_workspace(&self, to: &AbsPath) -> Result<(), StageError> {
-        self.copy_folder("the workspace", &self.workspace, to)
+        copy_folder(&Original::open("the workspace", (&self.workspace, &|_| true))?, to)
     }
 
     /// The workspace, on the host.
@@ -185,7 +186,11 @@ impl Stage {
     ///
     /// # Errors
     /// When it is no folder, or cannot be copied.
-    pub fn folder(&mut self, from: &AbsPath, access: FolderAccess) -> Result<String, StageError> {
+    pub fn folder(
+        &mut self,
+        (from, permitted): (&AbsPath, Permitted<'_>),
+        access: FolderAccess,
+    ) -> Result<String, StageError> {
         let base = base_name("a folder", from)?;
         let mut name = base.clone();
         let mut number = 2;
@@ -196,7 +201,7 @@ impl Stage {
         let to = self.workspace.child(&name);
         // What an earlier part of the conversation made of it stays.
         if !(self.was_there && to.as_path().is_dir()) {
-            self.copy_folder("the folder", from, &to)?;
+            copy_folder(&Original::open("the folder", (from, permitted))?, &to)?;
         }
         match access {
             FolderAccess::ReadWrite => {}
@@ -210,7 +215,7 @@ impl Stage {
     ///
     /// # Errors
     /// When it is not there, or cannot be copied.
-    pub fn upload(&mut self, from: &AbsPath) -> Result<(), StageError> {
+    pub fn upload(&mut self, (from, permitted): (&AbsPath, Permitted<'_>)) -> Result<(), StageError> {
         let uploads = self.workspace.child(UPLOADS);
         if !self.read_only.iter().any(|name| name == UPLOADS) {
             fs::create_dir_all(&uploads)
@@ -225,11 +230,12 @@ impl Stage {
             }
             return Err(wrong("has the name of another one"));
         }
-        match fs::metadata(from) {
-            Err(_absent) => Err(wrong("does not exist")),
-            Ok(found) if found.is_dir() => self.copy_folder("the upload", from, &to),
+        let original = Original::open("the upload", (from, permitted))?;
+        match original.metadata() {
+            Err(_gone) => Err(wrong("does not exist")),
+            Ok(found) if found.is_dir() => copy_folder(&original, &to),
             Ok(found) if found.is_file() => {
-                let copied = fs::copy(from, &to).map(|_bytes| ());
+                let copied = fs::copy(original.place(), &to).map(|_bytes| ());
                 copied.map_err(|cause| StageError::Make { path: to.clone(), cause })
             }
             Ok(_) => Err(wrong("is neither a file nor a folder")),
@@ -244,20 +250,19 @@ impl Stage {
     pub fn library(
         &self,
         (family, name): (&str, &LibraryName),
-        from: &AbsPath,
+        (from, permitted): (&AbsPath, Permitted<'_>),
         user: &UserFiles,
     ) -> Result<AbsPath, StageError> {
         let place = self.path().child(family);
         fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
         let to = place.child(name.as_str());
         let made = |cause| StageError::Make { path: from.clone(), cause };
-        // What it leads to is meant, not the link.
-        let real = fs::canonicalize(from).and_then(|real| AbsPath::new(real).map_err(io::Error::other));
-        let real = real.map_err(made)?;
-        match shared_files(&real, user).map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
-            Shared::Everything => self.copy_folder("the folder", from, &to)?,
+        let original = Original::open("the folder", (from, permitted))?;
+        let shared = shared_files(&original.real, user);
+        match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
+            Shared::Everything => copy_folder(&original, &to)?,
             Shared::Files(files) => {
-                let folder = Directory::open(real.as_path()).map_err(|cause| made(cause.into()))?;
+                let folder = Directory::open(&original.place()).map_err(|cause| made(cause.into()))?;
                 for file in files {
                     copy_one(&folder, &file, &to).map_err(made)?;
                 }
@@ -265,19 +270,17 @@ impl Stage {
         }
         Ok(to)
     }
+}
 
-    fn copy_folder(&self, what: &'static str, from: &AbsPath, to: &AbsPath) -> Result<(), StageError> {
-        let wrong = |why| StageError::Source { what, path: from.clone(), why };
-        match fs::metadata(from) {
-            Err(_absent) => return Err(wrong("does not exist")),
-            Ok(found) if !found.is_dir() => return Err(wrong("is not a folder")),
-            Ok(_) => {}
-        }
-        // What it leads to is meant, not the link.
-        let real = fs::canonicalize(from).map_err(|cause| StageError::Make { path: from.clone(), cause })?;
-        let copied = copy_tree(&real, to.as_path());
-        copied.map(|_tree| ()).map_err(|cause| StageError::Copy { path: from.clone(), cause })
+fn copy_folder(from: &Original, to: &AbsPath) -> Result<(), StageError> {
+    let wrong = |why| StageError::Source { what: from.what, path: from.path.clone(), why };
+    match from.metadata() {
+        Err(_gone) => return Err(wrong("does not exist")),
+        Ok(found) if !found.is_dir() => return Err(wrong("is not a folder")),
+        Ok(_) => {}
     }
+    let copied = copy_tree(&from.place(), to.as_path());
+    copied.map(|_tree| ()).map_err(|cause| StageError::Copy { path: from.path.clone(), cause })
 }
 
 /// What the agent may do in a folder.

@@ -3,7 +3,7 @@
 use super::load::{
     Found, LoadError, MARKETPLACE_FILE, Trial, find, plugin_name, plugin_paths, skill_paths, skills,
 };
-use super::scope::Scope;
+use super::scope::{Permit, Reading, Scope};
 use super::stage::FolderAccess;
 use super::wishes::HostsFrom;
 use crate::planning::Surroundings;
@@ -39,7 +39,11 @@ pub struct Subject {
 ///
 /// # Errors
 /// When the folder is none of what can be tried, or what goes with it is not there.
-pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Trial, LoadError> {
+pub fn load_subject(
+    surroundings: &Surroundings,
+    subject: Subject,
+    permit: Permit<'_>,
+) -> Result<Trial, LoadError> {
     let Subject { folder, plugins, mut marketplaces, enabled, uploads, folders, hosts, model, prompt } =
         subject;
     if prompt.trim().is_empty() {
@@ -48,6 +52,7 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     // What the command line names is the user's own word.
     let further = plugins.iter().chain(&marketplaces).chain(&uploads).chain(&folders);
     let scope = Scope::of_named(&folder, further);
+    let reading = Reading::new(surroundings, &scope, permit);
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut session = Session { model, ..Session::default() };
     for host in hosts {
@@ -64,7 +69,7 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     let listed = folder.child(MARKETPLACE_FILE);
     if listed.as_path().is_file() {
         // Whoever names a marketplace and no plugin of it means all of them.
-        let market = scope.parse(surroundings, (PathUse::Marketplace, &listed), parse_marketplace)?;
+        let market = reading.parse((PathUse::Marketplace, &listed), parse_marketplace)?;
         if !enabled.iter().any(|wanted| wanted.marketplace == market.name) {
             enabled.extend(market.plugins.iter().map(|plugin| PluginReference {
                 plugin: plugin.name.clone(),
@@ -79,13 +84,15 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     }
     session.plugins.enabled = enabled;
     session.plugins.local_marketplaces = marketplaces.into_iter().map(PathText::Absolute).collect();
-    let (found, mut named) = find(surroundings, &session, (&surroundings.directory, &scope))?;
+    let (found, mut named) = find(surroundings, &session, (&surroundings.directory, &reading))?;
     named.extend(own_skills.iter().flat_map(|(_, path)| skill_paths(path)));
-    named.extend(own_plugins.iter().flat_map(plugin_paths));
+    for path in &own_plugins {
+        named.extend(plugin_paths(path)?);
+    }
     let mut found = Found { skills: own_skills, uploads, ..found };
     found.folders = folders.into_iter().map(|path| (path, FolderAccess::ReadWrite)).collect();
     for path in own_plugins {
-        found.plugins.push((plugin_name(surroundings, &path, &scope)?, path));
+        found.plugins.push((plugin_name(&path, &reading)?, path));
     }
     let scenario = Scenario {
         name,
@@ -105,7 +112,8 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
     };
     let checks = parse_checks(&scenario.assert, &[], Lane::Local)
         .map_err(|_faults| LoadError::Unfit("an empty list of checks is one".to_owned()))?;
-    Ok(Trial {
+    named.extend(reading.permitted());
+    let trial = Trial {
         scenario,
         session,
         checks,
@@ -117,7 +125,8 @@ pub fn load_subject(surroundings: &Surroundings, subject: Subject) -> Result<Tri
         scope,
         named,
         hosts_from: HostsFrom::CommandLine,
-    })
+    };
+    trial.bounded()
 }
 
 /// A folder with a plugin's own file, or with the folders that only plugins have. One with a `SKILL.md` is a skill,

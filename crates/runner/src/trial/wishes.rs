@@ -2,7 +2,7 @@
 
 use super::load::Trial;
 use super::scope::really;
-use belljar_contract::{AbsPath, AskedWalls, BackendKind, PathUse, Wish, Wishes};
+use belljar_contract::{AbsPath, AskedWalls, BackendKind, Digest, PathUse, Wish, Wishes};
 use belljar_plan::{Fidelity, McpEntry, McpEnv, Scenario, Session};
 
 /// What a trial is carried out for; what it would not use needs no agreement.
@@ -38,6 +38,22 @@ impl Consent {
     #[must_use]
     pub fn to(used_for: TrialUse, given: Vec<Wishes>) -> Self {
         Self { used_for, given }
+    }
+
+    /// The digest of what the user agreed to for a suite; none where it asked for nothing.
+    #[must_use]
+    pub fn digest_for(&self, suite: &AbsPath) -> Option<Digest> {
+        self.given.iter().find(|given| given.suite == *suite).map(Wishes::digest)
+    }
+
+    /// Whether a real path was agreed to for a suite, itself or with a directory above it.
+    #[must_use]
+    pub fn covers_path(&self, suite: &AbsPath, real: &AbsPath) -> bool {
+        let covers = |wish: &Wish| match wish {
+            Wish::Path { path, used_as: _ } => real.is_within(path),
+            Wish::Backend { .. } | Wish::Variable { .. } | Wish::Host { .. } => false,
+        };
+        self.given.iter().filter(|given| given.suite == *suite).flat_map(Wishes::list).any(covers)
     }
 
     /// Whether these wishes were agreed to.
@@ -100,7 +116,7 @@ pub(super) mod tests {
     use super::*;
     use crate::guest_program::{GuestImage, GuestProgram};
     use crate::planning::Surroundings;
-    use crate::trial::{Conversation, Planning, TrialError, load_scenario};
+    use crate::trial::{Conversation, LoadError, Planning, TrialError, load_scenario};
     use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -151,7 +167,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_used_needs_no_agreement() {
         let (_directory, top, surroundings) = world();
-        let trial = load_scenario(&surroundings, &top.child("suite/a.yaml")).unwrap();
+        let trial = load_scenario(&surroundings, &top.child("suite/a.yaml"), &|_| false).unwrap();
         let none = AskedWalls::default();
         assert_eq!(lines(&trial, &none, TrialUse::Run), ["backend", "variable", "upload", "egress"]);
         assert_eq!(lines(&trial, &none, TrialUse::RunOffline), ["backend", "variable", "upload"]);
@@ -163,9 +179,45 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_suite_that_asks_for_more_than_anyone_reads_is_refused() {
+        let (_directory, top, surroundings) = world();
+        let load = || load_scenario(&surroundings, &top.child("suite/a.yaml"), &|_| false);
+        let hosts = |count: usize| {
+            let names: Vec<String> = (0..count).map(|number| format!("h{number}.test")).collect();
+            let text = format!("egress: {{extra_allow: [{}]}}\n", names.join(", "));
+            fs::write(top.child("suite/session.yaml"), text).unwrap();
+        };
+        // One more is the backend.
+        hosts(Wishes::MOST - 1);
+        assert!(load().is_ok());
+        hosts(Wishes::MOST);
+        let refused = load().unwrap_err().to_string();
+        assert!(
+            refused.contains("asks for 1001 things") && refused.contains("the most is 1000"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn the_files_that_a_plugin_is_read_from_are_asked_for_where_they_lie_beyond() {
+        let (_directory, top, surroundings) = world();
+        let plugin = top.child("suite/plugin");
+        fs::create_dir_all(plugin.child(".claude-plugin")).unwrap();
+        fs::write(plugin.child(".claude-plugin/plugin.json"), r#"{"name": "plugin"}"#).unwrap();
+        symlink("../../home/key", plugin.child(".mcp.json")).unwrap();
+        fs::write(top.child("suite/session.yaml"), "plugins: {local_plugins: [plugin]}\n").unwrap();
+        let load = |permit| load_scenario(&surroundings, &top.child("suite/a.yaml"), permit);
+        let wish = Wish::Path { path: top.child("home/key"), used_as: PathUse::Plugin };
+        let Err(LoadError::Asks { wishes }) = load(&|_| false) else { panic!("it was read") };
+        assert_eq!(wishes.list(), std::slice::from_ref(&wish));
+        let trial = load(&|_| true).unwrap();
+        assert_eq!(trial.wishes(&AskedWalls::default(), TrialUse::Inspect).list(), [wish]);
+    }
+
+    #[test]
     fn without_consent_to_all_of_it_nothing_is_staged() {
         let (_directory, top, surroundings) = world();
-        let trial = load_scenario(&surroundings, &top.child("suite/a.yaml")).unwrap();
+        let trial = load_scenario(&surroundings, &top.child("suite/a.yaml"), &|_| false).unwrap();
         let walls = AskedWalls::default();
         let refused = |consent: &Consent| {
             let conversation = &Conversation::Fresh;
@@ -178,11 +230,23 @@ pub(super) mod tests {
         for given in [Vec::new(), vec![less], vec![offline]] {
             assert!(refused(&Consent::to(TrialUse::Run, given)));
         }
+        let shown = run.digest();
         let consent = Consent::to(TrialUse::Run, vec![run]);
         // The link leads elsewhere than when the user agreed.
         fs::remove_file(top.child("suite/key")).unwrap();
         symlink("../home/other", top.child("suite/key")).unwrap();
         assert!(refused(&consent));
+        let (suite, home) = (top.child("suite/a.yaml"), top.child("home"));
+        assert!(
+            consent.covers_path(&suite, &home.child("key"))
+                && !consent.covers_path(&suite, &home.child("other"))
+        );
+        assert!(!consent.covers_path(&top.child("suite/b.yaml"), &home.child("key")));
+        // A worker is held to what was shown, not to what the files ask for by now.
+        let now = trial.wishes(&walls, TrialUse::Run).digest();
+        assert_eq!(consent.digest_for(&suite), Some(shown));
+        assert_ne!(consent.digest_for(&suite), Some(now));
+        assert_eq!(consent.digest_for(&top.child("suite/b.yaml")), None);
         assert!(!top.child("state").as_path().exists(), "nothing was staged");
         fs::remove_file(top.child("suite/key")).unwrap();
         symlink("../home/key", top.child("suite/key")).unwrap();

@@ -28,7 +28,7 @@ pub struct Args {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, surroundings)?;
-    let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, surroundings, path))).collect();
+    let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, surroundings, path, output))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
     let consent = args.record.options.consent(trials, TrialUse::Run, surroundings, output)?;
     // One bad tape does not stop the others; alone, it is the error of the verb.
@@ -50,10 +50,15 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
-fn open(args: &Args, surroundings: &Surroundings, path: &AbsPath) -> Result<(Tape, Trial), CliError> {
+fn open(
+    args: &Args,
+    surroundings: &Surroundings,
+    path: &AbsPath,
+    output: &Output,
+) -> Result<(Tape, Trial), CliError> {
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
     let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| not_found(&error))?;
-    Ok((tape, args.record.load(&scenario, surroundings)?))
+    Ok((tape, args.record.load(&scenario, surroundings, output)?))
 }
 
 fn one(

@@ -36,11 +36,11 @@ pub struct Args {
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, surroundings)?;
-    let opened: Vec<_> = tapes.iter().map(|path| (path, open(path, surroundings))).collect();
-    let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|opened| &opened.trial));
     let walls = AskedWalls::default();
     let used_for = TrialUse::Inspect;
     let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let opened: Vec<_> = tapes.iter().map(|path| (path, open(path, &agreeing))).collect();
+    let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|opened| &opened.trial));
     let consent = agreeing.ask(trials)?;
     let mut rows = Vec::new();
     for (path, opened) in opened {
@@ -74,7 +74,8 @@ struct Opened {
     trial: Trial,
 }
 
-fn open(path: &AbsPath, surroundings: &Surroundings) -> Result<Opened, CliError> {
+fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
+    let surroundings = agreeing.surroundings;
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
     let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| match error {
         FindError::Beyond { .. } => not_found(&error),
@@ -82,7 +83,7 @@ fn open(path: &AbsPath, surroundings: &Surroundings) -> Result<Opened, CliError>
             not_found(&error).with_exit(ExitCode::Unverified)
         }
     })?;
-    let trial = load_scenario(surroundings, &scenario)?;
+    let trial = agreeing.load(|permit| load_scenario(surroundings, &scenario, permit))??;
     Ok(Opened { tape, trial })
 }
 

@@ -40,7 +40,11 @@ pub(super) fn secrets(
     let outside = outside.iter().map(|(name, value)| (name.as_str(), *value, None));
     let (searched, skipped): (Vec<_>, Vec<_>) =
         inside.chain(shared).chain(outside).partition(|(_, _, why)| why.is_none());
-    let pairs: Vec<(&str, &Secret)> = searched.into_iter().map(|(name, value, _)| (name, value)).collect();
+    let mut pairs: Vec<(&str, &Secret)> =
+        searched.into_iter().map(|(name, value, _)| (name, value)).collect();
+    let further: Vec<(&str, Secret)> =
+        pairs.iter().flat_map(|(name, value)| parts(value).into_iter().map(|part| (*name, part))).collect();
+    pairs.extend(further.iter().map(|(name, value)| (*name, value)));
     let (scrubber, mut unsearched) = Scrubber::new(pairs.iter().copied());
     let skipped = skipped.into_iter().filter_map(|(name, _, why)| Some((name, why?)));
     unsearched.extend(skipped.map(|(name, why)| Unsearched { name: name.to_owned(), why }));
@@ -53,4 +57,35 @@ pub(super) fn secrets(
         }
     };
     Ok(Secrets { redact: Arc::new(scrubber), unsearched, digests })
+}
+
+/// Shorter lines are words that stand elsewhere too.
+const SHORTEST_LINE: usize = 8;
+
+/// What of a value also gives it away: each line of one with several, and the form that names of hosts have.
+fn parts(value: &Secret) -> Vec<Secret> {
+    let whole = value.expose();
+    let lines: Vec<&[u8]> = whole.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
+    let lines = lines.iter().filter(|line| line.len() >= SHORTEST_LINE && line.len() < whole.len());
+    let mut out: Vec<Secret> = lines.map(|line| Secret::new(*line)).collect();
+    let lower = whole.to_ascii_lowercase();
+    if lower != whole {
+        out.push(Secret::new(lower));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_the_form_of_host_names_are_searched_too() {
+        let parts = |text: &str| -> Vec<Vec<u8>> {
+            parts(&Secret::new(text)).iter().map(|part| part.expose().to_vec()).collect()
+        };
+        assert_eq!(parts("user\npassword=hunter2\n"), [b"password=hunter2".to_vec()]);
+        assert_eq!(parts("QwErTy-Secret"), [b"qwerty-secret".to_vec()]);
+        assert!(parts("plain-token-9").is_empty());
+    }
 }

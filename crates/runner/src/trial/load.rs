@@ -135,7 +135,9 @@ pub fn load_scenario(
     permit: Permit<'_>,
 ) -> Result<Trial, LoadError> {
     let mut trial = load_scenario_alone(surroundings, path)?;
-    let folder = path.parent().unwrap_or_else(|| path.clone());
+    // What a scenario names lies beside the file itself, not beside a link to it.
+    let real = scope::really(path);
+    let folder = real.parent().unwrap_or(real);
     let scope = trial.scope.clone();
     let reading = Reading::new(surroundings, &scope, permit);
     let (session, beside) = match &trial.scenario.session {

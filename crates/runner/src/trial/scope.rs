@@ -16,8 +16,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// A longer file is no scenario.
 const LONGEST: u64 = 4 << 20;
-/// Everyone may write, and nobody may remove what is another's: `/tmp`.
-const SHARED: u32 = 0o1002;
+/// Everyone may write there, as in `/tmp`.
+const SHARED: u32 = 0o0002;
 
 /// What is a suite's own, and what the user gave it on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -341,8 +341,10 @@ mod tests {
         assert_eq!(ground(&top), Ground::Plain);
         fs::write(top.child("SKILL.md"), "").unwrap();
         assert_eq!(ground(&top), Ground::Marked);
-        fs::set_permissions(&top, fs::Permissions::from_mode(0o1777)).unwrap();
-        assert_eq!(ground(&top), Ground::Shared);
+        for mode in [0o1777, 0o777] {
+            fs::set_permissions(&top, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(ground(&top), Ground::Shared);
+        }
         assert_eq!(ground(&top.child("missing")), Ground::Plain);
     }
 

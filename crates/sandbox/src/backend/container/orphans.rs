@@ -45,15 +45,17 @@ impl Engine {
     /// # Errors
     /// When the engine does not say.
     pub fn orphans(&self) -> Result<Vec<OrphanContainer>, EngineError> {
-        let filters = json!({ "label": [format!("{OWNER}={}", owner())] }).to_string();
+        // Images have no label of a run, so no container that the user made from one inherits it.
+        let filters = json!({ "label": [format!("{OWNER}={}", owner()), RUN] }).to_string();
         let target = format!("/containers/json?all=true&filters={}", escaped(&filters));
         let answer = self.good(Method::GET, &target, Sent::Nothing, "list containers")?.json();
         let mut out = Vec::new();
         for container in answer.as_array().into_iter().flatten() {
             let label = |name: &str| container["Labels"][name].as_str().unwrap_or_default().to_owned();
-            if !lives(&label(SUPERVISOR)) {
+            let run = label(RUN);
+            if !run.is_empty() && !lives(&label(SUPERVISOR)) {
                 let id = container["Id"].as_str().unwrap_or_default().to_owned();
-                out.push(OrphanContainer { id, run: label(RUN) });
+                out.push(OrphanContainer { id, run });
             }
         }
         Ok(out)

@@ -3,6 +3,7 @@
 use super::body::{OWNER, RUN, SUPERVISOR};
 use super::engine::{Engine, EngineError};
 use super::http::{Sent, escaped};
+use super::monitor;
 use hyper::Method;
 use serde_json::json;
 
@@ -71,6 +72,7 @@ impl Engine {
         let answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
         // It may have gone by itself, or with another sweep.
         if answer.is_good() || answer.status == 404 {
+            monitor::end_monitors(&orphan.id);
             return Ok(());
         }
         Err(EngineError::Refused { act, words: answer.words() })

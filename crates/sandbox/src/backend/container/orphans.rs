@@ -5,7 +5,7 @@ use super::engine::{Engine, EngineError};
 use super::http::{Sent, escaped};
 use super::monitor;
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A container that nobody watches any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,23 +40,30 @@ pub(super) fn lives(label: &str) -> bool {
     label.split_once(':').is_some_and(|(pid, time)| born(pid).is_some_and(|born| born == time))
 }
 
+/// Whether a container of a list is belljar's own, of this user, and has lost its supervisor. Images have no label of a
+/// run, so no container that the user made from one inherits it.
+pub(super) fn is_orphan(container: &Value) -> bool {
+    let label = |name: &str| container["Labels"][name].as_str().unwrap_or_default();
+    label(OWNER) == owner() && !label(RUN).is_empty() && !lives(label(SUPERVISOR))
+}
+
 impl Engine {
     /// belljar's containers that have lost their supervisor.
     ///
     /// # Errors
     /// When the engine does not say.
     pub fn orphans(&self) -> Result<Vec<OrphanContainer>, EngineError> {
-        // Images have no label of a run, so no container that the user made from one inherits it.
         let filters = json!({ "label": [format!("{OWNER}={}", owner()), RUN] }).to_string();
         let target = format!("/containers/json?all=true&filters={}", escaped(&filters));
         let answer = self.good(Method::GET, &target, Sent::Nothing, "list containers")?.json();
         let mut out = Vec::new();
         for container in answer.as_array().into_iter().flatten() {
-            let label = |name: &str| container["Labels"][name].as_str().unwrap_or_default().to_owned();
-            let run = label(RUN);
-            if !run.is_empty() && !lives(&label(SUPERVISOR)) {
-                let id = container["Id"].as_str().unwrap_or_default().to_owned();
-                out.push(OrphanContainer { id, run });
+            if is_orphan(container) {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                out.push(OrphanContainer {
+                    id: text(&container["Id"]),
+                    run: text(&container["Labels"][RUN]),
+                });
             }
         }
         Ok(out)

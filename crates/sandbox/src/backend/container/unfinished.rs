@@ -5,7 +5,7 @@
 
 use super::engine::{Engine, EngineError, done};
 use super::http::{Sent, escaped};
-use super::orphans::{lives, owner, this_process};
+use super::orphans::{is_orphan, lives, owner, this_process};
 use hyper::Method;
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl Engine {
         self.good(Method::POST, &target, Sent::Nothing, "name an image").map(drop)
     }
 
-    /// Images that builds of this user left, unless a container uses one.
+    /// Images that builds of this user left, unless a container of the user's or of a run uses one.
     ///
     /// # Errors
     /// When the engine does not say.
@@ -90,7 +90,8 @@ impl Engine {
         }
         let containers = list("/containers/json?all=true", "list containers")?;
         let plain = |id: &str| id.trim_start_matches("sha256:").to_owned();
-        let images = containers.as_array().into_iter().flatten().filter_map(|one| one["ImageID"].as_str());
+        let in_use = containers.as_array().into_iter().flatten().filter(|one| !is_orphan(one));
+        let images = in_use.filter_map(|one| one["ImageID"].as_str());
         let used: BTreeSet<String> = images.map(plain).collect();
         out.retain(|image| !used.contains(&plain(&image.id)));
         Ok(out)
@@ -103,7 +104,14 @@ impl Engine {
     pub fn remove_unfinished(&self, image: &UnfinishedImage) -> Result<(), EngineError> {
         let act = "remove an image";
         let target = format!("/images/{}", escaped(&image.name));
-        let answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
+        let mut answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
+        if answer.status == 409 {
+            // The engine made the builder's container after the builder's end.
+            for orphan in self.orphans()? {
+                self.remove_orphan(&orphan)?;
+            }
+            answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
+        }
         // It may have gone by itself.
         if answer.is_good() || answer.status == 404 {
             return Ok(());

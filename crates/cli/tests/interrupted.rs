@@ -177,28 +177,6 @@ fn doctor_leaves_nothing_whenever_it_is_ended() {
     ended_at_random(&["doctor"], 24, Duration::from_millis(900));
 }
 
-/// The service of an engine is ended between the start of a container's monitor and its own note of that.
-#[test]
-fn doctor_that_is_ended_while_a_container_starts_leaves_nothing() {
-    require!(Bwrap, Podman);
-    let stage = user();
-    let is_monitor = |line: &String| line.contains("/conmon ");
-    let mut met = 0;
-    for round in 0..8 {
-        let mut child = start(&stage, &["doctor"]);
-        while child.try_wait().unwrap().is_none() {
-            if processes(&stage).iter().any(is_monitor) {
-                met += 1;
-                break;
-            }
-        }
-        std::thread::sleep(Duration::from_millis(3 * round));
-        end(&mut child, "TERM");
-        assert_no_process(&stage, &format!("round {round}"));
-    }
-    assert!(met > 0, "no container was started");
-}
-
 /// The process that tidies up is killed with the one that is waited for: the next command finds the rest.
 #[test]
 fn prove_that_lost_its_keeper_is_tidied_up_by_gc() {

@@ -309,8 +309,8 @@ fn patterns_match_as_git_matches_them() {
         assert_eq!(answer[3], path.as_bytes());
         let expected = !answer[2].is_empty() && !answer[2].starts_with(b"!");
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-        let mut says = above.filter_map(|path| say(&rules, path.as_bytes(), super::ignore::Is::Directory));
-        let says = says.next().or_else(|| say(&rules, path.as_bytes(), super::ignore::Is::Other));
+        let mut says = above.filter_map(|path| say(rules, path.as_bytes(), super::ignore::Is::Directory));
+        let says = says.next().or_else(|| say(rules, path.as_bytes(), super::ignore::Is::Other));
         let found = says == Some(super::ignore::Says::Ignored);
         ignored += usize::from(found);
         assert_eq!(found, expected, "`{pattern}` and `{path}`: git says {:?}", answer[2]);

@@ -66,14 +66,13 @@ fn starts(file: &str, text: &str) -> Vec<Start> {
     if file == executes {
         return Vec::new();
     }
-    let tested = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
-    let lines: Vec<&str> = text[..tested].lines().collect();
+    let lines = without_tests(text);
     let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
     let mut out = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let code = code(line);
-        let declares =
-            code.contains("struct Program") || code.contains("impl") || code.contains("let Program {");
+        let is_impl = code.trim_start().strip_prefix("impl").is_some_and(|rest| rest.starts_with([' ', '<']));
+        let declares = code.contains("struct Program") || is_impl || code.contains("let Program {");
         let starts = STARTS.iter().any(|start| has_word(&code, start)) && !declares;
         if !starts {
             continue;
@@ -85,6 +84,17 @@ fn starts(file: &str, text: &str) -> Vec<Start> {
         out.push(Start { line: index + 1, marker });
     }
     out
+}
+
+/// The lines before the first inline module of tests, which stands at the end of a file.
+fn without_tests(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_module = |line: &str| {
+        let name = line.strip_prefix("mod ").and_then(|rest| rest.split_once('{'));
+        name.is_some_and(|(name, _)| !name.contains(';'))
+    };
+    let tests = lines.windows(2).position(|pair| pair[0] == "#[cfg(test)]" && is_module(pair[1]));
+    lines[..tests.unwrap_or(lines.len())].to_vec()
 }
 
 /// Whether it stands there, and not as the end of a longer name.
@@ -152,6 +162,27 @@ mod tests {
         let text = "/// `Command::new(` starts\npub struct Program {\nimpl Program {\nGuestProgram { x }\n\
                     #[cfg(test)]\nmod tests {\n    Command::new(\"x\");\n}\n";
         assert_eq!(told("crates/runner/src/x.rs", text), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_start_behind_a_declared_module_of_tests_is_found() {
+        let file = "crates/runner/src/x.rs";
+        let text = "#[cfg(test)]\nmod tests;\nmod other;\n\nfn a() { Command::new(\"x\"); }\n\
+                    #[cfg(test)]\nmod more {\n    Command::new(\"x\");\n}\n";
+        assert_eq!(told(file, text), ["5 none"]);
+    }
+
+    #[test]
+    fn a_start_beside_the_word_impl_is_found() {
+        let file = "crates/runner/src/x.rs";
+        for line in [
+            "fn a(b: impl Fn()) { Command::new(\"x\"); }",
+            "let simple = Command::new(\"x\");",
+            "implied(Command::new(\"x\"));",
+        ] {
+            assert_eq!(told(file, line), ["1 none"], "{line}");
+        }
+        assert_eq!(told(file, "    impl<'a> Program {\n"), [] as [&str; 0]);
     }
 
     #[test]

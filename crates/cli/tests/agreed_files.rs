@@ -268,3 +268,34 @@ fn programs_of_the_project_on_the_search_path_do_not_run_outside() {
         assert!(!canary.exists(), "{words:?}: {}", found.stderr);
     }
 }
+
+/// What such a configuration names behind its first mebibyte would not be guarded.
+#[test]
+fn a_git_configuration_that_is_too_large_to_read_refuses_the_run() {
+    require!(Bwrap);
+    let padding = "# padding\n".repeat((1 << 20) / 10 + 1);
+    let config = format!("[core]\n\tbare = false\n{padding}\tfsmonitor = ./tools/x\n");
+    let own = Stage::new();
+    for name in ["HEAD", "objects/x", "refs/x"] {
+        own.write(&format!("project/.git/{name}"), "ref: refs/heads/main\n");
+        own.write(&format!("main/.git/{name}"), "ref: refs/heads/main\n");
+    }
+    own.write("project/.git/config", &config);
+    let found = own.run(&["exec", "--yes", "--", "true"]);
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    let path = own.path("project/.git/config").display().to_string();
+    assert!(found.stderr.contains(&format!("`{path}` is larger than 1 MiB")), "{}", found.stderr);
+
+    // The same for the repository of a linked work tree.
+    own.write("main/.git/config", &config);
+    own.write("main/.git/worktrees/project/HEAD", "ref: refs/heads/main\n");
+    own.write("main/.git/worktrees/project/commondir", "../..\n");
+    let pointer = own.path("project/.git").display().to_string();
+    own.write("main/.git/worktrees/project/gitdir", format!("{pointer}\n"));
+    fs::remove_dir_all(own.path("project/.git")).unwrap();
+    let directory = own.path("main/.git/worktrees/project").display().to_string();
+    own.write("project/.git", format!("gitdir: {directory}\n"));
+    let found = own.run(&["exec", "--yes", "--", "true"]);
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    assert!(found.stderr.contains("is larger than 1 MiB"), "{}", found.stderr);
+}

@@ -22,8 +22,8 @@ const WHY_SHOWN: usize = 160;
 pub enum FindingsShown<'a> {
     /// At most [`FINDING_LINES`], and the command that lists everything.
     Short {
-        /// Such as `belljar findings`.
-        all: &'a str,
+        /// Such as `belljar findings`; absent where no list is kept.
+        all: Option<&'a str>,
     },
     /// Each entry on a line.
     All,
@@ -54,7 +54,7 @@ pub fn render_findings(
     text
 }
 
-fn short(findings: &[Finding], shown: &dyn Fn(&AbsPath) -> String, all: &str, text: &mut String) {
+fn short(findings: &[Finding], shown: &dyn Fn(&AbsPath) -> String, all: Option<&str>, text: &mut String) {
     let kinds = kinds(findings);
     let budgets = budgets(&kinds.iter().map(Vec::len).collect::<Vec<_>>());
     let (mut more, mut guarded, mut folded) = (0, 0, false);
@@ -73,10 +73,13 @@ fn short(findings: &[Finding], shown: &dyn Fn(&AbsPath) -> String, all: &str, te
             guarded += if *danger == Danger::Guarded { *count } else { 0 };
         }
     }
-    if more > 0 {
-        text.push_str(&format!("  and {more} more ({guarded} of the guarded kind): `{all}` lists all\n"));
-    } else if folded {
-        text.push_str(&format!("  `{all}` lists all\n"));
+    match all {
+        Some(all) if more > 0 => {
+            text.push_str(&format!("  and {more} more ({guarded} of the guarded kind): `{all}` lists all\n"))
+        }
+        Some(all) if folded => text.push_str(&format!("  `{all}` lists all\n")),
+        None if more > 0 => text.push_str(&format!("  and {more} more ({guarded} of the guarded kind)\n")),
+        Some(_) | None => {}
     }
 }
 
@@ -178,7 +181,12 @@ mod tests {
 
     fn page(findings: &[Finding]) -> String {
         let shown = |path: &AbsPath| path.to_string().trim_start_matches("/p/").to_owned();
-        render_findings(findings, &shown, FindingsShown::Short { all: "belljar findings" }, Style::Plain)
+        render_findings(
+            findings,
+            &shown,
+            FindingsShown::Short { all: Some("belljar findings") },
+            Style::Plain,
+        )
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Aside {
         }
         let instance = HeldInstance::prepare(plan, SystemTime::now())?;
         let lock = take_aside(plan, &instance)?;
-        let overlay = overlay_of(planned);
+        let overlay = overlay_of(planned)?;
         let recovered = overlay.recover(Recovery::Remove)?;
         Ok(Self { overlay, recovered, _lock: lock, _instance: instance })
     }

@@ -7,11 +7,11 @@
 
 /// Ends a control string, leaves VT52 mode, selects ASCII, shows the cursor, wraps lines, and turns off what a program
 /// can turn on: alternate screen, colours, insertion, application keys, mouse, focus and paste reports, reverse video,
-/// margins, synchronized output. The whole screen scrolls again. The cursor stays: it is saved and restored around what
+/// margins, synchronized output, an open hyperlink. The whole screen scrolls again. The cursor stays: it is saved and restored around what
 /// moves it.
 const RESET: &str = "\u{1b}\\\u{1b}<\u{f}\u{1b}(B\u{1b}[?1047l\u{1b}[!p\u{1b}[0m\u{1b}[?25h\u{1b}[?7h\u{1b}[4l\u{1b}[20l\
     \u{1b}[?1l\u{1b}>\u{1b}[?5l\u{1b}[?69l\u{1b}[?9;1000;1001;1002;1003;1004;1005;1006;1015;1016;2004l\u{1b}[?2026l\
-    \u{1b}7\u{1b}[r\u{1b}8";
+    \u{1b}]8;;\u{1b}\\\u{1b}7\u{1b}[r\u{1b}8";
 /// Lines are counted from the top, and the cursor is on the last one.
 const TO_THE_END: &str = "\u{1b}[?6l\u{1b}[r\u{1b}[9999;1H";
 /// Colours as the user has them.
@@ -298,6 +298,10 @@ mod tests {
         assert!(after("\u{1b}[>4;2m\n").contains(XTERM_KEYS));
         assert!(after("\u{1b}[5 q\n").contains(SHAPE));
         assert!(after("\u{e}\n").starts_with(RESET));
+        // What is written later is not part of a link that was left open.
+        for open in ["\u{1b}]8;;https://host/\u{7}a link\n", "\u{1b}]8;id=1;https://host/\u{1b}\\a link\n"] {
+            assert!(after(open).contains("\u{1b}]8;;\u{1b}\\"), "{open:?}");
+        }
         // The report would be part of the string.
         assert!(after("\u{1b}]0;never ended\n").starts_with("\u{1b}\\"));
         assert!(after("\u{1b}P\n").starts_with("\u{1b}\\"));

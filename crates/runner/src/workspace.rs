@@ -6,16 +6,14 @@ use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::planning::Planned;
 use belljar_contract::{AbsPath, Access, Finding, Plan, RunName, WorkspaceMode};
 use belljar_sandbox::{
-    CopyError, Overlay, Scan, ScanError, copy_directory, copy_tree, created_since, named_by_git,
-    overlay_directory, scan_named,
+    CopyError, LARGEST_CONFIG, Overlay, Scan, ScanError, UnseenBecause, copy_directory, copy_tree,
+    created_since, named_by_git, overlay_directory, scan_named,
 };
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// No configuration of git is larger.
-const LARGEST_CONFIG: u64 = 1 << 20;
 /// Work trees whose own configuration is read.
 const MOST_WORK_TREES: usize = 1000;
 
@@ -25,6 +23,15 @@ pub enum WorkspaceError {
     /// The project cannot be looked at.
     #[error("cannot look for files that this machine would execute")]
     Scan(#[from] ScanError),
+    /// What a git configuration makes git run cannot be found, so it cannot be protected.
+    #[error(
+        "the git configuration `{path}` is larger than {} MiB, so not all programs that it names can be protected: shorten it",
+        LARGEST_CONFIG >> 20
+    )]
+    LargeConfig {
+        /// The configuration.
+        path: AbsPath,
+    },
     /// Another run has the overlay or the copy.
     #[error("the changes that are kept aside are in use")]
     InUse(#[source] SessionLockError),
@@ -55,7 +62,12 @@ impl Watch {
         let mut roots = Vec::new();
         let project = (plan.workspace.mode == WorkspaceMode::Direct).then_some(&plan.workspace.source);
         for root in project.into_iter().chain(repository) {
-            roots.push((root.clone(), scan_named(root.as_path(), &named_in(planned, root))?));
+            let scan = scan_named(root.as_path(), &named_in(planned, root)?)?;
+            if let Some(large) = scan.unseen.iter().find(|unseen| unseen.why == UnseenBecause::TooLarge) {
+                let path = root.join(&large.path).unwrap_or_else(|_| root.clone());
+                return Err(WorkspaceError::LargeConfig { path });
+            }
+            roots.push((root.clone(), scan));
         }
         Ok(Self { roots })
     }
@@ -101,17 +113,19 @@ impl Watch {
 }
 
 /// The layers of the plan's project.
-#[must_use]
-pub(crate) fn overlay_of(planned: &Planned) -> Overlay {
+///
+/// # Errors
+/// When a configuration of the project's repository is too large to be read.
+pub(crate) fn overlay_of(planned: &Planned) -> Result<Overlay, WorkspaceError> {
     let plan = &planned.compiled.plan;
     let source = &plan.workspace.source;
-    let named = named_in(planned, source);
-    Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named)
+    let named = named_in(planned, source)?;
+    Ok(Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named))
 }
 
-/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the project's repository, where
-/// it lies elsewhere, makes git run or obey.
-fn named_in(planned: &Planned, root: &AbsPath) -> Vec<PathBuf> {
+/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the
+/// project's repository, where it lies elsewhere, makes git run or obey.
+fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, WorkspaceError> {
     let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
     let used = plan.used_outside.iter().map(|used| &used.path).chain(&planned.used_by_others);
     let mut named: Vec<PathBuf> = used.filter_map(|path| path.relative_to(root)).map(PathBuf::from).collect();
@@ -120,12 +134,16 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Vec<PathBuf> {
         let is_file = fs::metadata(&config).is_ok_and(|found| found.is_file());
         let opened = if is_file { File::open(&config).ok() } else { None };
         // What cannot be read here is the repository's own trouble: git cannot either.
-        opened.map(|file| file.take(LARGEST_CONFIG).read_to_end(&mut text));
+        opened.map(|file| file.take(LARGEST_CONFIG + 1).read_to_end(&mut text));
+        if text.len() as u64 > LARGEST_CONFIG {
+            let path = AbsPath::new(&config).unwrap_or_else(|_| root.clone());
+            return Err(WorkspaceError::LargeConfig { path });
+        }
         named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
     }
     named.sort();
     named.dedup();
-    named
+    Ok(named)
 }
 
 /// The configurations of a repository: the shared one, and those of its work trees.

@@ -14,8 +14,8 @@ pub use backend::{
 pub use workspace::{
     Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,
     CopyError, Created, CreatedSince, Discarded, EntryKind, GitSetting, Grade, HOST_EXECUTED, HostExecuted,
-    LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Recovered, Recovery, Refused,
-    RefusedBecause, Scan, ScanError, Selection, Side, SideContent, Since, SpecialKind, Surroundings,
-    UNFINISHED, Unseen, UnseenBecause, classify, classify_in, copy_tree, created_since, git_settings,
-    named_by_git, scan, scan_named,
+    LARGEST_CONFIG, LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Recovered,
+    Recovery, Refused, RefusedBecause, Scan, ScanError, Selection, Side, SideContent, Since, SpecialKind,
+    Surroundings, UNFINISHED, Unseen, UnseenBecause, classify, classify_in, copy_tree, created_since,
+    git_settings, named_by_git, scan, scan_named,
 };

@@ -34,13 +34,13 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             let found = store.read(&entry).map_err(failed)?;
             Some((entry, found))
         }
-        None => last_here(&store, list, surroundings)?,
+        None => last_here(&store, list, surroundings, output),
     };
     let Some((entry, found)) = found else {
         if output.json {
             output.envelope(&Envelope::new("findings", ExitCode::Passed, json!({"run": null, "items": []})));
         } else {
-            output.say("No run in this project left anything that your machine would execute.");
+            output.say("no findings are kept for this project (lists older than 30 days are deleted)");
         }
         return Ok(ExitCode::Passed);
     };
@@ -66,19 +66,26 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(ExitCode::Passed)
 }
 
-/// The newest list of the project that belljar is started in.
+/// The newest list of the project that belljar is started in. A list that cannot be read may be any project's: it is named
+/// and passed over.
 fn last_here(
     store: &FindingsStore,
     list: Vec<FindingsEntry>,
     surroundings: &Surroundings,
-) -> Result<Option<(FindingsEntry, belljar_contract::Findings)>, CliError> {
+    output: &Output,
+) -> Option<(FindingsEntry, belljar_contract::Findings)> {
     for entry in list.into_iter().rev() {
-        let found = store.read(&entry).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
-        if surroundings.directory.is_within(&found.project) {
-            return Ok(Some((entry, found)));
+        match store.read(&entry) {
+            Ok(found) if surroundings.directory.is_within(&found.project) => return Some((entry, found)),
+            Ok(_of_another) => {}
+            Err(error) => {
+                let cause =
+                    std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+                output.say(&format!("belljar: {error}{cause}"));
+            }
         }
     }
-    Ok(None)
+    None
 }
 
 /// The report at the end of a run.
@@ -86,8 +93,8 @@ pub fn report(found: &[Finding], name: Option<&str>, surroundings: &Surroundings
     if found.is_empty() {
         return;
     }
-    let all = name.map_or("belljar findings".to_owned(), |name| format!("belljar findings {name}"));
+    let all = name.map(|name| format!("belljar findings {name}"));
     let shown = |path: &_| surroundings.shown(path);
-    let how = FindingsShown::Short { all: &all };
+    let how = FindingsShown::Short { all: all.as_deref() };
     output.say(&render_findings(found, &shown, how, output.err_style()));
 }

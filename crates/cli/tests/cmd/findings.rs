@@ -72,9 +72,37 @@ fn nothing_is_kept_of_a_run_that_left_nothing() {
     stage.run(&["exec", "--", "sh", "-c", "echo ordinary > file"]);
     let listed = stage.run(&["findings"]);
     assert_eq!((listed.status.code(), listed.stdout.as_str()), (Some(0), ""), "{}", listed.stderr);
-    assert!(listed.stderr.starts_with("No run in this project left anything"), "{}", listed.stderr);
+    assert!(listed.stderr.starts_with("no findings are kept for this project"), "{}", listed.stderr);
     let unknown = stage.run(&["findings", "nothing"]);
     assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_damaged_list_is_named_and_passed_over() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    stage.run(&["exec", "--", "sh", "-c", "ln -s /etc out"]);
+    let whole = stage.run(&["findings"]);
+    assert!(whole.stdout.contains("out  new"), "{whole:?}");
+    stage.write("home/.local/state/belljar/findings/99990101T000000Z-a-1.json", "{");
+    let found = stage.run(&["findings"]);
+    assert_eq!((found.status.code(), &found.stdout), (Some(0), &whole.stdout), "{}", found.stderr);
+    assert!(found.stderr.contains("99990101T000000Z-a-1.json"), "{}", found.stderr);
+    let asked = stage.run(&["findings", "99990101T000000Z-a-1"]);
+    assert_eq!(asked.status.code(), Some(2), "{asked:?}");
+}
+
+#[test]
+fn a_list_that_could_not_be_kept_is_not_named() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    // A file where the directory of the lists would be.
+    stage.write("home/.local/state/belljar/findings", "");
+    let plant = "mkdir links && seq -f /etc/%.0f 50 | xargs ln -s -t links";
+    let found = stage.run(&["exec", "--", "sh", "-c", plant]);
+    assert!(found.stderr.contains("links/  50 entries"), "{}", found.stderr);
+    assert!(found.stderr.contains("cannot write the findings"), "{}", found.stderr);
+    assert!(!found.stderr.contains("belljar findings"), "{}", found.stderr);
 }
 
 #[test]

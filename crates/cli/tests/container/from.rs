@@ -391,6 +391,30 @@ fn whoever_waits_is_told_what_for() {
     own.end();
 }
 
+/// Engines pass the labels of an image on to what is made from it.
+#[test]
+fn what_the_user_makes_from_an_image_stays() {
+    require!(Podman, Curl);
+    let registry = Registry::start();
+    let base = registry.publish("team/base", &base(INSTALLS).archive(), MACHINES[0]);
+    let own = Own::of(&registry);
+    let built = own.json(&["image", "build", "--from", &base]);
+    let name = built["image"]["name"].as_str().unwrap();
+    let body = format!(r#"{{"Image":"{name}","Entrypoint":["/nothing"],"Cmd":[]}}"#);
+    let options = ["-X", "POST", "-H", "Content-Type: application/json", "-d", &body];
+    let container = own.ask(&options, "/containers/create")["Id"].as_str().unwrap().to_owned();
+    for words in
+        [&["gc"][..], &["image", "prune"], &["image", "build", "--from", &base, "--rebuild"], &["gc"]]
+    {
+        let found = own.run(words);
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        let containers = own.ask(&[], "/containers/json?all=true");
+        let stays = containers.as_array().unwrap().iter().any(|one| one["Id"] == container.as_str());
+        assert!(stays, "after {words:?}: {containers:#}");
+    }
+    own.end();
+}
+
 /// Ended while the engine fetches, installs or looks at the result.
 #[test]
 fn a_build_that_is_ended_leaves_neither_images_nor_containers_nor_files() {

@@ -1,6 +1,7 @@
 //! The rules of git's ignore files.
 
 use super::wildmatch::Pattern;
+use std::cell::Cell;
 
 /// No line of an ignore file is longer.
 const LONGEST_LINE: usize = 4096;
@@ -20,9 +21,9 @@ struct Rule {
     directory: bool,
     place: Place,
     /// The part before the first wildcard, which is compared first.
-    literal: Vec<u8>,
-    rest: Pattern,
-    whole: bool,
+    literal: Box<[u8]>,
+    /// What follows; absent where there is no wildcard.
+    rest: Option<Pattern>,
 }
 
 /// What a rule is compared with.
@@ -70,26 +71,56 @@ impl Rules {
     }
 
     /// What the last rule that matches says of a path in the work tree.
-    pub(crate) fn say(&self, path: &[u8], is: Is) -> Option<Says> {
+    pub(crate) fn say(&self, path: &[u8], is: Is, steps: &Steps) -> Result<Option<Says>, StepsUsedUp> {
         let below = match self.base.as_slice() {
-            b"" => path,
-            base => path.strip_prefix(base)?.strip_prefix(b"/")?,
+            b"" => Some(path),
+            base => path.strip_prefix(base).and_then(|rest| rest.strip_prefix(b"/")),
         };
+        let Some(below) = below else { return Ok(None) };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        let matches = |rule: &&Rule| match (rule.directory, is, rule.place) {
-            (true, Is::Other, _) => false,
-            (_, _, Place::Name) => rule.matches(name),
-            (_, _, Place::Path) => rule.matches(below),
-        };
-        let rule = self.rules.iter().rev().find(matches)?;
-        Some(if rule.negated { Says::Kept } else { Says::Ignored })
+        for rule in self.rules.iter().rev() {
+            let text = match rule.place {
+                Place::Name => name,
+                Place::Path => below,
+            };
+            if (!rule.directory || is == Is::Directory) && rule.matches(text, steps)? {
+                return Ok(Some(if rule.negated { Says::Kept } else { Says::Ignored }));
+            }
+        }
+        Ok(None)
     }
 }
 
 impl Rule {
-    fn matches(&self, text: &[u8]) -> bool {
-        let Some(rest) = text.strip_prefix(self.literal.as_slice()) else { return false };
-        if self.whole { rest.is_empty() } else { self.rest.matches(rest) }
+    fn matches(&self, text: &[u8], steps: &Steps) -> Result<bool, StepsUsedUp> {
+        steps.take(1)?;
+        let Some(text) = text.strip_prefix(&*self.literal) else { return Ok(false) };
+        match &self.rest {
+            None => Ok(text.is_empty()),
+            Some(pattern) => {
+                steps.take(pattern.steps(text))?;
+                Ok(pattern.matches(text))
+            }
+        }
+    }
+}
+
+/// Steps of comparison that are left.
+#[derive(Debug)]
+pub(crate) struct Steps(Cell<u64>);
+
+/// There are none left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StepsUsedUp;
+
+impl Steps {
+    pub(crate) fn new(most: u64) -> Self {
+        Self(Cell::new(most))
+    }
+
+    fn take(&self, count: u64) -> Result<(), StepsUsedUp> {
+        self.0.set(self.0.get().checked_sub(count).ok_or(StepsUsedUp)?);
+        Ok(())
     }
 }
 
@@ -114,14 +145,13 @@ fn rule(line: &[u8]) -> Option<Rule> {
     let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
     let split = line.iter().position(special).unwrap_or(line.len());
     let (literal, rest) = line.split_at(split);
-    let (literal, whole) = (literal.to_vec(), rest.is_empty());
     // git matches what is left on its own, so that `a**/b` goes through directories as `**/b` does.
-    let rest = match place {
-        Place::Path => Pattern::new(rest),
-        Place::Name => Pattern::new(line),
+    let (literal, rest) = match (rest, place) {
+        ([], _) => (literal, None),
+        (rest, Place::Path) => (literal, Some(Pattern::new(rest))),
+        (_, Place::Name) => (&[][..], Some(Pattern::new(line))),
     };
-    let literal = if place == Place::Name && !whole { Vec::new() } else { literal };
-    Some(Rule { negated, directory, place, literal, rest, whole })
+    Some(Rule { negated, directory, place, literal: literal.into(), rest })
 }
 
 /// Without the spaces at the end that no backslash keeps.

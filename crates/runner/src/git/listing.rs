@@ -1,12 +1,13 @@
 //! The files in the index, and the walk for those that are not.
 
-use super::ignore::{Is, Rules, Says};
+use super::ignore::{Is, Rules, Says, Steps};
 use super::index::{self, Entry, HashLength, IndexError};
-use super::{LARGEST_TEXT, MOST_FILES, SharedError, abs, read_bounded};
+use super::{LARGEST_TEXT, MOST_FILES, MOST_RULE_BYTES, MOST_STEPS, SharedError, abs, read_bounded};
 use crate::project;
 use belljar_contract::AbsPath;
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -36,6 +37,9 @@ pub(super) struct Listing<'a> {
     skipped: BTreeSet<Vec<u8>>,
     too_many: bool,
     entries: usize,
+    /// Bytes of ignore files that may still be read.
+    rule_bytes: Cell<usize>,
+    steps: Steps,
 }
 
 impl<'a> Listing<'a> {
@@ -44,7 +48,21 @@ impl<'a> Listing<'a> {
         let prefix = prefix.as_os_str().as_bytes().to_vec();
         let root = Directory::open(top).map_err(|cause| refused(abs(folder, top), cause))?;
         let (tracked, skipped) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { folder, top, prefix, root, general, tracked, skipped, too_many: false, entries: 0 })
+        let (rule_bytes, steps) = (Cell::new(MOST_RULE_BYTES), Steps::new(MOST_STEPS));
+        let (too_many, entries) = (false, 0);
+        Ok(Self {
+            folder,
+            top,
+            prefix,
+            root,
+            general,
+            tracked,
+            skipped,
+            too_many,
+            entries,
+            rule_bytes,
+            steps,
+        })
     }
 
     /// The files below the folder, sorted.
@@ -87,19 +105,17 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// The rules of the directories above the folder and of the folder itself; nothing when one of them is ignored.
+    /// The rules of the directories above the folder; nothing when one of them, or the folder, is ignored.
     fn above(&self) -> Result<Option<Vec<Rc<Rules>>>, SharedError> {
         let mut rules = Vec::new();
-        rules.extend(self.own_rules(b"")?);
         let mut end = 0;
         while end < self.prefix.len() {
+            rules.extend(self.own_rules(&self.prefix[..end])?);
             let next = self.prefix[end + 1..].iter().position(|byte| *byte == b'/');
             end = next.map_or(self.prefix.len(), |next| end + 1 + next);
-            let directory = &self.prefix[..end];
-            if self.is_ignored(&rules, directory, Is::Directory) {
+            if self.is_ignored(&rules, &self.prefix[..end], Is::Directory)? {
                 return Ok(None);
             }
-            rules.extend(self.own_rules(directory)?);
         }
         Ok(Some(rules))
     }
@@ -120,19 +136,30 @@ impl<'a> Listing<'a> {
             Err(cause) => return Err(wrong(cause.to_string())),
         };
         let text = read_bounded(file, LARGEST_TEXT).map_err(|cause| wrong(cause.to_string()))?;
+        let Some(left) = self.rule_bytes.get().checked_sub(text.len()) else {
+            return Err(SharedError::TooManyRules { path: self.folder.clone() });
+        };
+        self.rule_bytes.set(left);
         Rules::parse(&text, directory)
             .map(|rules| Some(Rc::new(rules)))
             .map_err(|cause| wrong(cause.to_string()))
     }
 
-    fn is_ignored(&self, rules: &[Rc<Rules>], path: &[u8], is: Is) -> bool {
-        let all = rules.iter().rev().map(Rc::as_ref).chain(self.general.iter().rev());
-        all.filter_map(|rules| rules.say(path, is)).next() == Some(Says::Ignored)
+    fn is_ignored(&self, rules: &[Rc<Rules>], path: &[u8], is: Is) -> Result<bool, SharedError> {
+        for rules in rules.iter().rev().map(Rc::as_ref).chain(self.general.iter().rev()) {
+            let said = rules.say(path, is, &self.steps);
+            let said = said.map_err(|_used_up| SharedError::TooManyRules { path: self.folder.clone() })?;
+            if let Some(said) = said {
+                return Ok(said == Says::Ignored);
+            }
+        }
+        Ok(false)
     }
 
     fn untracked(&mut self, rules: Vec<Rc<Rules>>, files: &mut BTreeSet<Vec<u8>>) -> Result<(), SharedError> {
         let mut pending = vec![(self.prefix.clone(), rules)];
-        while let Some((directory, rules)) = pending.pop() {
+        while let Some((directory, mut rules)) = pending.pop() {
+            rules.extend(self.own_rules(&directory)?);
             for (name, kind) in self.names(&directory)? {
                 let path = join(&directory, &name);
                 let known =
@@ -141,20 +168,19 @@ impl<'a> Listing<'a> {
                     continue;
                 }
                 if kind != Kind::Directory {
-                    if !self.is_ignored(&rules, &path, Is::Other) {
+                    if !self.is_ignored(&rules, &path, Is::Other)? {
                         files.insert(path);
                     }
                     continue;
                 }
-                if self.is_ignored(&rules, &path, Is::Directory) || self.is_repository(&path) {
+                if self.is_ignored(&rules, &path, Is::Directory)? || self.is_repository(&path) {
                     continue;
                 }
                 if path.iter().filter(|byte| **byte == b'/').count() > DEEPEST {
                     return Err(SharedError::TooMany { path: self.folder.clone() });
                 }
-                let mut rules = rules.clone();
-                rules.extend(self.own_rules(&path)?);
-                pending.push((path, rules));
+                // Its own rules are read when its turn comes.
+                pending.push((path, rules.clone()));
             }
             if files.len() > MOST_FILES {
                 return Err(SharedError::TooMany { path: self.folder.clone() });

@@ -13,8 +13,11 @@ mod wildmatch;
 use crate::project;
 use belljar_contract::AbsPath;
 use belljar_sandbox::git_settings;
+use belljar_sys::Errno;
+use belljar_sys::beneath::Directory;
 use ignore::{LineTooLong, Rules};
 use index::{HashLength, IndexError};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,6 +29,12 @@ const MOST_FILES: usize = 20_000;
 const LARGEST_INDEX: u64 = 64 << 20;
 /// No configuration and no ignore file is larger.
 const LARGEST_TEXT: u64 = 1 << 20;
+
+/// The ignore files of a folder together; those of the largest projects have a tenth of it.
+const MOST_RULE_BYTES: usize = 4 << 20;
+/// Steps of comparing names with rules: a rule without a wildcard takes one, another one for each of its parts and each
+/// byte of the name.
+const MOST_STEPS: u64 = 200_000_000;
 
 /// Why it cannot be told which files git would share. Each names the file and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +98,14 @@ pub enum SharedError {
         /// The folder.
         path: AbsPath,
     },
+    /// More rules than real ignore files have, or rules that take too long to apply.
+    #[error(
+        "the ignore files of `{path}` have too many rules to apply: name a smaller folder, or shorten its `.gitignore` files"
+    )]
+    TooManyRules {
+        /// The folder.
+        path: AbsPath,
+    },
 }
 
 /// What of a folder is shared.
@@ -114,13 +131,13 @@ impl UserFiles {
     fn ignore_file(&self) -> PathBuf {
         let named = [self.config.join("git/config"), self.home.as_path().join(".gitconfig")]
             .iter()
-            .filter_map(|path| bounded(path, LARGEST_TEXT, Links::Followed).ok()?)
+            .filter_map(|path| bounded(path, LARGEST_TEXT).ok()?)
             .flat_map(|text| git_settings(&text))
             .rfind(|setting| setting.is("core", "excludesfile"))
             .and_then(|setting| setting.value);
         let Some(named) = named else { return self.config.join("git/ignore") };
         match named.strip_prefix(b"~/") {
-            Some(below) => self.home.as_path().join(std::ffi::OsStr::from_bytes(below)),
+            Some(below) => self.home.as_path().join(OsStr::from_bytes(below)),
             None => PathBuf::from(std::ffi::OsString::from_vec(named)),
         }
     }
@@ -138,7 +155,7 @@ pub fn shared_files(folder: &AbsPath, user: &UserFiles) -> Result<Shared, Shared
         return Err(SharedError::Unconfirmed { path: abs(folder, &top.join(".git")) });
     }
     let hash = settings(folder, &common, &top)?;
-    let index = match bounded(&own.join("index"), LARGEST_INDEX, Links::Refused) {
+    let index = match in_git(&own, "index", LARGEST_INDEX) {
         Ok(Some(index)) => index,
         // Nothing was ever added.
         Ok(None) => Vec::new(),
@@ -147,11 +164,14 @@ pub fn shared_files(folder: &AbsPath, user: &UserFiles) -> Result<Shared, Shared
             return Err(SharedError::Index { path, why: cause.to_string() });
         }
     };
-    let mut general = Vec::new();
+    let user_path = user.ignore_file();
+    let own_path = common.join("info/exclude");
     // The later file wins.
-    for path in [user.ignore_file(), common.join("info/exclude")] {
-        general.extend(rules(folder, &path, Links::Followed)?);
-    }
+    let general = [
+        rules(folder, &user_path, bounded(&user_path, LARGEST_TEXT))?,
+        rules(folder, &own_path, in_git(&common, "info/exclude", LARGEST_TEXT))?,
+    ];
+    let general = general.into_iter().flatten().collect();
     let index_path = own.join("index");
     let listing = listing::Listing::new(folder, &top, general)?;
     let files = listing.run(&index, hash, |cause| SharedError::Index {
@@ -164,13 +184,13 @@ pub fn shared_files(folder: &AbsPath, user: &UserFiles) -> Result<Shared, Shared
 /// How long the names of objects are, after a look at where the configuration puts the work tree.
 fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, SharedError> {
     let path = common.join("config");
-    let text = bounded(&path, LARGEST_TEXT, Links::Followed);
+    let text = in_git(common, "config", LARGEST_TEXT);
     let text =
         text.map_err(|cause| SharedError::Rules { path: abs(folder, &path), why: cause.to_string() })?;
     let settings = git_settings(&text.unwrap_or_default());
     let last = |section, key| settings.iter().rfind(|setting| setting.is(section, key));
     if let Some(stated) = last("core", "worktree").and_then(|setting| setting.value.as_deref()) {
-        let stated = common.join(std::ffi::OsStr::from_bytes(stated)).canonicalize().ok();
+        let stated = common.join(OsStr::from_bytes(stated)).canonicalize().ok();
         // In a linked work tree the setting is about the main one.
         let is_main = top.join(".git").is_dir() || common.starts_with(top);
         if is_main && stated.as_deref() != Some(top) {
@@ -185,30 +205,38 @@ fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, S
 }
 
 /// The rules of a file that is not part of a work tree, if there is one.
-fn rules(folder: &AbsPath, path: &Path, links: Links) -> Result<Option<Rules>, SharedError> {
+fn rules(
+    folder: &AbsPath,
+    path: &Path,
+    read: io::Result<Option<Vec<u8>>>,
+) -> Result<Option<Rules>, SharedError> {
     let wrong = |why: String| SharedError::Rules { path: abs(folder, path), why };
-    let Some(text) = bounded(path, LARGEST_TEXT, links).map_err(|cause| wrong(cause.to_string()))? else {
-        return Ok(None);
-    };
+    let Some(text) = read.map_err(|cause| wrong(cause.to_string()))? else { return Ok(None) };
     Rules::parse(&text, b"").map(Some).map_err(|cause: LineTooLong| wrong(cause.to_string()))
 }
 
-/// Whether a link in place of a file is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Links {
-    Followed,
-    Refused,
+/// Reads a regular file of the git directory that may be absent, up to a limit. A link below that directory is refused: a
+/// repository may be a stranger's, and the link may lead to any file of the user's.
+fn in_git(directory: &Path, name: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let (parent, file) = name.rsplit_once('/').unwrap_or(("", name));
+    let top = Directory::open(directory)?;
+    let opened = top.passage(Path::new(parent)).and_then(|parent| parent.file(OsStr::new(file)));
+    match opened {
+        Ok(file) => read_bounded(file, limit).map(Some),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(Errno::LOOP) => {
+            Err(io::Error::other("it is not a regular file but a symbolic link, or lies behind one"))
+        }
+        Err(Errno::INVAL) => Err(io::Error::other("it is not a regular file")),
+        Err(cause) => Err(cause.into()),
+    }
 }
 
-/// Reads a regular file that may be absent, up to a limit. Does not wait for a pipe.
-fn bounded(path: &Path, limit: u64, links: Links) -> io::Result<Option<Vec<u8>>> {
-    let found = match links {
-        Links::Followed => fs::metadata(path),
-        Links::Refused => fs::symlink_metadata(path),
-    };
+/// Reads a regular file of the user's that may be absent, up to a limit. Does not wait for a pipe.
+fn bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let absent =
         |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-    let found = match found {
+    let found = match fs::metadata(path) {
         Err(error) if absent(&error) => return Ok(None),
         found => found?,
     };

@@ -15,6 +15,11 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
+/// What rules say, without a limit.
+fn say(rules: &super::Rules, path: &[u8], is: super::ignore::Is) -> Option<super::ignore::Says> {
+    rules.say(path, is, &super::ignore::Steps::new(u64::MAX)).unwrap()
+}
+
 struct Ground(TempDir);
 
 impl Ground {
@@ -304,8 +309,8 @@ fn patterns_match_as_git_matches_them() {
         assert_eq!(answer[3], path.as_bytes());
         let expected = !answer[2].is_empty() && !answer[2].starts_with(b"!");
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-        let mut says = above.filter_map(|path| rules.say(path.as_bytes(), super::ignore::Is::Directory));
-        let says = says.next().or_else(|| rules.say(path.as_bytes(), super::ignore::Is::Other));
+        let mut says = above.filter_map(|path| say(rules, path.as_bytes(), super::ignore::Is::Directory));
+        let says = says.next().or_else(|| say(rules, path.as_bytes(), super::ignore::Is::Other));
         let found = says == Some(super::ignore::Says::Ignored);
         ignored += usize::from(found);
         assert_eq!(found, expected, "`{pattern}` and `{path}`: git says {:?}", answer[2]);
@@ -319,7 +324,7 @@ fn a_pattern_made_to_take_long_does_not() {
     let rules = super::Rules::parse(pattern.as_bytes(), b"").unwrap();
     let path = "a/".repeat(1500);
     let began = std::time::Instant::now();
-    assert_eq!(rules.say(path.as_bytes(), super::ignore::Is::Other), None);
+    assert_eq!(say(&rules, path.as_bytes(), super::ignore::Is::Other), None);
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
@@ -471,8 +476,77 @@ fn fuzz_git_ignore() {
     bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(text, path)| {
         if let Ok(rules) = super::Rules::parse(text, b"") {
             for is in [super::ignore::Is::Directory, super::ignore::Is::Other] {
-                rules.say(path, is);
+                say(&rules, path, is);
             }
         }
     });
+}
+
+#[test]
+fn links_below_the_git_directory_are_refused() {
+    require!(Git);
+    let ground = Ground::new();
+    ground.write("home/.netrc", "machine host\n");
+    ground.write("home/secrets/exclude", "x\n");
+    for (name, target) in [
+        ("info/exclude", "home/.netrc"),
+        ("config", "home/.netrc"),
+        ("info", "home/secrets"),
+        ("index", "home/.netrc"),
+    ] {
+        let repository = name.replace('/', "-");
+        ground.repository(&repository);
+        let place = ground.path(&format!("{repository}/.git/{name}"));
+        fs::rename(&place, ground.path(&format!("{repository}/.git/before"))).unwrap();
+        std::os::unix::fs::symlink(ground.path(target), &place).unwrap();
+        let error = ground.shared(&repository).unwrap_err().to_string();
+        let named = if name == "info" { place.join("exclude") } else { place };
+        assert!(error.contains(&named.display().to_string()), "{name}: {error}");
+        assert!(error.contains("symbolic link"), "{name}: {error}");
+    }
+    // The user's own may be links.
+    ground.repository("plain");
+    ground.write("home/dotfiles/ignore", "*.tmp\n");
+    std::os::unix::fs::symlink(ground.path("home/dotfiles/ignore"), ground.path("home/.config/git/ignore"))
+        .unwrap();
+    ground.compared("plain");
+}
+
+/// The most memory that this process has had, in MiB.
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+fn large_ignore_files_are_refused_with_little_memory() {
+    require!(Git);
+    let ground = Ground::new();
+    ground.repository("many");
+    let line = "[a]".repeat(1300) + "\n";
+    let text = line.repeat((1 << 20) / line.len());
+    for number in 0..300 {
+        ground.write(&format!("many/{number}/.gitignore"), &text);
+    }
+    let began = std::time::Instant::now();
+    let error = ground.shared("many").unwrap_err();
+    assert!(matches!(error, SharedError::TooManyRules { .. }), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(peak_memory() < 512, "{} MiB", peak_memory());
+}
+
+#[test]
+fn rules_that_take_long_to_apply_are_refused() {
+    require!(Git);
+    let ground = Ground::new();
+    ground.repository("slow");
+    ground.write("slow/.gitignore", format!("{}x\n", "*a".repeat(1000)).repeat(200));
+    for number in 0..2000 {
+        ground.write(&format!("slow/files/{}{number}", "a".repeat(200)), "");
+    }
+    let began = std::time::Instant::now();
+    let error = ground.shared("slow").unwrap_err();
+    assert!(matches!(error, SharedError::TooManyRules { .. }), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }

@@ -5,7 +5,7 @@
 
 /// A pattern in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern(Vec<Part>);
+pub(crate) struct Pattern(Box<[Part]>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
@@ -13,7 +13,7 @@ enum Part {
     /// One byte other than a slash.
     Any,
     /// One byte of the set, and never a slash.
-    Set(Box<[bool; 256]>),
+    Set(Box<Set>),
     /// Any number of bytes other than slashes.
     Star,
     /// Any number of bytes.
@@ -22,6 +22,20 @@ enum Part {
     Directories,
     /// Matches nothing: a set that does not end, an escape with nothing behind it.
     Never,
+}
+
+/// Bytes, one bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Set([u64; 4]);
+
+impl Set {
+    fn holds(&self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+    }
+
+    fn insert(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    }
 }
 
 impl Pattern {
@@ -63,7 +77,12 @@ impl Pattern {
                 other => parts.push(Part::Byte(other)),
             }
         }
-        Self(parts)
+        Self(parts.into())
+    }
+
+    /// How many parts are compared with how many bytes.
+    pub(crate) fn steps(&self, text: &[u8]) -> u64 {
+        (self.0.len() as u64 + 1).saturating_mul(text.len() as u64 + 1)
     }
 
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
@@ -81,7 +100,7 @@ impl Pattern {
                 let (stays, goes) = match part {
                     Part::Byte(wanted) => (false, wanted == byte),
                     Part::Any => (false, *byte != b'/'),
-                    Part::Set(set) => (false, *byte != b'/' && set[usize::from(*byte)]),
+                    Part::Set(set) => (false, *byte != b'/' && set.holds(*byte)),
                     Part::Star => (*byte != b'/', false),
                     Part::Stars => (true, false),
                     Part::Directories => {
@@ -113,8 +132,8 @@ fn empty(parts: &[Part], states: &mut [bool]) {
 }
 
 /// Reads a set behind its `[`: what is in it, and how many bytes it took. `None` when it does not end.
-fn set(text: &[u8]) -> Option<(Box<[bool; 256]>, usize)> {
-    let mut set = Box::new([false; 256]);
+fn set(text: &[u8]) -> Option<(Box<Set>, usize)> {
+    let mut set = Set([0; 4]);
     let negated = matches!(text.first()?, b'!' | b'^');
     let mut at = usize::from(negated);
     let mut before = None;
@@ -129,33 +148,33 @@ fn set(text: &[u8]) -> Option<(Box<[bool; 256]>, usize)> {
         let last = match (byte, text.get(at + 1)) {
             (b'\\', Some(escaped)) => {
                 at += 2;
-                set[usize::from(*escaped)] = true;
+                set.insert(*escaped);
                 Some(*escaped)
             }
             (b'\\', None) => return None,
             (b'-', Some(end)) if before.is_some() && *end != b']' => {
                 let (end, length) = if *end == b'\\' { (*text.get(at + 2)?, 3) } else { (*end, 2) };
                 for member in before.unwrap_or(end)..=end {
-                    set[usize::from(member)] = true;
+                    set.insert(member);
                 }
                 at += length;
                 None
             }
             (b'[', Some(b':')) => match class(&text[at + 2..]) {
                 Class::Named { holds, length } => {
-                    (0..=u8::MAX).filter(holds).for_each(|byte| set[usize::from(byte)] = true);
+                    (0..=u8::MAX).filter(holds).for_each(|byte| set.insert(byte));
                     at += 2 + length;
                     None
                 }
                 Class::Member => {
-                    set[usize::from(b'[')] = true;
+                    set.insert(b'[');
                     at += 1;
                     Some(b'[')
                 }
                 Class::Broken => return None,
             },
             (byte, _) => {
-                set[usize::from(byte)] = true;
+                set.insert(byte);
                 at += 1;
                 Some(byte)
             }
@@ -163,9 +182,9 @@ fn set(text: &[u8]) -> Option<(Box<[bool; 256]>, usize)> {
         before = last;
     }
     if negated {
-        set.iter_mut().for_each(|holds| *holds = !*holds);
+        set.0.iter_mut().for_each(|bits| *bits = !*bits);
     }
-    Some((set, at + 1))
+    Some((Box::new(set), at + 1))
 }
 
 enum Class {

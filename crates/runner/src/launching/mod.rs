@@ -129,7 +129,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let aside = || instance.as_ref().map(|instance| workspace::take_aside(plan, instance)).transpose();
     let (overlay, _aside) = match plan.workspace.mode {
         WorkspaceMode::Direct => (None, None),
-        WorkspaceMode::Overlay => (Some(workspace::overlay_of(planned)), aside()?),
+        WorkspaceMode::Overlay => (Some(workspace::overlay_of(planned)?), aside()?),
         WorkspaceMode::Copy => {
             let aside = aside()?;
             workspace::copy(plan)?;

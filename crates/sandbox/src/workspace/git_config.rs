@@ -28,6 +28,9 @@ pub(super) enum What {
     WorkTree,
 }
 
+/// Addresses that begin so name a program.
+const EXT: &[u8] = b"ext::";
+
 /// How a setting names a program.
 enum Runs {
     /// The value is the path of a program.
@@ -46,8 +49,15 @@ pub(super) fn named(text: &[u8]) -> Vec<Named> {
 }
 
 fn of_setting(setting: &GitSetting) -> Vec<Named> {
-    let GitSetting { section, subsection: _, key, value } = setting;
+    let GitSetting { section, subsection, key, value } = setting;
     let Some(value) = value else { return Vec::new() };
+    // Wherever git takes the address of a repository, this transport runs a command line.
+    let replaced = subsection.as_deref().filter(|_| section == b"url");
+    if let Some(line) =
+        [Some(value.as_slice()), replaced].iter().flatten().find_map(|url| url.strip_prefix(EXT))
+    {
+        return programs(&with_spaces(line));
+    }
     let one = |what, path: &[u8]| vec![Named { what, path: PathBuf::from(OsStr::from_bytes(path)) }];
     match (section.as_slice(), key.as_slice()) {
         (b"core", b"hookspath") | (b"init", b"templatedir") => one(What::Hooks, value),
@@ -91,12 +101,26 @@ fn runs(section: &[u8], key: &[u8]) -> Option<Runs> {
         | (b"interactive", b"difffilter")
         | (b"uploadpack", b"packobjectshook")
         | (b"imap", b"tunnel")
+        | (b"lfs", b"path")
         | (b"sendemail", b"smtpserver" | b"tocmd" | b"cccmd" | b"headercmd" | b"sendmailcmd")
         | (b"pager", _) => Runs::Line,
         (b"alias", _) | (b"submodule", b"update") => Runs::LineAfterBang,
         (b"credential", b"helper") => Runs::Helper,
         _ => return None,
     })
+}
+
+/// The command line of an `ext::` address, in which `% ` is a space within an argument.
+fn with_spaces(line: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(line.len());
+    let mut bytes = line.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match (byte, bytes.peek()) {
+            (b'%', Some(b' ')) => {}
+            _ => out.push(byte),
+        }
+    }
+    out
 }
 
 /// The words of a line that may be programs or scripts of the tree.
@@ -146,6 +170,16 @@ mod tests {
             ("[pager]\nlog = tools/l", "tools/l"),
             ("[remote \"o\"]\nuploadpack = tools/u", "tools/u"),
             ("[submodule \"s\"]\nupdate = !tools/u", "tools/u"),
+            ("[remote \"o\"]\nreceivepack = tools/r", "tools/r"),
+            ("[remote \"o\"]\nurl = ext::tools/e %S", "tools/e"),
+            ("[remote \"o\"]\nurl = \"ext::sh -c tools/e% %S\"", "tools/e"),
+            ("[remote \"o\"]\npushUrl = ext::sh tools/p.sh", "tools/p.sh"),
+            ("[branch \"main\"]\nremote = ext::tools/b", "tools/b"),
+            ("[remote]\npushDefault = ext::tools/d", "tools/d"),
+            ("[submodule \"s\"]\nurl = ext::tools/s", "tools/s"),
+            ("[url \"ext::tools/i %S \"]\ninsteadOf = gh:", "tools/i"),
+            ("[core]\ngitProxy = tools/g for example.org", "tools/g"),
+            ("[lfs \"customtransfer.x\"]\npath = tools/l", "tools/l"),
         ] {
             let found = named(text.as_bytes());
             let wanted = Named { what: What::Program, path: path.into() };
@@ -157,6 +191,8 @@ mod tests {
             "[credential]\nhelper = store",
             "[core]\neditor = vim",
             "[user]\nname = a/b",
+            "[remote \"o\"]\nurl = https://host/a/b",
+            "[remote \"o\"]\nurl = ../other",
         ] {
             assert_eq!(named(text.as_bytes()), [], "{text}");
         }

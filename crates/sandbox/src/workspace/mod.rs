@@ -32,7 +32,8 @@ pub use overlay::{
     Refused, RefusedBecause, Selection, Side, SideContent,
 };
 pub use scan::{
-    Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan, scan_named,
+    LARGEST_CONFIG, Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan,
+    scan_named,
 };
 pub use since::{Created, CreatedSince, Since, created_since};
 pub use unfinished::{Recovered, Recovery, UNFINISHED};

@@ -27,8 +27,8 @@ const DEEPEST: usize = 512;
 const MOST_ALIASES: usize = 256;
 /// Entries that are looked at again because a link leads to them.
 const MOST_THROUGH_LINKS: usize = 400_000;
-/// No configuration of git is larger.
-const LARGEST_CONFIG: u64 = 1 << 20;
+/// No configuration of git is larger; one that is cannot be protected, because not all of it is read.
+pub const LARGEST_CONFIG: u64 = 1 << 20;
 
 /// Why a tree could not be scanned.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,8 @@ pub enum UnseenBecause {
     TooDeep,
     /// Too much is reached through links.
     TooManyLinks,
+    /// A git configuration is larger than any real one.
+    TooLarge,
 }
 
 /// What was found.
@@ -354,7 +356,13 @@ impl Walk<'_> {
         let Ok((directory, name)) = self.tree.parent(path) else { return };
         let Ok(file) = directory.file(name) else { return };
         let mut text = Vec::new();
-        if file.take(LARGEST_CONFIG).read_to_end(&mut text).is_err() {
+        let unseen = match file.take(LARGEST_CONFIG + 1).read_to_end(&mut text) {
+            Ok(_) if text.len() as u64 > LARGEST_CONFIG => Some(UnseenBecause::TooLarge),
+            Ok(_) => None,
+            Err(cause) => Some(UnseenBecause::Refused(cause.raw_os_error().unwrap_or_default())),
+        };
+        if let Some(why) = unseen {
+            self.out.unseen.push(Unseen { path: path.to_owned(), why });
             return;
         }
         let named = git_config::named(&text);

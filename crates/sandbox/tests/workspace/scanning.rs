@@ -295,3 +295,21 @@ fn what_is_used_outside_by_name_is_protected_and_reported() {
         [(Path::new("absent"), Since::Appeared), (Path::new("scripts/token.sh"), Since::Changed)]
     );
 }
+
+#[test]
+fn a_git_configuration_that_is_too_large_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    repository(root, ".git");
+    put(root, "tools/x", "");
+    let text = format!("{}[core]\n\tfsmonitor = ./tools/x\n", "# padding\n".repeat((1 << 20) / 10));
+    put(root, ".git/config", &text);
+    let found = scan(root).unwrap();
+    let unseen: Vec<_> =
+        found.unseen.iter().map(|unseen| (unseen.path.clone(), unseen.why.clone())).collect();
+    assert_eq!(unseen, [(PathBuf::from(".git/config"), UnseenBecause::TooLarge)]);
+    put(root, ".git/config", &text["# padding\n".len() * 10..]);
+    let found = scan(root).unwrap();
+    assert_eq!(found.unseen, []);
+    assert!(found.protected.iter().any(|protected| protected.path == Path::new("tools/x")));
+}

@@ -5,6 +5,7 @@ use super::engine::{Engine, EngineError, done};
 use super::http::{Sent, escaped};
 use super::recipe;
 use super::tar::{self, Entry};
+use super::unfinished::is_abandoned;
 use belljar_contract::{Digest, ImageName};
 use hyper::Method;
 use serde::Serialize;
@@ -132,9 +133,10 @@ impl Engine {
                 let (name, base) = ((*name).to_owned(), Some(base.to_owned()));
                 out.push(Image { name, id: id.clone(), bytes, current, base });
             }
-            // Whoever made it was ended before it got its name. Docker writes a name for none.
-            if names.iter().all(|name| *name == "<none>:<none>") {
-                out.push(Image { name: id.clone(), id, bytes, current: false, base: Some(base.to_owned()) });
+            // The build ended before the image got its own name.
+            for name in names.iter().filter(|name| is_abandoned(name)) {
+                let (name, base) = ((*name).to_owned(), Some(base.to_owned()));
+                out.push(Image { name, id: id.clone(), bytes, current: false, base });
             }
         }
         out.sort_by(|left, right| left.name.cmp(&right.name));

@@ -9,6 +9,7 @@ mod engine;
 mod http;
 mod image;
 mod lower;
+mod monitor;
 mod orphans;
 mod recipe;
 mod service;

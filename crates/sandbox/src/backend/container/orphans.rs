@@ -3,8 +3,9 @@
 use super::body::{OWNER, RUN, SUPERVISOR};
 use super::engine::{Engine, EngineError};
 use super::http::{Sent, escaped};
+use super::monitor;
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A container that nobody watches any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,21 +40,30 @@ pub(super) fn lives(label: &str) -> bool {
     label.split_once(':').is_some_and(|(pid, time)| born(pid).is_some_and(|born| born == time))
 }
 
+/// Whether a container of a list is belljar's own, of this user, and has lost its supervisor. Images have no label of a
+/// run, so no container that the user made from one inherits it.
+pub(super) fn is_orphan(container: &Value) -> bool {
+    let label = |name: &str| container["Labels"][name].as_str().unwrap_or_default();
+    label(OWNER) == owner() && !label(RUN).is_empty() && !lives(label(SUPERVISOR))
+}
+
 impl Engine {
     /// belljar's containers that have lost their supervisor.
     ///
     /// # Errors
     /// When the engine does not say.
     pub fn orphans(&self) -> Result<Vec<OrphanContainer>, EngineError> {
-        let filters = json!({ "label": [format!("{OWNER}={}", owner())] }).to_string();
+        let filters = json!({ "label": [format!("{OWNER}={}", owner()), RUN] }).to_string();
         let target = format!("/containers/json?all=true&filters={}", escaped(&filters));
         let answer = self.good(Method::GET, &target, Sent::Nothing, "list containers")?.json();
         let mut out = Vec::new();
         for container in answer.as_array().into_iter().flatten() {
-            let label = |name: &str| container["Labels"][name].as_str().unwrap_or_default().to_owned();
-            if !lives(&label(SUPERVISOR)) {
-                let id = container["Id"].as_str().unwrap_or_default().to_owned();
-                out.push(OrphanContainer { id, run: label(RUN) });
+            if is_orphan(container) {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                out.push(OrphanContainer {
+                    id: text(&container["Id"]),
+                    run: text(&container["Labels"][RUN]),
+                });
             }
         }
         Ok(out)
@@ -69,6 +79,7 @@ impl Engine {
         let answer = self.ask_while_busy(&Method::DELETE, &target, act)?;
         // It may have gone by itself, or with another sweep.
         if answer.is_good() || answer.status == 404 {
+            monitor::end_monitors(&orphan.id);
             return Ok(());
         }
         Err(EngineError::Refused { act, words: answer.words() })

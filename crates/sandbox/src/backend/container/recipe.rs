@@ -3,13 +3,12 @@
 //! This is the one act that fetches. The base is taken by its number, so that everything after the first look is about the
 //! same image, and the result gets its name last: what has it was looked at and lacks nothing.
 
-use super::body::{OWNER, SUPERVISOR};
 use super::contents;
 use super::engine::{Engine, EngineError, VERSION};
 use super::http::{Heard, Sent, escaped};
 use super::image::{ARCHITECTURE, BuiltImage, Rebuild};
-use super::orphans;
 use super::tar::{self, Entry};
+use super::unfinished::{self, Role};
 use belljar_contract::{Digest, ImageName, ImageWant};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -177,9 +176,15 @@ impl Engine {
         let made = self.completed(base, &base_id, news)?;
         let tag = name.trim_start_matches(REPOSITORY).trim_start_matches(':');
         let target = format!("/images/{}/tag?repo={}&tag={tag}", escaped(&made), escaped(REPOSITORY));
+        let replaces = known.json()["Id"].as_str().is_some_and(|old| old != made);
+        if replaces {
+            // Until it is removed, `gc` knows it by this name.
+            self.mark_unfinished(&name, Role::Replaced)?;
+        }
         self.good(Method::POST, &target, Sent::Nothing, "name an image")?;
-        if let Some(old) = known.json()["Id"].as_str().filter(|old| *old != made) {
-            self.forget(old);
+        self.forget(&unfinished::name(Role::New));
+        if replaces {
+            self.forget(&unfinished::name(Role::Replaced));
         }
         Ok((BuiltImage::Made, name))
     }
@@ -215,7 +220,7 @@ impl Engine {
         Ok(found?)
     }
 
-    /// The number of a new image of the base that lacks nothing. It has no name.
+    /// The number of a new image of the base that lacks nothing. It has the name of an unfinished one.
     fn completed(
         &self,
         base: &ImageName,
@@ -253,11 +258,11 @@ impl Engine {
             (None, Some(made)) => match self.lacked_by(&made, &wanted) {
                 Ok(still) if still.is_empty() => Ok(made),
                 Ok(still) => {
-                    self.forget(&made);
+                    self.forget(&unfinished::name(Role::New));
                     Err(FromError::StillLacks { base: base.clone(), lacks: names(&still) })
                 }
                 Err(error) => {
-                    self.forget(&made);
+                    self.forget(&unfinished::name(Role::New));
                     Err(error.into())
                 }
             },
@@ -282,19 +287,15 @@ fn build_query(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
         [] => ("whole", json!({ "BASE": base_id })),
         _ => ("completed", json!({ "BASE": base_id, "PACKAGES": packages.join(" ") })),
     };
-    let labels = json!({
-        BASE: base,
-        BASE_ID: base_id,
-        // Until it has its name, it is known by who makes it.
-        OWNER: orphans::owner(),
-        SUPERVISOR: orphans::this_process(),
-    });
+    // What the user makes from the image inherits these, so none of them says that belljar may remove it.
+    let labels = json!({ BASE: base, BASE_ID: base_id });
     // Podman would use the network of this machine, with all that listens on its loopback. Docker does not know the word,
     // and has a network of its own for builds.
     let namespaces = json!([{ "Name": "network", "Host": false, "Path": "" }]);
     let json = |value: Value| escaped(&value.to_string());
     format!(
-        "dockerfile=Containerfile&target={stage}&buildargs={}&labels={}&nsoptions={}&nocache=1&layers=0&rm=1&forcerm=1",
+        "dockerfile=Containerfile&target={stage}&t={}&buildargs={}&labels={}&nsoptions={}&nocache=1&layers=0&rm=1&forcerm=1",
+        escaped(&unfinished::name(Role::New)),
         json(arguments),
         json(labels),
         json(namespaces)

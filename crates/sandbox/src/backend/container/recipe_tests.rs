@@ -107,10 +107,17 @@ fn a_base_is_fetched_completed_looked_at_and_named_in_this_order() {
     ];
     assert!(order.is_sorted(), "{heard:#?}");
     let build = &heard[at("/build?")];
-    for part in ["target=completed", "%22BASE%22:%22sha256:base%22", "%22PACKAGES%22:%22git%22", "forcerm=1"]
-    {
+    for part in [
+        "target=completed",
+        "%22BASE%22:%22sha256:base%22",
+        "%22PACKAGES%22:%22git%22",
+        "forcerm=1",
+        "t=localhost/belljar/unfinished:",
+    ] {
         assert!(build.contains(part), "{part}: {build}");
     }
+    // What the user makes from the image inherits its labels.
+    assert!(!build.contains("belljar.owner") && !build.contains("belljar.supervisor"), "{build}");
     assert_eq!(
         heard.iter().filter(|line| line.starts_with("DELETE") && line.contains("/containers/")).count(),
         2
@@ -195,8 +202,9 @@ fn what_ends_in_the_middle_or_badly_is_no_image() {
         let error = built.unwrap_err();
         assert!(expected(&error), "{what}: {error:?}");
         assert!(!heard.iter().any(|line| line.contains("/tag?")), "{what}: {heard:?}");
-        let removed =
-            heard.iter().any(|line| line.starts_with("DELETE") && line.contains("/images/sha256:new"));
+        let removed = heard
+            .iter()
+            .any(|line| line.starts_with("DELETE") && line.contains("/images/localhost/belljar/unfinished:"));
         assert_eq!(removed, what == "a build that does not help", "{what}: {heard:?}");
     }
 }

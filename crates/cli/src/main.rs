@@ -28,10 +28,11 @@ fn main() -> ExitCode {
         }
     };
     let output = output::Output::new(arguments.color, arguments.verb.wants_json());
-    let Some(tidy) = arguments.verb.tidied() else {
+    let Some((rest, tidy)) = arguments.verb.tidied() else {
         return ExitCode::from(spoken(&arguments, waiting, &output));
     };
     let status = kept(
+        rest,
         || spoken(&arguments, waiting, &output),
         || {
             // Where there is no home to look at, nothing was made either.

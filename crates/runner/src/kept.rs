@@ -51,6 +51,15 @@ const NOT_BEGUN: u8 = 70;
 /// The longest account of why.
 const ACCOUNT: usize = 512;
 
+/// What of that which the worker started ends with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Everything, what an engine of its own started included.
+    Everything,
+    /// All but an engine that others may be using, and what that started.
+    AllButEngines,
+}
+
 /// Does `work` in a process of its own and gives its status; 128 and the number of the signal when one ended it. `tidy`
 /// runs in the keeper when nothing of the worker is left.
 ///
@@ -58,7 +67,7 @@ const ACCOUNT: usize = 512;
 ///
 /// # Errors
 /// When the work could not be begun.
-pub fn kept(work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> Result<u8, KeptError> {
+pub fn kept(rest: Rest, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> Result<u8, KeptError> {
     Birth::own().map_err(KeptError::Proc)?;
     // Blocked before the keeper is there, which inherits that: none is lost and none ends it.
     let signals = Signals::take(&ENDING)?;
@@ -66,7 +75,7 @@ pub fn kept(work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> Result<u8, KeptEr
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
     let (account, telling) =
         pipe.map_err(|cause| KeptError::Prepare { step: format!("make a pipe: {cause}") })?;
-    let keeper = process::begin_child(|| keep(caller, &telling, work, tidy))?;
+    let keeper = process::begin_child(|| keep(caller, rest, &telling, work, tidy))?;
     let watched = process::open(keeper)?;
     let mut came = None;
     while !is_over(&signals, &watched) {
@@ -116,7 +125,7 @@ fn told(account: &OwnedFd) -> Option<String> {
 }
 
 /// The keeper. Its caller's end comes to it as a signal.
-fn keep(caller: Pid, telling: &OwnedFd, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> u8 {
+fn keep(caller: Pid, rest: Rest, telling: &OwnedFd, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> u8 {
     let (signals, birth) = match ready() {
         Ok(ready) => ready,
         Err((step, cause)) => return tell(telling, step, cause),
@@ -133,7 +142,7 @@ fn keep(caller: Pid, telling: &OwnedFd, work: impl FnOnce() -> u8, tidy: impl Fn
     };
     let killed = watch(caller, worker, &signals);
     let ended = process::wait_for(worker);
-    end_rest(&birth, keeper);
+    end_rest(rest, &birth, keeper);
     tidy();
     let status = ended.map_or(i32::from(NOT_BEGUN), |ended| reported(ended, killed));
     u8::try_from(status).unwrap_or(u8::MAX)
@@ -194,11 +203,15 @@ fn reported(ended: Ended, killed_by_keeper: bool) -> i32 {
 
 /// Ends what the worker left, wherever it hid: what has the mark of this keeper, and what is in its session. Orphans become
 /// children of the keeper, which reaps them.
-fn end_rest(birth: &Birth, keeper: Pid) {
+fn end_rest(rest: Rest, birth: &Birth, keeper: Pid) {
     let began = Instant::now();
     loop {
         let marked = leftovers::marked(|known| known == birth);
-        let session = leftovers::in_session(keeper);
+        let mut session = leftovers::in_session(keeper);
+        if rest == Rest::Everything {
+            // Whatever the worker started has become a child of the keeper by now, or will when its parent has ended.
+            session.extend(leftovers::children(keeper));
+        }
         let ours = !marked.is_empty() || !session.is_empty();
         marked.iter().for_each(leftovers::Marked::end);
         for pid in session {
@@ -228,7 +241,7 @@ mod tests {
 
     /// Runs `kept` in a process of one thread.
     fn alone(work: fn() -> u8) -> Ended {
-        process::in_child(|| kept(work, || {}).unwrap_or(99)).unwrap()
+        process::in_child(|| kept(Rest::Everything, work, || {}).unwrap_or(99)).unwrap()
     }
 
     #[test]
@@ -251,7 +264,7 @@ mod tests {
         let ended = process::in_child(|| {
             // A process that leads a group cannot lead a session.
             rustix::process::setsid().ok();
-            keep(rustix::process::getpid(), &telling, || 0, || {})
+            keep(rustix::process::getpid(), Rest::Everything, &telling, || 0, || {})
         });
         assert_eq!(ended.unwrap(), Ended::Exited(NOT_BEGUN.into()));
         let said = told(&account).unwrap();

@@ -292,15 +292,25 @@ fn mark_of(pid: Pid) -> Option<Birth> {
 
 /// The other processes of a session that have not ended.
 pub(crate) fn in_session(leader: Pid) -> Vec<Pid> {
-    let belongs = |pid: &Pid| {
-        let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&stat).into_owned();
-        // After the name, which may hold anything: state, parent, group, session.
-        let mut fields = stat.rsplit_once(')').map(|(_, after)| after).unwrap_or_default().split_whitespace();
-        let (state, session) = (fields.next(), fields.nth(2).and_then(|field| field.parse::<i32>().ok()));
-        state != Some("Z") && session == Some(leader.as_raw_pid())
-    };
-    processes().filter(|pid| *pid != leader && belongs(pid)).collect()
+    const SESSION: usize = 2;
+    processes().filter(|pid| *pid != leader && stands(*pid, SESSION) == Some(leader)).collect()
+}
+
+/// The children of a process that have not ended.
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
+    const PARENT: usize = 0;
+    processes().filter(|pid| stands(*pid, PARENT) == Some(parent)).collect()
+}
+
+/// A process that the state of another one names, which has not ended: after its name, which may hold anything, and its
+/// state come parent, group and session.
+fn stands(pid: Pid, field: usize) -> Option<Pid> {
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat).into_owned();
+    let mut fields = stat.rsplit_once(')').map(|(_, after)| after).unwrap_or_default().split_whitespace();
+    let state = fields.next()?;
+    let number = fields.nth(field)?.parse().ok()?;
+    (state != "Z").then(|| Pid::from_raw(number)).flatten()
 }
 
 fn processes() -> impl Iterator<Item = Pid> {

@@ -66,7 +66,7 @@ pub use guard::guard_secrets;
 pub use guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
 pub use journal::JournalError;
-pub use kept::{KeptError, kept};
+pub use kept::{KeptError, Rest, kept};
 pub use launching::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, run};
 pub use leftovers::remove_leftovers;
 pub use locks::{Holder, SessionLock, SessionLockError};

@@ -38,7 +38,7 @@ use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
 use belljar_runner::{
-    Planner, Surroundings, Waiting, guard_secrets, names_without_modules, remove_leftovers,
+    Planner, Rest, Surroundings, Waiting, guard_secrets, names_without_modules, remove_leftovers,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -164,10 +164,10 @@ impl Verb {
 
     /// What removes the traces of an interruption, for those that make something on the host which does not end with
     /// them.
-    pub fn tidied(&self) -> Option<fn(&Surroundings)> {
+    pub fn tidied(&self) -> Option<(Rest, fn(&Surroundings))> {
         match self {
-            Verb::Doctor(_) | Verb::Prove(_) => Some(remove_leftovers),
-            Verb::Image(args) => args.tidied(),
+            Verb::Doctor(_) | Verb::Prove(_) => Some((Rest::Everything, remove_leftovers)),
+            Verb::Image(args) => args.tidied().map(|tidy| (Rest::AllButEngines, tidy)),
             Verb::Run(_)
             | Verb::Exec(_)
             | Verb::Shell(_)

@@ -94,6 +94,9 @@ pub enum Verb {
     Completions(completions::Args),
 }
 
+/// What ends with a verb, and what removes its traces.
+type Tidied = (Rest, fn(&Surroundings));
+
 impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
@@ -164,7 +167,7 @@ impl Verb {
 
     /// What removes the traces of an interruption, for those that make something on the host which does not end with
     /// them.
-    pub fn tidied(&self) -> Option<(Rest, fn(&Surroundings))> {
+    pub fn tidied(&self) -> Option<Tidied> {
         match self {
             Verb::Doctor(_) | Verb::Prove(_) => Some((Rest::Everything, remove_leftovers)),
             Verb::Image(args) => args.tidied().map(|tidy| (Rest::AllButEngines, tidy)),

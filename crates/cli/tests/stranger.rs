@@ -33,7 +33,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let stage = Stage::new();
-        for name in ["bin", "state", "run", "tmp", "trace", "plain"] {
+        for name in ["bin", "state", "run", "tmp", "trace", "plain", "linked"] {
             fs::create_dir_all(stage.path(name)).unwrap();
         }
         copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &stage.path("bin/belljar")).unwrap();
@@ -41,15 +41,17 @@ impl Scene {
         stage.link("bin/bwrap", "/usr/bin/bwrap");
         let scene = Self { stage };
         scene.decoy_home();
-        for top in ["project", "plain"] {
+        for top in ["project", "plain", "linked"] {
             scene.repository(top);
         }
+        fs::remove_file(scene.stage.path("linked/.git/info/exclude")).ok();
+        scene.stage.link("linked/.git/info/exclude", scene.stage.path("home/.netrc").to_str().unwrap());
         scene.stage.write("project/belljar.toml", scene.manifest());
         fs::set_permissions(scene.stage.path(""), fs::Permissions::from_mode(0o755)).unwrap();
         let mut own = Command::new("chown");
         own.arg("-R").arg(format!("{USER}:{USER}"));
         own.args(
-            ["project", "plain", "home", "config", "data", "state", "run", "tmp"]
+            ["project", "plain", "linked", "home", "config", "data", "state", "run", "tmp"]
                 .map(|name| scene.stage.path(name)),
         );
         assert!(own.status().unwrap().success());
@@ -227,7 +229,7 @@ impl Scene {
                 faults.push(format!("executed {}", program.display()));
             }
         }
-        for directory in seen.directories.iter().filter(|path| below(path, &["project", "plain"])) {
+        for directory in seen.directories.iter().filter(|path| below(path, &["project", "plain", "linked"])) {
             faults.push(format!("ran a program in {}", directory.display()));
         }
         faults.extend(seen.sent.iter().map(|line| format!("sent: {line}")));
@@ -277,6 +279,8 @@ const VERBS: &[(&str, &[&str], &[&str])] = &[
     ("plain", &["completions", "bash"], &[]),
     ("plain", &["skill", "skills/hello", "go", "--script", "hello.json"], &[]),
     ("plain", &["skill", ".", "go", "--script", "hello.json"], &[]),
+    ("linked", &["skill", "skills/hello", "go", "--script", "hello.json"], &[]),
+    ("linked", &["test", "--scripted", "scenarios/hello.yaml"], &[]),
     ("plain", &["chat", "skills/hello", "--script", "hello.json"], &[]),
     ("plain", &["test", "--scripted", "scenarios/hello.yaml"], &[]),
     ("plain", &["test", "--scripted", "greedy/hello.yaml"], &[]),

@@ -193,6 +193,18 @@ pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
     })
 }
 
+/// A place that the run closed to its owner: nothing is known of what it holds.
+pub(crate) fn hidden(path: AbsPath) -> Finding {
+    Finding {
+        danger: Danger::Guarded,
+        path,
+        since: FoundAs::New,
+        what: "it could not be looked at and may hold anything".to_owned(),
+        target: None,
+        output: None,
+    }
+}
+
 /// Places that could not be looked at: the beginning of the first ones, and how many there are. A command that makes
 /// many, or some with long names, must not push the findings off the screen.
 pub(crate) fn few(places: Vec<String>) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
-use crate::findings::{few, finding_of};
+use crate::findings::{few, finding_of, hidden};
 use crate::instances::HeldInstance;
 use crate::locks::{Holder, SessionLock, SessionLockError};
 use crate::planning::Planned;
@@ -101,9 +101,13 @@ impl Watch {
             match created_since(before, root.as_path()) {
                 Ok(found) => {
                     planted.extend(found.created.into_iter().filter_map(|created| finding_of(root, created)));
-                    let places =
-                        found.unseen.iter().map(|place| root.join(&place.path).map(|path| path.to_string()));
-                    unseen.extend(places.flatten().map(|path| format!("`{path}` could not be looked at")));
+                    for place in &found.unseen {
+                        let Ok(path) = root.join(&place.path) else { continue };
+                        match before.unseen.contains(place) {
+                            true => unseen.push(format!("`{path}` could not be looked at")),
+                            false => planted.push(hidden(path)),
+                        }
+                    }
                 }
                 Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
             }

@@ -556,6 +556,26 @@ fn an_ordinary_user_gets_the_same() {
     assert_eq!(owner, 4243);
 }
 
+/// Root looks into every directory; an ordinary user does not.
+#[test]
+fn a_directory_that_the_command_closed_is_a_finding() {
+    require!(Bwrap, Root);
+    let (stage, belljar) = ordinary_stage();
+    let run = |words: &[&str]| {
+        let mut command = as_ordinary_user(&belljar);
+        command.args(words).current_dir(stage.path("project"));
+        stage.finish(command.env_clear().envs(stage.environment()))
+    };
+    let found = run(&["exec", "--", "sh", "-c", "mkdir nr; echo x > nr/.envrc; chmod 0 nr"]);
+    assert!(
+        found.stderr.contains("nr") && found.stderr.contains("could not be looked at"),
+        "{}",
+        found.stderr
+    );
+    let found = run(&["findings"]);
+    assert!(found.stdout.contains("nr") && found.stdout.contains("may hold anything"), "{found:?}");
+}
+
 /// The process that mounts them is a copy of one that other processes of the user cannot look into.
 #[test]
 fn an_ordinary_user_keeps_changes_aside() {

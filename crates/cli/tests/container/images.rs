@@ -307,7 +307,7 @@ fn an_image_of_links_leads_nothing_elsewhere() {
     let found = image.sh(
         &stage,
         "for name in etc home tmp var; do test -h /$name && echo link $name; done; cut -d: -f1 /etc/passwd; \
-         touch /tmp/x && ls -A /tmp | grep x; ls -A /home /srv/data /var; touch /etc/x || echo closed",
+         touch /tmp/x && ls -A /tmp | grep -x x; ls -A /home /srv/data /var; touch /etc/x || echo closed",
     );
     let expected = "root\nagent\nnobody\nx\n/home:\nagent\n\n/srv/data:\nfile\n\n/var:\ntmp\nclosed\n";
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), expected), "{}", found.stderr);

@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-/// A limit that holds, or should hold, though nobody declared it.
+/// A limit that applies, or should apply, without being declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultLimit {
     /// Of what.

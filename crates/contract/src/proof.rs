@@ -57,7 +57,7 @@ impl Sight {
 pub enum Verdict {
     /// Open on the host, closed inside: there is a wall.
     Closed,
-    /// It happened, and belljar reported it: nothing stops it, and the user is told.
+    /// It happened, and belljar reported it to the user: nothing prevents it.
     Reported,
     /// Open inside.
     Open,

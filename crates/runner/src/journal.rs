@@ -281,7 +281,7 @@ pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
     let declared = rows.into_iter().filter_map(|(limit, need, value)| {
         Some(Event::LimitSet { limit, value: value?, mechanism: mechanism(need) })
     });
-    // The time holds in some runs only, and is recorded by whoever watches the clock.
+    // The time holds in some runs only, and is recorded where the clock is watched.
     let others = launch.defaults.iter().filter(|default| default.limit != LimitKind::Time);
     let defaults = others.map(|default| match &default.mechanism {
         Ok(how) => Event::LimitSet {

@@ -71,7 +71,7 @@ fn maker(name: &OsStr, prefix: &str) -> Option<Birth> {
     Birth::parse(birth).filter(|_| plain)
 }
 
-/// Whether a name of this prefix is one of ours, whoever made it.
+/// Whether a name with this prefix has the exact form that belljar gives.
 pub(crate) fn is_ours(name: &OsStr, prefix: &str) -> bool {
     maker(name, prefix).is_some()
 }

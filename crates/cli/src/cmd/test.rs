@@ -199,7 +199,7 @@ fn together(
 }
 
 /// Has the user agree to what all scenarios ask for; gives the digest for each that asks for something. A file that
-/// cannot be read is told of by its own worker, which has no agreement then.
+/// cannot be read is reported by its own worker, which has no agreement then.
 fn agree(
     args: &Args,
     surroundings: &Surroundings,

@@ -36,13 +36,13 @@ const MEMBERS: [(&str, &str); 24] = [
     ("top_p", "sampling"),
 ];
 
-/// Names of members that are told; a longer one is cut.
+/// Longest name of a member in a report; a longer one is cut.
 const NAME_SHOWN: usize = 64;
 
 /// The body without members that are not listed, where it has such, and their names.
 ///
 /// # Errors
-/// When the body is no object of JSON.
+/// When the body is not a JSON object.
 pub(super) fn known(body: &[u8]) -> Result<(Option<Vec<u8>>, Vec<String>), NotMessages> {
     let form = |error: String| NotMessages::Form(error);
     let text = std::str::from_utf8(body).map_err(|error| form(error.to_string()))?;

@@ -15,10 +15,10 @@ use std::process::Command;
 fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap());
     let crates = here.parent().unwrap();
-    for source in
-        ["guest/src", "guest/Cargo.toml", "contract/src", "contract/Cargo.toml", "sys/src", "sys/Cargo.toml"]
-    {
-        println!("cargo:rerun-if-changed={}", crates.join(source).display());
+    for name in ["guest", "class", "contract", "sys"] {
+        for source in ["src", "Cargo.toml"] {
+            println!("cargo:rerun-if-changed={}", crates.join(name).join(source).display());
+        }
     }
     for file in ["Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={}", crates.with_file_name(file).display());

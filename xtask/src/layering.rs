@@ -35,7 +35,7 @@ enum Purity {
 }
 
 /// The allowed direct edges.
-const RINGS: [Ring; 14] = [
+const RINGS: [Ring; 15] = [
     Ring {
         name: "contract",
         may_see: &[],
@@ -61,6 +61,12 @@ const RINGS: [Ring; 14] = [
         because: "it renders what was judged and judges nothing itself",
     },
     Ring {
+        name: "class",
+        may_see: &["contract"],
+        purity: Purity::Pure,
+        because: "the guard inside and the scan outside must agree on what a host executes",
+    },
+    Ring {
         name: "sys",
         may_see: &[],
         purity: Purity::Effects,
@@ -68,13 +74,13 @@ const RINGS: [Ring; 14] = [
     },
     Ring {
         name: "sandbox",
-        may_see: &["contract", "sys"],
+        may_see: &["contract", "class", "sys"],
         purity: Purity::Effects,
         because: "sandbox, egress, session and record meet only in runner",
     },
     Ring {
         name: "guest",
-        may_see: &["contract", "sys"],
+        may_see: &["contract", "class", "sys"],
         purity: Purity::Effects,
         because: "it runs inside the sandbox and stays small",
     },

@@ -252,9 +252,16 @@ impl From<AsideError> for CliError {
         let out = Self::from_chain(ExitCode::Invalid, &error);
         match error {
             AsideError::NotKept { .. } => {
-                out.hint("`workspace = \"overlay\"` keeps an agent's changes aside")
+                out.hint("`workspace = \"overlay\"` or `\"copy\"` keeps an agent's changes aside")
+            }
+            AsideError::Several { agent, found } => found.iter().fold(out, |out, name| {
+                out.hint(format!("`belljar diff {agent} --layer {name}` shows that one"))
+            }),
+            AsideError::Unknown { found, .. } => {
+                found.iter().fold(out, |out, name| out.hint(format!("there is `--layer {name}`")))
             }
             AsideError::Instance(_)
+            | AsideError::Layer(_)
             | AsideError::Workspace(_)
             | AsideError::Signals(_)
             | AsideError::Layers(_) => out,

@@ -49,12 +49,20 @@ fn a_script_that_changed_is_asked_about_by_name() {
 fn every_form_of_naming_a_file_counts() {
     require!(Bwrap);
     for source in [
-        "{ command = [\"sh\", \"scripts/token.sh\"] }",
-        "{ command = [\"sh\", \"-c\", \". ./scripts/token.sh\"] }",
+        "{ command = [\"sh\", \"./scripts/token.sh\"] }",
+        "{ command = [\"scripts/token.sh\"] }",
+        "{ command = [\"sh\", \"-c\", \". HERE/scripts/token.sh\"] }",
+        "{ command = [\"sh\", \"-c\", \"cd HERE/scripts && ./token.sh\"] }",
+        "{ command = [\"sh\", \"-c\", \"for f in HERE/scripts/*.sh; do . $f; done\"] }",
         "{ command = [\"env\", \"X=1\", \"./link\"] }",
         "{ file = \"scripts/token.sh\" }",
     ] {
-        let stage = Stage::with(&format!("[agents.a.env]\nTOK = {source}\n"));
+        let stage = Stage::new();
+        let here = stage.path("project").display().to_string();
+        stage.write(
+            "project/belljar.toml",
+            format!("[agents.a.env]\nTOK = {}\n", source.replace("HERE", &here)),
+        );
         script(&stage, "scripts/token.sh", "echo fine");
         stage.link("project/link", "scripts/token.sh");
         agree(&stage);
@@ -62,7 +70,7 @@ fn every_form_of_naming_a_file_counts() {
         script(&stage, "scripts/token.sh", "echo other");
         let found = stage.run(&["exec", "--", "true"]);
         assert_eq!(found.status.code(), Some(125), "{source}");
-        assert!(found.stderr.contains("scripts/token.sh.digest"), "{source}: {}", found.stderr);
+        assert!(found.stderr.contains("project/scripts"), "{source}: {}", found.stderr);
     }
 }
 
@@ -70,7 +78,7 @@ fn every_form_of_naming_a_file_counts() {
 fn a_script_that_changes_between_the_plan_and_its_use_is_an_error() {
     require!(Bwrap);
     let change =
-        "{ command = [\"sh\", \"-c\", \"echo 'touch ran; echo evil' >> scripts/token.sh; echo x\"] }";
+        "{ command = [\"sh\", \"-c\", \"echo 'echo evil' >> $HOME/../project/scripts/token.sh; echo x\"] }";
     for (more, what) in [
         (format!("A = {change}\nTOK = {{ command = [\"./scripts/token.sh\"] }}\n"), "env"),
         (format!("A = {change}\nTOK = {{ file = \"scripts/token.sh\" }}\n"), "file"),
@@ -156,7 +164,7 @@ fn in_an_overlay_it_needs_its_own_yes() {
 #[test]
 fn a_credential_of_a_script_is_held_to_the_same() {
     require!(Bwrap);
-    let change = "[\"sh\", \"-c\", \"echo evil >> scripts/token.sh; echo secret-value\"]";
+    let change = "[\"sh\", \"-c\", \"echo evil >> $HOME/../project/scripts/token.sh; echo secret-value\"]";
     let stage = Stage::with(&format!(
         "[agents.a.egress]\nallow = [\"a.example.org\", \"b.example.org\"]\n\
          [[agents.a.credentials]]\nhost = \"a.example.org\"\nvalue = {{ command = {change} }}\n\
@@ -197,27 +205,139 @@ fn programs_that_the_repository_of_a_linked_work_tree_names_are_guarded() {
     assert_eq!(fs::read_to_string(stage.path("project/tools/clean")).unwrap(), "cat\n");
 }
 
-/// A directory, a name that a program completes, and a pattern stand for what lies there.
+/// A command runs where the project is not, so that it finds nothing there by itself.
 #[test]
-fn what_a_command_may_find_by_itself_in_a_named_directory_counts() {
-    require!(Bwrap);
+fn a_command_finds_nothing_of_the_project_that_it_does_not_name() {
+    require!(Bwrap, Python);
+    let stage = Stage::new();
+    let canary = stage.path("canary");
+    let touch = format!("touch {}; echo x", canary.display());
+    for name in ["token.sh", "scripts/token.sh", "node_modules/.bin/gh", "gh"] {
+        script(&stage, name, &touch);
+    }
+    stage.write("project/tok.py", format!("import os; os.system({touch:?})\n"));
+    stage.write("project/Makefile", format!("all:\n\t{touch}\n"));
+    let path = format!("{}:/usr/bin:/bin", stage.path("project/node_modules/.bin").display());
     for command in [
-        r#"["sh", "-c", "cd tools && ./get.sh"]"#,
-        r#"["env", "-C", "tools", "./get.sh"]"#,
-        r#"["sh", "-c", ". tools/get.s?"]"#,
-        r#"["sh", "-c", "for f in tools/*.sh; do . ./$f; done"]"#,
+        r#"["python3", "-m", "tok"]"#,
+        r#"["sh", "-c", "./t*.sh"]"#,
+        r#"["sh", "-c", "exec ./tok?n.sh"]"#,
+        r#"["env", "PATH=scripts:/bin:/usr/bin", "token.sh"]"#,
+        r#"["bash", "-c", "PATH=scripts:$PATH token.sh"]"#,
+        r#"["env", "-Cscripts", "sh", "-c", "./token.sh"]"#,
+        r#"["sh", "-c", "./s*/t*.sh"]"#,
+        r#"["sh", "-c", "cd s*; ./token.sh"]"#,
+        r#"["bash", "-c", "~+/scripts/token.sh"]"#,
+        r#"["env", "-S./scripts/token.sh x"]"#,
+        r#"["sh", "-c", "$PWD/token.sh"]"#,
+        r#"["sh", "-c", "gh auth token"]"#,
+        r#"["env", "gh", "auth", "token"]"#,
+        r#"["sh", "-c", "HERE/t*.sh"]"#,
+        r#"["sh", "-c", "cd HERE && ./token.sh"]"#,
+        r#"["make", "-s", "-C", "HERE"]"#,
+        r#"["env", "-C", "./", "./token.sh"]"#,
     ] {
-        let stage = Stage::with(&format!("[agents.a.env]\nA = {{ command = {command} }}\n"));
-        stage.write("project/tools/get.sh", "#!/bin/sh\necho 1\n");
-        let path = stage.path("project/tools/get.sh");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0), "{command}");
-        let found = stage.run(&["exec", "--yes", "--", "sh", "-c", "echo evil >> tools/get.sh"]);
-        assert!(found.stderr.contains("Read-only"), "{command}: {}", found.stderr);
-        stage.write("project/tools/get.sh", "#!/bin/sh\necho 2\n");
+        let command = command.replace("HERE", stage.path("project").to_str().unwrap());
+        stage.write("project/belljar.toml", format!("[agents.a.env]\nTOK = {{ command = {command} }}\n"));
+        let found = stage.finish(stage.command(&["exec", "--yes", "--", "true"]).env("PATH", &path));
+        assert_ne!(found.status.code(), Some(0), "{command}");
+        assert!(!canary.exists(), "{command}: {}", found.stderr);
+    }
+}
+
+/// A relative path of the user's own manifest is not one of the project that it is used in.
+#[test]
+fn the_users_manifest_runs_nothing_of_a_project() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    stage.write("config/belljar/belljar.toml", "[agents.a.env]\nTOK = { command = [\"./token.sh\"] }\n");
+    stage.write("config/belljar/token.sh", "#!/bin/sh\necho own\n");
+    fs::set_permissions(stage.path("config/belljar/token.sh"), PermissionsExt::from_mode(0o755)).unwrap();
+    script(&stage, "token.sh", "echo stranger");
+    assert_eq!(stage.run(&SHOW).stdout, "own\n");
+}
+
+/// A link could lead to any file of the user's, and a fault quotes lines.
+#[test]
+fn nothing_is_quoted_of_a_file_that_a_link_leads_to() {
+    let stage = Stage::new();
+    stage.write("home/.ssh/id", "PRIVATE KEY of the user\n");
+    for (name, words) in [
+        ("belljar.toml", &["check"][..]),
+        ("belljar.toml", &["plan"]),
+        ("belljar.toml", &["exec", "--", "true"]),
+        ("a.yaml", &["test", "--scripted", "a.yaml"]),
+        ("a.yaml", &["trust", "--suite", "a.yaml"]),
+        ("a.yaml", &["decide", "--tool", "Bash", "--scenario", "a.yaml"]),
+        ("a.json", &["import", "a.json"]),
+    ] {
+        fs::remove_file(stage.path("project/belljar.toml")).ok();
+        stage.link(&format!("project/{name}"), stage.path("home/.ssh/id").to_str().unwrap());
+        let found = stage.run(words);
+        fs::remove_file(stage.path("project").join(name)).unwrap();
+        assert_ne!(found.status.code(), Some(0), "{words:?}");
+        assert!(
+            !found.stdout.contains("PRIVATE") && !found.stderr.contains("PRIVATE"),
+            "{words:?}: {}",
+            found.stderr
+        );
+    }
+}
+
+/// An agent may have put a link there.
+#[test]
+fn what_the_users_manifest_takes_from_a_project_is_asked_about_when_it_leads_elsewhere() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    stage.write("home/private/key", "the key");
+    stage.write("project/data/file", "data");
+    stage.write("project/role.md", "be kind");
+    for wish in [
+        "mounts = [{ source = \"HERE/data\", target = \"/data\", mode = \"rw\" }]",
+        "role = \"HERE/role.md\"",
+    ] {
+        let wish = wish.replace("HERE", stage.path("project").to_str().unwrap());
+        stage.write("config/belljar/belljar.toml", format!("[agents.a]\n{wish}\n"));
+        agree(&stage);
         let found = stage.run(&["exec", "--", "true"]);
-        assert_eq!(found.status.code(), Some(125), "{command}: {}", found.stderr);
-        assert!(found.stderr.contains("project/tools"), "{command}: {}", found.stderr);
+        assert_eq!(found.status.code(), Some(0), "{wish}: {}", found.stderr);
+        for (name, to) in [("data", "private"), ("role.md", "private/key")] {
+            let place = stage.path("project").join(name);
+            fs::rename(&place, stage.path("project").join(format!("old-{name}"))).unwrap();
+            std::os::unix::fs::symlink(stage.path("home").join(to), &place).unwrap();
+        }
+        let found = stage.run(&["exec", "--", "true"]);
+        assert_ne!(found.status.code(), Some(0), "{wish}: {}", found.stderr);
+        assert!(!found.stderr.contains("the key"), "{wish}: {}", found.stderr);
+        for name in ["data", "role.md"] {
+            let place = stage.path("project").join(name);
+            fs::remove_file(&place).unwrap();
+            fs::rename(stage.path("project").join(format!("old-{name}")), &place).unwrap();
+        }
+    }
+}
+
+/// A link of the project that leads out of it belongs to the agreement by where it leads.
+#[test]
+fn a_link_that_leads_elsewhere_since_the_agreement_is_asked_about() {
+    require!(Bwrap);
+    for wish in [r#"{ command = ["./get", "a"] }"#, r#"{ command = ["sh", "./get"] }"#, r#"{ file = "get" }"#]
+    {
+        let stage = Stage::with(&format!("[agents.a.env]\nA = {wish}\n"));
+        for name in ["one", "two"] {
+            stage.write(&format!("outside/{name}"), "#!/bin/sh\necho 1\n");
+            let path = stage.path(&format!("outside/{name}"));
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        stage.link("project/get", stage.path("outside/one").to_str().unwrap());
+        assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0), "{wish}");
+        let found = stage.run(&["exec", "--", "true"]);
+        assert_eq!(found.status.code(), Some(0), "{wish}: {}", found.stderr);
+        fs::remove_file(stage.path("project/get")).unwrap();
+        stage.link("project/get", stage.path("outside/two").to_str().unwrap());
+        let found = stage.run(&["exec", "--", "true"]);
+        assert_eq!(found.status.code(), Some(125), "{wish}: {}", found.stderr);
+        assert!(found.stderr.contains("project/get"), "{wish}: {}", found.stderr);
     }
 }
 
@@ -259,7 +379,6 @@ fn programs_of_the_project_on_the_search_path_do_not_run_outside() {
     stage.write("project/one.json", crate::cmd::HELLO);
     for words in [
         &["exec", "--", "true"][..],
-        &["exec", "--", "true"],
         &["doctor"],
         &["skill", "skills/notes", "go", "--script", "one.json"],
         &["gc", "--dry-run"],

@@ -122,7 +122,7 @@ fn every_way_out_of_the_suite_is_asked_for() {
         ("skills: {local: [borrowed]}\n", "skill: ", "/home/skill"),
         ("plugins: {local_plugins: [~/plugin]}\n", "plugin: ", "/home/plugin"),
         ("mcp: {config: ~/mcp.json}\n", "MCP configuration: ", "/home/mcp.json"),
-        ("mcp: {config: mcp.json}\n", "variable GITHUB_TOKEN: ", "to the MCP server `forge`"),
+        ("mcp: {config: mcp.json}\n", "variable GITHUB_TOKEN: ", "for the MCP server `forge`"),
         ("egress: {extra_allow: [evil.example]}\n", "egress to evil.example", ""),
         ("projects: [{uuid: p, from: ~/.ssh}]\n", "project folder: ", "/home/.ssh"),
     ];

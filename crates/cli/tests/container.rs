@@ -263,6 +263,11 @@ fn podman_without_root_builds_the_same_and_a_limit_that_it_ignores_is_refused() 
     let found = run(&["sh", "-c", script]);
     assert_prints(&found, "1000\nCapEff:\t0000000000000000\n    lo\n");
     assert_eq!(std::fs::metadata(stage.path("project/made")).unwrap().uid(), 65534);
+    // With control groups of version 1 such an engine limits nothing.
+    let bomb = "i=0; while [ $i -lt 5000 ]; do sleep 60 & i=$((i+1)); done 2>/dev/null; echo unbounded";
+    let found = run(&["sh", "-c", bomb]);
+    assert!(!found.stdout.contains("unbounded"), "{found:?}");
+    assert!(found.stderr.contains("the process limit of 4096 was reached (limits.pids)"), "{}", found.stderr);
     if Path::new("/sys/fs/cgroup/memory").is_dir() {
         let limited = "[agents.a]\nharness = \"claude-code\"\n[agents.a.limits]\nmemory = \"128M\"\n";
         stage.write("project/belljar.toml", limited);
@@ -286,6 +291,24 @@ fn changes_are_kept_aside_or_made_to_a_copy() {
             let listed = stage.run(&["diff", "--json"]);
             assert!(listed.stdout.contains("old.txt") && listed.stdout.contains("more.txt"), "{listed:?}");
         }
+    }
+}
+
+#[test]
+fn the_repository_of_a_linked_worktree_is_kept_aside_too() {
+    use crate::repositories::{git, repository};
+    require!(Podman, Git);
+    for mode in ["overlay", "copy"] {
+        let stage = repository(mode);
+        let (project, tree) = (stage.path("project"), stage.path("tree"));
+        git(&project, &["worktree", "add", "-q", "-b", "work", tree.to_str().unwrap()]);
+        let script = "git branch -qD old && echo x > $(git rev-parse --git-common-dir)/commondir";
+        let words = ["exec", "--yes", "--backend", "container", "a", "--", "sh", "-c", script];
+        let found = stage.finish(stage.command(&words).current_dir(&tree));
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        assert!(found.stderr.contains("1 ref moved"), "{}", found.stderr);
+        assert!(!project.join(".git/commondir").exists());
+        assert_eq!(git(&project, &["branch", "--format=%(refname:short)"]), "main\nold\nwork");
     }
 }
 

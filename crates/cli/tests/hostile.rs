@@ -182,7 +182,7 @@ fn manifests_and_what_is_wrong_with_them() {
 fn names_of_files_and_targets_of_links() {
     require!(Bwrap);
     let plant = format!(
-        "mkdir -p \"$1/.git/hooks\"; : > \"$1/.git/hooks/pre-commit\"; : > \"$1/.mcp.json\"; ln -s \"/etc/$1\" out; printf '{}' \"$1\" > text; : > \"$1/plain\"",
+        "exec 2> /dev/null; mkdir -p \"$1/.git/hooks\"; : > \"$1/.git/hooks/pre-commit\"; : > \"$1/.mcp.json\"; ln -s \"/etc/$1\" out; printf '{}' \"$1\" > text; : > \"$1/plain\"",
         "%s\\n"
     );
     for mode in ["direct", "overlay"] {
@@ -288,7 +288,7 @@ fn at_a_terminal(stage: &Stage, line: &str, typed: &str) -> Finished {
 #[test]
 fn at_a_terminal_too() {
     require!(Bwrap);
-    let plant = "mkdir -p \"$1/.git/hooks\"; : > \"$1/.git/hooks/pre-commit\"; ln -s \"/etc/$1\" out";
+    let plant = "exec 2> /dev/null; mkdir -p \"$1/.git/hooks\"; : > \"$1/.git/hooks/pre-commit\"; ln -s \"/etc/$1\" out";
     for mode in ["direct", "overlay"] {
         let stage = Stage::with(&format!("[agents.a]\nworkspace = \"{mode}\"\n"));
         clean(&stage, &["exec", "--yes", "--", "sh", "-c", plant, "sh", NAME]);

@@ -54,6 +54,11 @@ fn without_a_word_memory_and_processes_are_limited() {
     let bomb = "i=0; while [ $i -lt 5000 ]; do sleep 60 & i=$((i+1)); done 2>/dev/null; echo unbounded";
     let found = sh(&stage, bomb);
     assert!(!found.stdout.contains("unbounded"), "{found:?}");
+    assert!(
+        found.stderr.contains("belljar: the process limit of 4096 was reached (limits.pids)"),
+        "{}",
+        found.stderr
+    );
     let plan = stage.json(&["plan", "--json"]);
     let defaults = plan["data"]["default_limits"].as_array().unwrap();
     let kinds: Vec<&Value> = defaults.iter().map(|row| &row["limit"]).collect();
@@ -76,6 +81,29 @@ fn a_default_is_declared_away_and_the_plan_says_so() {
         "i=0; while [ $i -lt 4500 ]; do sleep 5 & i=$((i+1)); done; echo $i; kill $(jobs -p) 2>/dev/null",
     );
     assert!(found.stdout.contains("4500"), "{}", found.stderr);
+}
+
+#[test]
+fn a_plan_names_the_limits_that_a_start_is_refused_for() {
+    let stage = Stage::with("[agents.a]\nlimits = { memory = \"1G\", tmpfs = \"64M\", time = \"1h\" }\n");
+    let words = ["plan", "--backend", "host", "--json"];
+    let refusals = |plan: &Value| -> Vec<String> {
+        let advice = plan["data"]["advice"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
+        advice.filter(|line| line.starts_with("a start is refused")).map(str::to_owned).collect()
+    };
+    let found = refusals(&stage.json(&words));
+    assert!(
+        found.len() == 2 && found[0].contains("memory") && found[1].contains("without walls"),
+        "{found:?}"
+    );
+    assert!(stage.run(&["plan", "--backend", "host"]).stdout.contains("! a start is refused"));
+    let start = stage.run(&["exec", "--yes", "--backend", "host", "--", "true"]);
+    assert_eq!(start.status.code(), Some(125), "{}", start.stderr);
+    let unlimited = Stage::with("[agents.a]\nlimits = { time = \"1h\" }\n");
+    let plan = unlimited.json(&words);
+    assert_eq!(refusals(&plan), [""; 0]);
+    let defaults = plan["data"]["default_limits"].as_array().unwrap();
+    assert!(defaults.iter().all(|row| row["enforced"] == json!(false)), "{defaults:#?}");
 }
 
 #[test]
@@ -134,5 +162,24 @@ fn a_scenario_records_the_default_time_and_a_full_file_system() {
     let folder = std::path::PathBuf::from(row["folder"].as_str().unwrap());
     let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
     assert!(events.contains("\"limit\":\"time\",\"value\":\"1h\""), "{events}");
-    assert!(events.contains("\"limit_reached\"") || events.contains("limit_reached"), "{events}");
+    assert!(events.contains("\"limit_reached\""), "{events}");
+}
+
+#[test]
+fn a_scenario_records_the_default_process_limit() {
+    require!(Agent, Bwrap);
+    // The shell that meets the limit ends, and leaves its children behind.
+    let call = bash(
+        "sh -c 'i=0; while [ $i -lt 5000 ]; do sleep 600 & i=$((i+1)); done' </dev/null >/dev/null 2>&1; echo met",
+    );
+    let turns = script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]);
+    let stage = scenario(&turns);
+    let found =
+        stage.finish(&mut with_agent(&stage, &["test", "--json", "--scripted", "scenarios/hello.yaml"]));
+    let row = data(&found)["results"][0].clone();
+    assert_eq!(row["limits_reached"], json!([{"limit": "pids", "value": "4096"}]), "{row:#}{}", found.stderr);
+    assert!(row["signals"].as_array().unwrap().iter().any(|one| one["code"] == "limit_reached"), "{row:#}");
+    let folder = std::path::PathBuf::from(row["folder"].as_str().unwrap());
+    let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    assert!(events.contains("\"kind\":\"limit_reached\",\"limit\":\"pids\""), "{events}");
 }

@@ -253,61 +253,61 @@ egress:
   extra_allow: [evil.example]
 ";
 
-/// The verbs, where they run, and what each is there to write in that directory.
-const VERBS: &[(&str, &[&str], &[&str])] = &[
-    ("project", &["check"], &[]),
-    ("project", &["plan"], &[]),
-    ("project", &["plan", "--lowered"], &[]),
-    ("project", &["trust"], &[]),
-    ("project", &["run", "--script", "hello.json"], &[]),
-    ("project", &["run", "--dry-run"], &[]),
-    ("project", &["exec", "--", "true"], &[]),
-    ("project", &["shell"], &[]),
-    ("project", &["diff"], &[]),
-    ("project", &["apply"], &[]),
-    ("project", &["discard"], &[]),
-    ("project", &["init"], &[""]),
-    ("plain", &["init", "--stdout"], &[]),
-    ("project", &["import", "claude-bottle.json", "--stdout"], &[]),
-    ("plain", &["exec", "--", "true"], &[]),
-    ("plain", &["run", "--script", "hello.json", "--", "-p", "hello"], &[]),
-    ("plain", &["shell"], &[]),
-    ("plain", &["instances"], &[]),
-    ("plain", &["gc", "--dry-run"], &[]),
-    ("plain", &["doctor"], &[]),
-    ("plain", &["image", "list"], &[]),
-    ("plain", &["completions", "bash"], &[]),
-    ("plain", &["skill", "skills/hello", "go", "--script", "hello.json"], &[]),
-    ("plain", &["skill", ".", "go", "--script", "hello.json"], &[]),
-    ("linked", &["skill", "skills/hello", "go", "--script", "hello.json"], &[]),
-    ("linked", &["test", "--scripted", "scenarios/hello.yaml"], &[]),
-    ("plain", &["chat", "skills/hello", "--script", "hello.json"], &[]),
-    ("plain", &["test", "--scripted", "scenarios/hello.yaml"], &[]),
-    ("plain", &["test", "--scripted", "greedy/hello.yaml"], &[]),
-    ("plain", &["test", "--scripted", "beyond/session/hello.yaml"], &[]),
-    ("plain", &["test", "--scripted", "beyond/mcp/hello.yaml"], &[]),
-    ("plain", &["test", "--scripted", "beyond/plugin/hello.yaml"], &[]),
-    ("plain", &["skill", "beyond/plugin/taker", "go", "--script", "hello.json"], &[]),
-    ("plain", &["trust", "--suite", "beyond"], &[]),
-    ("plain", &["test", "--scripted", "."], &[]),
-    ("plain", &["record", "--scripted", "greedy/hello.yaml"], &["greedy"]),
-    ("plain", &["record", "--scripted", "scenarios/hello.yaml"], &["scenarios"]),
-    ("plain", &["replay", "scenarios/hello.tape"], &[]),
-    ("plain", &["replay", "--protocol", "scenarios/hello.tape"], &[]),
-    ("plain", &["replay", "bad.tape"], &[]),
-    ("plain", &["replay", "--protocol", "bad.tape"], &[]),
-    ("plain", &["replay", "greedy.tape"], &[]),
-    ("plain", &["tape", "verify", "scenarios/hello.tape"], &[]),
-    ("plain", &["tape", "verify", "bad.tape"], &[]),
-    ("plain", &["tape", "verify", "greedy.tape"], &[]),
-    ("plain", &["tape", "show", "bad.tape"], &[]),
-    ("plain", &["tape", "diff", "bad.tape", "scenarios/hello.tape"], &[]),
-    ("plain", &["tape", "export", "--har", "bad.har", "bad.tape"], &[""]),
-    ("plain", &["tape", "scrub", "bad.tape"], &[""]),
-    ("plain", &["tape", "refresh", "--scripted", "bad.tape"], &[""]),
-    ("plain", &["trace", "last"], &[]),
-    ("plain", &["decide", "--question", "which?"], &[]),
-    ("plain", &["gates", "greedy"], &[]),
+/// The verbs, where they run, how they end, and what each is there to write in that directory.
+const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
+    ("project", &["check"], 0, &[]),
+    ("project", &["plan"], 0, &[]),
+    ("project", &["plan", "--lowered"], 0, &[]),
+    ("project", &["trust"], 2, &[]),
+    ("project", &["run", "--script", "hello.json"], 125, &[]),
+    ("project", &["run", "--dry-run"], 0, &[]),
+    ("project", &["exec", "--", "true"], 125, &[]),
+    ("project", &["shell"], 125, &[]),
+    ("project", &["diff"], 2, &[]),
+    ("project", &["apply"], 2, &[]),
+    ("project", &["discard"], 2, &[]),
+    ("project", &["init"], 2, &[""]),
+    ("plain", &["init", "--stdout"], 0, &[]),
+    ("project", &["import", "claude-bottle.json", "--stdout"], 0, &[]),
+    ("plain", &["exec", "--", "true"], 0, &[]),
+    ("plain", &["run", "--script", "hello.json", "--", "-p", "hello"], 0, &[]),
+    ("plain", &["shell"], 0, &[]),
+    ("plain", &["instances"], 0, &[]),
+    ("plain", &["gc", "--dry-run"], 0, &[]),
+    ("plain", &["doctor"], 0, &[]),
+    ("plain", &["image", "list"], 4, &[]),
+    ("plain", &["completions", "bash"], 0, &[]),
+    ("plain", &["skill", "skills/hello", "go", "--script", "hello.json"], 0, &[]),
+    ("plain", &["skill", ".", "go", "--script", "hello.json"], 0, &[]),
+    ("linked", &["skill", "skills/hello", "go", "--script", "hello.json"], 2, &[]),
+    ("linked", &["test", "--scripted", "scenarios/hello.yaml"], 2, &[]),
+    ("plain", &["chat", "skills/hello", "--script", "hello.json"], 2, &[]),
+    ("plain", &["test", "--scripted", "scenarios/hello.yaml"], 0, &[]),
+    ("plain", &["test", "--scripted", "greedy/hello.yaml"], 2, &[]),
+    ("plain", &["test", "--scripted", "beyond/session/hello.yaml"], 2, &[]),
+    ("plain", &["test", "--scripted", "beyond/mcp/hello.yaml"], 2, &[]),
+    ("plain", &["test", "--scripted", "beyond/plugin/hello.yaml"], 2, &[]),
+    ("plain", &["skill", "beyond/plugin/taker", "go", "--script", "hello.json"], 2, &[]),
+    ("plain", &["trust", "--suite", "beyond"], 2, &[]),
+    ("plain", &["test", "--scripted", "."], 2, &[]),
+    ("plain", &["record", "--scripted", "greedy/hello.yaml"], 2, &["greedy"]),
+    ("plain", &["record", "--scripted", "scenarios/hello.yaml"], 0, &["scenarios"]),
+    ("plain", &["replay", "scenarios/hello.tape"], 0, &[]),
+    ("plain", &["replay", "--protocol", "scenarios/hello.tape"], 0, &[]),
+    ("plain", &["replay", "bad.tape"], 2, &[]),
+    ("plain", &["replay", "--protocol", "bad.tape"], 2, &[]),
+    ("plain", &["replay", "greedy.tape"], 2, &[]),
+    ("plain", &["tape", "verify", "scenarios/hello.tape"], 0, &[]),
+    ("plain", &["tape", "verify", "bad.tape"], 2, &[]),
+    ("plain", &["tape", "verify", "greedy.tape"], 2, &[]),
+    ("plain", &["tape", "show", "bad.tape"], 0, &[]),
+    ("plain", &["tape", "diff", "bad.tape", "scenarios/hello.tape"], 1, &[]),
+    ("plain", &["tape", "export", "--har", "bad.har", "bad.tape"], 0, &[""]),
+    ("plain", &["tape", "scrub", "bad.tape"], 1, &[""]),
+    ("plain", &["tape", "refresh", "--scripted", "bad.tape"], 2, &[""]),
+    ("plain", &["trace", "last"], 0, &[]),
+    ("plain", &["decide", "--question", "which?"], 1, &[]),
+    ("plain", &["gates", "greedy"], 0, &[]),
 ];
 
 /// A tape whose scenario is said to lie elsewhere.
@@ -331,11 +331,11 @@ fn no_verb_takes_or_runs_anything_for_a_strangers_directory() {
     tape_of(&scene, "bad.tape", "../home/.ssh/id_ed25519");
     tape_of(&scene, "greedy.tape", "greedy/hello.yaml");
     let mut failed = Vec::new();
-    for (top, words, writes) in VERBS {
+    for (top, words, status, writes) in VERBS {
         let (found, seen) = scene.traced(top, words);
         let mut faults = scene.faults(top, writes, &seen);
-        if found.status.code().is_none() {
-            faults.push(format!("ended by a signal: {}", found.stderr));
+        if found.status.code() != Some(*status) {
+            faults.push(format!("ended with {}: {}", found.status, found.stderr));
         }
         if found.stdout.contains("TOPSECRET") || found.stderr.contains("TOPSECRET") {
             faults.push("printed a file of the user".to_owned());

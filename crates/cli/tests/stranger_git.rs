@@ -210,7 +210,7 @@ const LOOKING: [&[&str]; 17] = [
     &["discard", "--yes"],
     &["instances"],
     &["gc", "--dry-run"],
-    &["decide", "scenarios/hello.yaml"],
+    &["decide", "--tool", "Bash", "--scenario", "scenarios/hello.yaml"],
     &["tape", "show", "scenarios/hello.tape"],
     &["chat", "skills/hello", "--script", "scenarios/hello.script.json"],
 ];

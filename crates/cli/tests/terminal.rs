@@ -72,7 +72,7 @@ const SABOTAGE: [&str; 8] = [
     r"\033]0;a title without an end",
     r"\033P",
     // The screen is full of something else, and the cursor is above it.
-    r"\033[H0 left in the project\033[K\033[1;1H",
+    r"\033[H0 left by the run\033[K\033[1;1H",
     r"\033[1;2r\033[1;1H",
     // The last line is open, and what follows would be part of it.
     r"this is an example: ",
@@ -85,7 +85,7 @@ fn a_report_is_read_whatever_the_command_did_to_the_terminal() {
         let pane = Pane::after(&format!("belljar exec -- sh -c 'ln -s /etc out; printf \"{sabotage}\"'"));
         let screen = pane.screen();
         let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
-        let at = lines.iter().position(|line| line.contains("! 1 left in the project"));
+        let at = lines.iter().position(|line| line.contains("! 1 left by the run"));
         let at = at.unwrap_or_else(|| panic!("{sabotage}:\n{screen}"));
         assert!(lines[at].starts_with("! 1 left"), "{sabotage}:\n{screen}");
         let row = "  out  new; a link that leads out of the project, to /etc";

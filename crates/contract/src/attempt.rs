@@ -138,6 +138,19 @@ pub enum Attempt {
         /// The name.
         probe: String,
     },
+    /// Write so many bytes to files without names in these directories, together; open if all of them fit.
+    Fill {
+        /// The directories.
+        places: Vec<String>,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// Start so many threads at once; open if all of them start. The kernel counts a thread as a process, and threads end
+    /// with the prober.
+    Threads {
+        /// How many.
+        count: u32,
+    },
     /// Run a script by `sh`; open if it ends with 0.
     Shell {
         /// The script.

@@ -41,7 +41,7 @@ pub struct Entering {
 }
 
 impl Entering {
-    /// One line for a list: name, source, and a warning where the value cannot be redacted.
+    /// One line for a list: the source, and a warning where the value cannot be redacted.
     #[must_use]
     pub fn describe(&self) -> String {
         match self.not_redacted {

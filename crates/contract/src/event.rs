@@ -9,8 +9,8 @@
 //! something it did not understand, which is more than refusing the whole run would give.
 
 use crate::{
-    AbsPath, AgentName, BackendKind, ConversationEnd, Digest, GuestEnd, GuestLandlock, Observation, OsText,
-    Purpose, RunId, RunName, RunStatus,
+    AbsPath, AgentName, BackendKind, ConversationEnd, Digest, GuestAct, GuestEnd, GuestLandlock, Observation,
+    OsText, Purpose, RunId, RunName, RunStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,6 +74,15 @@ pub enum Event {
     HostExecutedCreated {
         /// The file, on the host.
         path: AbsPath,
+        /// Who would execute it, and when.
+        why: String,
+    },
+    /// Something was kept from being made, written, moved or linked, because the host would execute it later.
+    HostExecutedHeld {
+        /// The file, on the host.
+        path: AbsPath,
+        /// What was tried.
+        act: GuestAct,
         /// Who would execute it, and when.
         why: String,
     },

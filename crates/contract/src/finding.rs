@@ -1,6 +1,6 @@
 //! What a run left in the project that a person should look at, as it is kept.
 
-use crate::{AbsPath, AgentName};
+use crate::{AbsPath, AgentName, GuestAct};
 use serde::{Deserialize, Serialize};
 
 /// Version of the kept list.
@@ -87,6 +87,18 @@ impl Finding {
     }
 }
 
+/// An attempt to make or change a file that the host would execute later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldBack {
+    /// The file, on the host.
+    pub path: AbsPath,
+    /// What was tried.
+    pub act: GuestAct,
+    /// What would run it.
+    pub why: String,
+}
+
 /// Everything that one run left, as it is kept in belljar's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +113,9 @@ pub struct Findings {
     pub at_ms: u64,
     /// The most dangerous first.
     pub items: Vec<Finding>,
+    /// What the guard kept from being made or changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<HeldBack>,
     /// Those of the least danger that were too many to keep.
     pub dropped: u64,
 }
@@ -111,7 +126,7 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        let text = r#"{"format":1,"agent":"a","project":"/p","at_ms":7,"items":[{"danger":"escaping-link","path":"/p/out","since":"new","what":"a link","target":"/etc"},{"danger":"build-output","path":"/p/node_modules/.bin/x","since":"changed","what":"a shim","output":"/p/node_modules"}],"dropped":0}"#;
+        let text = r#"{"format":1,"agent":"a","project":"/p","at_ms":7,"items":[{"danger":"escaping-link","path":"/p/out","since":"new","what":"a link","target":"/etc"},{"danger":"build-output","path":"/p/node_modules/.bin/x","since":"changed","what":"a shim","output":"/p/node_modules"}],"held":[{"path":"/p/.envrc","act":"make","why":"the shell runs it"}],"dropped":0}"#;
         let read: Findings = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), text);
         assert_eq!(read.items[0].why(), "new; a link, to /etc");

@@ -137,13 +137,27 @@ pub fn frames_chain(previous: Option<Digest>, line: &[u8]) -> Digest {
 /// # Errors
 /// When it is not what was written, in a line for people.
 pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
-    let mut chain = None;
+    let chain =
+        text.split_inclusive('\n').fold(None, |chain, line| Some(frames_chain(chain, line.as_bytes())));
+    let out = frame_claims(text, &mut |_frame| {})?;
+    if chain == Some(head) {
+        Ok(out)
+    } else {
+        Err("frames.jsonl is not the one that the run wrote".to_owned())
+    }
+}
+
+/// Reads what the lines of a record claim. `settle` changes each frame before it is read.
+///
+/// # Errors
+/// When a line is not one of a record, in a line for people.
+pub fn frame_claims(text: &str, settle: &mut dyn FnMut(&mut Value)) -> Result<Vec<FrameSeen>, String> {
     let mut out = Vec::new();
     for (at, line) in text.split_inclusive('\n').enumerate() {
-        chain = Some(frames_chain(chain, line.as_bytes()));
         let number = at as u64 + 1;
-        let Line { offset_ms, way, frame } =
+        let Line { offset_ms, way, mut frame } =
             serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
+        settle(&mut frame);
         let session = frame.get("session_id").and_then(Value::as_str).map(str::to_owned);
         let claims = match way.as_str() {
             "in" => claims_of_agent(frame),
@@ -152,11 +166,7 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
         let seen = |claim| FrameSeen { line: number, offset_ms, session: session.clone(), claim };
         out.extend(claims.into_iter().map(seen));
     }
-    if chain == Some(head) {
-        Ok(out)
-    } else {
-        Err("frames.jsonl is not the one that the run wrote".to_owned())
-    }
+    Ok(out)
 }
 
 /// What belljar said.

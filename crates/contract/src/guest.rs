@@ -12,7 +12,7 @@
 //!   GuestOrder::Start               ──────▶  if the spec says that it waits for the order
 //!                                   ◀──────  Started | ExecFailed
 //!   GuestOrder::{Signal, Stop}      ──────▶
-//!                                   ◀──────  Stopped, as often as it happens
+//!                                   ◀──────  Stopped, Held, HeldMore, as often as it happens
 //!                                   ◀──────  Exited
 //! ```
 //! `SetupFailed` may stand in the place of any report before `Started`. The socket closing is a message too: to the
@@ -23,15 +23,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 mod codec;
+mod guard;
 mod root;
 mod text;
 
 pub use codec::GuestCodecError;
+pub use guard::{GUEST_GUARD_PATHS_MAX, GuestAct, GuestAlias, GuestGuard, GuestGuardRoot};
 pub use root::{GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource};
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 5;
+pub const GUEST_PROTOCOL: u32 = 6;
 /// Where the guest lies inside.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
@@ -75,6 +77,8 @@ pub struct GuestSpec {
     pub files: GuestFiles,
     /// Which system-call filter.
     pub filter: GuestFilter,
+    /// Where files that the host would execute later are held back, while the command runs.
+    pub guard: Option<GuestGuard>,
     /// The mask for new files.
     pub umask: u32,
     /// Resource limits.
@@ -288,6 +292,20 @@ pub enum GuestReport {
         /// In words.
         detail: String,
     },
+    /// The guard held something back.
+    Held {
+        /// Where, inside.
+        path: OsText,
+        /// What was tried.
+        act: GuestAct,
+        /// What would run it, or what of its content is not let through.
+        why: String,
+    },
+    /// The guard held back more than it tells of.
+    HeldMore {
+        /// How often, in all.
+        count: u64,
+    },
     /// The command stopped itself, as Ctrl-Z makes programs do; it goes on with [`GuestOrder::Signal`] and SIGCONT.
     Stopped,
     /// The command ended; what it left behind is being ended too.
@@ -298,6 +316,8 @@ pub enum GuestReport {
         used: GuestUsage,
         /// Whether a file system in memory had no room left.
         full: bool,
+        /// Whether a limit of processes that the guest set was reached, as far as it counted.
+        crowded: bool,
     },
 }
 
@@ -363,6 +383,8 @@ pub enum GuestStep {
     Landlock,
     /// The system-call filter.
     Filter,
+    /// The guard over files that the host would execute later.
+    Guard,
     /// Waiting for the order to start.
     Order,
     /// Session, terminal, streams, limits, directory.

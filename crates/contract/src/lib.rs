@@ -74,7 +74,7 @@ pub use evidence::{
 };
 pub use exit::ExitCode;
 pub use fault::DataFault;
-pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs};
+pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack};
 pub use frame::{
     AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
     DialogRequest, ElicitationReply, ElicitationRequest, Frame, FrameError, HookCall, HookPermission,
@@ -83,14 +83,16 @@ pub use frame::{
     SessionId, SessionState, TaskFrame, TaskStep, Usage, UserFrame, UserMessage,
 };
 pub use frame_log::{
-    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, frames_chain, read_frames,
+    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, frame_claims, frames_chain,
+    read_frames,
 };
 pub use guest::{
-    GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress,
-    GuestBeginning, GuestBounds, GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround,
-    GuestLandlock, GuestLayer, GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange,
-    GuestReport, GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal,
-    GuestUsage, GuestVariable, GuestWall, OsText, OsTextError,
+    GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX,
+    GUEST_SPEC_MAX, GuestAct, GuestAddress, GuestAlias, GuestBeginning, GuestBounds, GuestCodecError,
+    GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestGuard, GuestGuardRoot, GuestLandlock, GuestLayer,
+    GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport, GuestResource,
+    GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestUsage, GuestVariable,
+    GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
@@ -113,8 +115,8 @@ pub use path::{AbsPath, PathError};
 pub use pattern::{Letters, Pattern, PatternError, PatternFlags};
 pub use plan::{
     Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
-    FileContent, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin, Prompt,
-    Purpose, Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
+    FileContent, GitFile, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
+    Prompt, Purpose, Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
@@ -123,7 +125,9 @@ pub use request_rule::{
     RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
 };
 pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
-pub use scrub::{SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched};
+pub use scrub::{
+    PatientScrubStream, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched,
+};
 pub use secret::Secret;
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.

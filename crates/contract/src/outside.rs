@@ -32,7 +32,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     },
     OutsideProgram {
         id: "bwrap",
-        program: "`bwrap`, as your `PATH` has it",
+        program: "`bwrap`, from your `PATH` without entries of the project",
         when: "a sandbox of the backend `bwrap` is built",
         directory: "`/`",
         environment: "nothing",
@@ -56,7 +56,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     },
     OutsideProgram {
         id: "doctor-version",
-        program: "the programs that belljar uses, with `--version`, as your `PATH` has them",
+        program: "the programs that belljar uses, with `--version`, from your `PATH` without entries of the project",
         when: "`belljar doctor`",
         directory: "`/`",
         environment: "the system's `PATH`",
@@ -73,9 +73,9 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     OutsideProgram {
         id: "podman-service",
         program: "`podman system service`",
-        when: "the backend is `container` and no engine serves yet",
+        when: "the backend is `container` and no engine serves yet, or `belljar gc` looks for what an interrupted command left in one",
         directory: "`/`",
-        environment: "`HOME`, the absolute entries of `PATH`, and the variables that configure podman",
+        environment: "`HOME`, `PATH` without entries of the project, and the variables that configure podman",
         input: "nothing",
     },
     OutsideProgram {
@@ -120,10 +120,10 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     },
     OutsideProgram {
         id: "ssh-tool",
-        program: "`ssh-keygen`, `ssh-add`, and `ssh-agent` under a shell, from absolute entries of your `PATH`",
+        program: "`ssh-keygen`, `ssh-add`, and `ssh-agent` under a shell, from your `PATH` without entries of the project",
         when: "the plan has `ssh` entries",
         directory: "`/`",
-        environment: "`HOME`, the absolute entries of `PATH`, and what is needed to ask for a passphrase",
+        environment: "`HOME`, `PATH` without entries of the project, and what is needed to ask for a passphrase",
         input: "nothing; a terminal is asked for a passphrase",
     },
     OutsideProgram {
@@ -136,11 +136,11 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     },
     OutsideProgram {
         id: "value-command",
-        program: "what `env.NAME = { command = [...] }` or a credential names: below your directory where it has a slash, \
-                  else from absolute entries of your `PATH`",
+        program: "what `env.NAME = { command = [...] }` or a credential names: below the manifest's directory where it has a \
+                  slash, else from absolute entries of your `PATH`",
         when: "a plan that you agreed to is carried out; files of the project are compared with what you agreed to first",
-        directory: "yours",
-        environment: "yours",
+        directory: "`/`",
+        environment: "yours, with `PATH` without entries of the project",
         input: "nothing",
     },
 ];

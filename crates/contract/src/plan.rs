@@ -103,6 +103,10 @@ pub struct Workspace {
     pub target: AbsPath,
     /// The working directory inside.
     pub directory: AbsPath,
+    /// What is missing to hold back files that the host would execute later, where the project is changed in place without
+    /// that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unguarded: Option<String>,
 }
 
 /// One step in building the view of the file system, in order; a later one lies over an earlier one.
@@ -191,8 +195,27 @@ pub enum FileContent {
     },
     /// What makes programs trust the authority of the run, which does not exist before.
     Trust(TrustFile),
+    /// What git inside knows of the user, read at launch.
+    Git(GitFile),
     /// What was made for the run; no plan holds this.
     Bytes(Vec<u8>),
+}
+
+/// A file of git's that holds values of the user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GitFile {
+    /// Who commits.
+    Config {
+        /// Whether the user's own configuration is asked.
+        of_user: bool,
+        /// The name, where the manifest has one.
+        name: Option<String>,
+        /// The address, where the manifest has one.
+        email: Option<String>,
+    },
+    /// What is ignored everywhere.
+    Ignore,
 }
 
 /// Where a value of the environment comes from.

@@ -1,13 +1,16 @@
 //! Takes known secrets out of texts: the one search, for what comes back from the world and for what is written down.
 //!
 //! A value is looked for as it is and as encoders write it: base64 at any alignment, percent-encoded, escaped in JSON,
-//! in hexadecimal. Whoever transforms a value in a way of their own is not caught; what keeps a secret out of the
+//! in hexadecimal. Whole texts are searched for dumps of bytes, too; streams are not, because a dump has no end that could
+//! be waited for. A value that was transformed in another way is not found; what keeps a secret out of the
 //! sandbox is that it is never sent there.
 
+mod dumps;
 mod forms;
 mod wrapped;
 
 use crate::Secret;
+use dumps::Dumps;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
@@ -83,6 +86,7 @@ pub struct Scrubber {
     marks: Vec<Arc<str>>,
     /// What is looked for over the ends of lines, and what stands in its place.
     wrapped: Vec<(Wrapped, Arc<str>)>,
+    dumps: Dumps,
     longest: usize,
     /// A bit for each three bytes that a pattern begins with. Texts have few such places, and only there is looked closer.
     beginnings: Zeroizing<Vec<u64>>,
@@ -90,6 +94,19 @@ pub struct Scrubber {
     inner: Zeroizing<Vec<u64>>,
     /// Of all patterns.
     shortest: usize,
+}
+
+/// How bytes begin, where what completes a value may be longer than it need be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BeginsWith {
+    /// With the value, up to this place.
+    Whole(usize),
+    /// With the value, up to this place, and more of it may follow.
+    Growing(usize),
+    /// They end before it does.
+    Unfinished,
+    /// With something else.
+    Other,
 }
 
 /// A pattern that was found.
@@ -139,6 +156,7 @@ impl Scrubber {
             within: Vec::new(),
             marks: Vec::new(),
             wrapped: Vec::new(),
+            dumps: Dumps::nothing(),
             longest: 0,
             beginnings: bits(),
             inner: bits(),
@@ -151,6 +169,7 @@ impl Scrubber {
     pub fn new<'s>(secrets: impl IntoIterator<Item = (&'s str, &'s Secret)>) -> (Self, Vec<Unsearched>) {
         let mut found: Vec<(Zeroizing<Vec<u8>>, Arc<str>)> = Vec::new();
         let mut wrapped: Vec<(Wrapped, Arc<str>)> = Vec::new();
+        let mut dumped: Vec<(&[u8], Arc<str>)> = Vec::new();
         let mut unsearched = Vec::new();
         for (name, secret) in secrets {
             if secret.is_empty() {
@@ -162,6 +181,7 @@ impl Scrubber {
             }
             let mark: Arc<str> = format!("[redacted:{name}]").into();
             found.extend(forms::forms(secret.expose()).into_iter().map(|form| (form, Arc::clone(&mark))));
+            dumped.push((secret.expose(), Arc::clone(&mark)));
             wrapped.extend(forms::wrapped(secret.expose()).into_iter().map(|text| (text, Arc::clone(&mark))));
         }
         found.sort_by(|left, right| (&*left.0, &left.1).cmp(&(&*right.0, &right.1)));
@@ -188,7 +208,8 @@ impl Scrubber {
         }
         wrapped.iter().for_each(|(text, _)| text.over_breaks(&mut note));
         let within = within(&patterns);
-        (Self { patterns, within, marks, wrapped, longest, beginnings, inner, shortest }, unsearched)
+        let dumps = Dumps::new(dumped);
+        (Self { patterns, within, marks, wrapped, dumps, longest, beginnings, inner, shortest }, unsearched)
     }
 
     /// The forms of a value that every search covers, but for those broken over lines. A form that begins with another
@@ -217,6 +238,24 @@ impl Scrubber {
     /// The bytes without secrets; nothing when there is none in them.
     #[must_use]
     pub fn scrub_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let dumps = self.dumps.find(bytes);
+        if dumps.is_empty() {
+            return self.scrub_plain(bytes);
+        }
+        let plain = |piece: &[u8]| self.scrub_plain(piece).unwrap_or_else(|| piece.to_vec());
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        for (range, mark) in dumps {
+            out.append(&mut plain(&bytes[at..range.start]));
+            out.extend_from_slice(mark.as_bytes());
+            at = range.end;
+        }
+        out.append(&mut plain(&bytes[at..]));
+        Some(out)
+    }
+
+    /// The same without a search for dumps.
+    fn scrub_plain(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut found = self.next(bytes, 0, bytes.len())?;
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
@@ -237,6 +276,12 @@ impl Scrubber {
     #[must_use]
     pub fn stream(self: &Arc<Self>) -> ScrubStream {
         ScrubStream { scrubber: Arc::clone(self), held: Zeroizing::new(Vec::new()) }
+    }
+
+    /// Scrubs what comes in pieces and need not leave at once.
+    #[must_use]
+    pub fn patient_stream(self: &Arc<Self>) -> PatientScrubStream {
+        PatientScrubStream { plain: self.stream(), held: Zeroizing::new(Vec::new()) }
     }
 
     /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
@@ -315,6 +360,36 @@ impl fmt::Debug for Scrubber {
     }
 }
 
+/// Scrubs a stream that nobody waits for, dumps of bytes included. It may hold back a few lines.
+#[derive(Debug)]
+pub struct PatientScrubStream {
+    plain: ScrubStream,
+    held: Zeroizing<Vec<u8>>,
+}
+
+impl PatientScrubStream {
+    /// Takes a piece; what may leave by now.
+    #[must_use]
+    pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        let plain = self.plain.push(piece);
+        self.held.extend_from_slice(&plain);
+        let scrubber = &self.plain.scrubber;
+        let leave = scrubber.dumps.unfinished(&self.held);
+        let left = Zeroizing::new(self.held.split_off(leave));
+        let gone = std::mem::replace(&mut self.held, left);
+        scrubber.scrub_bytes(&gone).unwrap_or_else(|| gone.to_vec())
+    }
+
+    /// What is left when nothing more comes.
+    #[must_use]
+    pub fn finish(&mut self) -> Vec<u8> {
+        let last = self.plain.finish();
+        self.held.extend_from_slice(&last);
+        let held = std::mem::take(&mut self.held);
+        self.plain.scrubber.scrub_bytes(&held).unwrap_or_else(|| held.to_vec())
+    }
+}
+
 /// Scrubs a stream. It holds back the bytes that may be the beginning of a secret, and no others.
 #[derive(Debug)]
 pub struct ScrubStream {
@@ -362,7 +437,7 @@ impl ScrubStream {
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let held = Zeroizing::new(std::mem::take(&mut *self.held));
-        self.scrubber.scrub_bytes(&held).unwrap_or_else(|| held.to_vec())
+        self.scrubber.scrub_plain(&held).unwrap_or_else(|| held.to_vec())
     }
 
     /// Whether bytes are held back.

@@ -103,7 +103,7 @@ impl fmt::Display for Wish {
             Self::Variable { name, server } => {
                 write!(
                     f,
-                    "variable {name}: its value goes to the MCP server `{}`",
+                    "variable {name}: its value enters the sandbox for the MCP server `{}`; every program inside can read it",
                     visible(&server.to_string())
                 )
             }
@@ -263,7 +263,7 @@ mod tests {
             shown,
             [
                 "backend `host`: runs without isolation",
-                "variable TOKEN: its value goes to the MCP server `forge`",
+                "variable TOKEN: its value enters the sandbox for the MCP server `forge`; every program inside can read it",
                 "upload: /x",
                 "egress to a.test:80",
                 "egress to b.test",

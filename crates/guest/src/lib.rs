@@ -1,11 +1,12 @@
 //! What runs inside the sandbox: the first process, the way out for ssh, and the probes.
 //!
-//! No runtime, no TLS, no C library beyond the system's, one thread: it must start in any image, and it stands
-//! between the kernel and code that nobody trusts. Every wall that it puts up is a condition: if one cannot stand,
+//! No runtime, no TLS, no C library beyond the system's; one thread, and two more where a project is guarded: it must start
+//! in any image, and it stands between the kernel and code that nobody trusts. Every wall that it puts up is a condition: if one cannot stand,
 //! the command does not start. Only Landlock is best effort, and what it enforces is reported.
 
 mod arguments;
 mod connect;
+mod guard;
 mod init;
 mod probe;
 

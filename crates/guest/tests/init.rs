@@ -195,6 +195,28 @@ fn limits_mask_and_directory_are_set() {
     assert_eq!(Jail::run(User::Own, &spec).output, "64\n0\n0077\n/usr/bin\n");
 }
 
+/// As many processes as the shell can start, up to a number.
+fn crowd(count: u32, seconds: u32) -> String {
+    format!("i=0; while [ $i -lt {count} ]; do sleep {seconds} & i=$((i+1)); done")
+}
+
+#[test]
+fn a_process_limit_that_was_reached_is_reported() {
+    require!(Bwrap, Root);
+    let limited = |script: &str| {
+        let mut spec = shell(script);
+        spec.limits = vec![GuestLimit { resource: GuestResource::Processes, soft: 200, hard: 200 }];
+        // The superuser is exempt from this limit.
+        Jail::run(User::Ordinary, &spec)
+    };
+    assert!(limited(&crowd(300, 5)).crowded, "when the command ends");
+    let before = limited(&format!("({}); sleep 3; exit 7", crowd(300, 2)));
+    assert!(before.crowded && before.status == Some(7), "while it runs, and no longer when it ends");
+    assert!(!limited(&crowd(150, 5)).crowded, "there was room");
+    let unlimited = Jail::run(User::Ordinary, &shell(&crowd(300, 5)));
+    assert!(!unlimited.crowded, "there was no limit");
+}
+
 #[test]
 fn a_wall_that_cannot_stand_is_a_refusal() {
     require!(Bwrap);

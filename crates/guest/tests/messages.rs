@@ -75,6 +75,7 @@ prop_compose! {
             },
             files: GuestFiles::Roots { read_only: roots, read_write: Vec::new() },
             filter: GuestFilter::Standard,
+            guard: None,
             umask: numbers.0,
             limits: vec![GuestLimit { resource: GuestResource::Cpu, soft: 1, hard: u64::MAX }],
             grace_ms: numbers.1,

@@ -120,12 +120,14 @@ pub struct HostFacts {
     pub variables: BTreeSet<EnvName>,
     /// Answers about contents.
     pub contents: BTreeMap<AbsPath, ContentFact>,
+    /// What the kernel lacks to hold back, in a project that is changed in place, what the host would execute later.
+    pub guard_lacks: Option<String>,
 }
 
 impl HostFacts {
     /// Adds further answers.
     pub fn extend(&mut self, other: HostFacts) {
-        let HostFacts { user: _, project: _, paths, texts, variables, contents } = other;
+        let HostFacts { user: _, project: _, paths, texts, variables, contents, guard_lacks: _ } = other;
         self.paths.extend(paths);
         self.texts.extend(texts);
         self.variables.extend(variables);

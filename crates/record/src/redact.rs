@@ -1,7 +1,8 @@
 //! Secrets are replaced before anything is written.
 
-use belljar_contract::Scrubber;
-use serde_json::Value;
+use belljar_contract::{Event, Logged, Scrubber};
+use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Replaces secrets in a text. Every free text passes one on its way to the disk; there is no default.
@@ -41,6 +42,20 @@ pub(crate) fn redact_event(event: &mut Value, redact: &Redact) {
             free.for_each(|(_, item)| redact_value(item, redact));
         }
         _ => redact_value(event, redact),
+    }
+}
+
+/// An event as it is recorded, to be shown while it happens.
+#[must_use]
+pub fn redacted_event<'e>(event: &'e Event, redact: &Redact) -> Cow<'e, Event> {
+    let mut value = json!(event);
+    redact_event(&mut value, redact);
+    match Logged::from_json(value) {
+        Logged::Known(redacted) if redacted == *event => Cow::Borrowed(event),
+        Logged::Known(redacted) => Cow::Owned(redacted),
+        Logged::Unread(_) => {
+            Cow::Owned(Event::Notice { text: "an event that cannot be shown without a secret".to_owned() })
+        }
     }
 }
 

@@ -3,14 +3,16 @@
 use crate::disk::{make_private, write_atomically, write_whole};
 use crate::error::WriteError;
 use crate::line::{self, LINE_MAX, LOG_MAX};
+use crate::listing::{Unguessable, hide_digests, redact_names};
 use crate::redact::{Redact, redact_event, redact_text, redact_value};
 use belljar_contract::{
-    AbsPath, Digest, Event, FilesSeen, Metrics, RUN_FORMAT, RunHead, RunResult, RunStatus, ScrubStream,
-    frames_chain,
+    AbsPath, Digest, Event, FilesSeen, Metrics, PatientScrubStream, RUN_FORMAT, RunHead, RunResult,
+    RunStatus, frames_chain,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -124,12 +126,12 @@ impl RunWriter {
         self.log.append(offset_ms, &value)
     }
 
-    /// Keeps a text among the artifacts, redacted like everything else. Its parts are redacted each by itself.
+    /// Keeps a text among the artifacts, redacted like everything else, its name included. Its parts are redacted each by itself.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn keep(&self, name: &str, parts: &[&str]) -> Result<(), WriteError> {
-        let path = self.artifacts()?.child(name);
+        let path = self.artifacts()?.child(&self.redact.scrub(name).replace('/', "_"));
         let parts: Vec<Cow<'_, [u8]>> = parts.iter().map(|part| self.scrubbed(part.as_bytes())).collect();
         let parts: Vec<&[u8]> = parts.iter().map(AsRef::as_ref).collect();
         write_whole(&path, &parts).map_err(|cause| WriteError::Write { path, cause })
@@ -139,12 +141,16 @@ impl RunWriter {
         self.redact.scrub_bytes(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
-    /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing.
+    /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing. Names and contents
+    /// are redacted, and no content can be guessed from a digest.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn keep_files(&self, mut files: FilesSeen) -> Result<Digest, WriteError> {
         let kept = self.artifacts()?.child("files");
+        let key = Unguessable::new().map_err(|cause| WriteError::Write { path: kept.clone(), cause })?;
+        redact_names(&mut files, &self.redact);
+        let mut as_they_were = BTreeSet::new();
         for (name, file) in &mut files.after {
             // Unchanged files are where they came from.
             let fresh = files.before.get(name).is_none_or(|before| before.digest != file.digest);
@@ -153,13 +159,15 @@ impl RunWriter {
             let made = path.parent().map_or(Ok(()), |parent| make_private(parent.as_path()));
             let scrubbed = self.redact.scrub_bytes(&body);
             file.kept = scrubbed.as_deref().map(Digest::of);
+            if scrubbed.is_none() {
+                as_they_were.insert(name.clone());
+            }
             // The listing has its digest and the log has the listing's: a power cut cannot pass one off for another.
             made.and_then(|()| write_whole(&path, &[scrubbed.as_deref().unwrap_or(&body)]))
                 .map_err(|cause| WriteError::Write { path, cause })?;
         }
-        let mut value = json!(files);
-        redact_value(&mut value, &self.redact);
-        let text = document(&value);
+        hide_digests(&mut files, &as_they_were, &key);
+        let text = document(&json!(files));
         let path = self.directory.child("files.json");
         write_whole(&path, &[text.as_bytes()]).map_err(|cause| WriteError::Write { path, cause })?;
         Ok(Digest::of(text.as_bytes()))
@@ -183,7 +191,7 @@ impl RunWriter {
     /// When it cannot be made.
     pub fn agent_stderr(&self) -> Result<AgentStderr, WriteError> {
         let file = new_file(&self.directory.child("agent.stderr"))?;
-        Ok(AgentStderr { file, scrubbed: self.redact.stream(), left: STDERR_MAX })
+        Ok(AgentStderr { file, scrubbed: self.redact.patient_stream(), left: STDERR_MAX })
     }
 
     /// The place for the frames of the conversation. There is one.
@@ -323,7 +331,7 @@ impl FrameLog {
 #[derive(Debug)]
 pub struct AgentStderr {
     file: File,
-    scrubbed: ScrubStream,
+    scrubbed: PatientScrubStream,
     left: u64,
 }
 

@@ -39,7 +39,7 @@ pub fn render_findings(
 ) -> String {
     let count = findings.len();
     let head =
-        format!("! {count} left in the project that your machine may execute, or that lead out of it:");
+        format!("! {count} left by the run that your machine may execute, or that lead out of the project:");
     let mut text = format!("{}\n", style.warn(&head));
     match how {
         FindingsShown::All => {

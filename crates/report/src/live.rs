@@ -39,6 +39,7 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
         | Event::LimitSet { .. }
         | Event::SignalForwarded { .. }
         | Event::HostExecutedCreated { .. }
+        | Event::HostExecutedHeld { .. }
         | Event::WorkspaceChanged { .. }
         | Event::FilesListed { .. }
         | Event::EgressLogged { .. }
@@ -208,7 +209,7 @@ fn flaw_text(flaw: &ProtocolFlaw) -> String {
     }
 }
 
-/// What a call is about, in a line: the member that says most.
+/// What a call is about, in a line: the member that says most. What the line leaves out is marked.
 #[must_use]
 pub fn gist(input: &Map<String, Value>) -> String {
     let telling =
@@ -219,7 +220,15 @@ pub fn gist(input: &Map<String, Value>) -> String {
         None if input.is_empty() => String::new(),
         None => Value::Object(input.clone()).to_string(),
     };
-    visible(text.lines().next().unwrap_or_default()).chars().take(WIDTH).collect()
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = visible(lines.next().unwrap_or_default());
+    let cut = if first.chars().count() > WIDTH { "…" } else { "" };
+    let more = match lines.count() {
+        0 => String::new(),
+        1 => " (and 1 more line)".to_owned(),
+        more => format!(" (and {more} more lines)"),
+    };
+    format!("{}{cut}{more}", first.chars().take(WIDTH).collect::<String>())
 }
 
 const fn way_text(way: SkillWay) -> &'static str {
@@ -243,4 +252,22 @@ const fn indent(by: &Speaker) -> &'static str {
 fn block(text: &str, indent: &str) -> String {
     let mark = format!("{indent}| ");
     format!("{mark}{}", visible_lines(text, &mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_line_leaves_out_is_marked() {
+        let shown = |command: &str| match json!({"command": command}) {
+            Value::Object(input) => gist(&input),
+            _ => unreachable!(),
+        };
+        assert_eq!(shown("echo harmless"), "echo harmless");
+        assert_eq!(shown("echo harmless\necho evil"), "echo harmless (and 1 more line)");
+        assert_eq!(shown("\n\ncurl evil\n\nx\ny"), "curl evil (and 2 more lines)");
+        assert!(shown(&"x".repeat(1000)).ends_with("x…"));
+    }
 }

@@ -147,7 +147,13 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
                 format!(" (from {})", out.path(&plan.workspace.source))
             }
             MountSource::Workspace => match plan.workspace.mode {
-                WorkspaceMode::Direct => " (changed in place)".to_owned(),
+                WorkspaceMode::Direct => match &plan.workspace.unguarded {
+                    None => " (changed in place)".to_owned(),
+                    Some(lacks) => format!(
+                        " (changed in place, without a guard over files that your machine executes; it lacks {})",
+                        visible(lacks)
+                    ),
+                },
                 WorkspaceMode::Overlay => " (changes are kept aside)".to_owned(),
                 WorkspaceMode::Copy => " (a copy)".to_owned(),
             },

@@ -1,10 +1,12 @@
 //! Files of the project that values come from, compared with what was agreed to right before they are used.
 
-use crate::facts::content_fact;
+use crate::facts::{Leads, content_fact, leads, link_digest};
 use crate::machine_key::{keyed, machine_key};
+use crate::values::read_value;
 use belljar_contract::{AbsPath, Digest, EnvSource, Plan, UsedOutside};
 use belljar_plan::{ContentFact, ProjectFacts};
 use std::io;
+use zeroize::Zeroizing;
 
 /// What a plan says of the files of the project that are used outside.
 #[derive(Debug, Clone, Copy)]
@@ -25,30 +27,50 @@ impl<'a> AgreedFiles<'a> {
         Self { files: &plan.used_outside, root: &plan.workspace.source, state }
     }
 
-    /// Compares every file of the project that the source uses. Another content, or a file that was not there, is an
-    /// error that names the file.
-    pub(crate) fn check(&self, source: &EnvSource, directory: &AbsPath) -> io::Result<()> {
-        let project = ProjectFacts {
+    /// Compares every file of the project that a command uses. Another content, or a file that was not there, is an error
+    /// that names the file.
+    pub(crate) fn check_command(&self, source: &EnvSource, directory: &AbsPath) -> io::Result<()> {
+        for path in source.may_use(directory) {
+            match content_fact(&path, &self.project(directory)) {
+                ContentFact::Elsewhere => {}
+                ContentFact::Digest(path, digest) => self.check(&path, digest)?,
+                ContentFact::Unusable(why) => return Err(unusable(&path, &why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file once, and compares what was read where the file is one of the project.
+    pub(crate) fn read(&self, path: &AbsPath, directory: &AbsPath) -> io::Result<Zeroizing<Vec<u8>>> {
+        match leads(path, &self.project(directory)) {
+            Leads::Elsewhere => read_value(path),
+            Leads::File(real) => {
+                let bytes = read_value(&real)?;
+                self.check(&real, Digest::of(&bytes))?;
+                Ok(bytes)
+            }
+            Leads::Out { link, real } => {
+                self.check(&link, link_digest(&real))?;
+                read_value(&real)
+            }
+            // The file is not there, or is a directory.
+            Leads::Directory(_) => Err(read_value(path).err().unwrap_or_else(|| changed(path))),
+            Leads::Unusable(why) => Err(unusable(path, &why)),
+        }
+    }
+
+    fn project(&self, directory: &AbsPath) -> ProjectFacts {
+        ProjectFacts {
             directory: directory.clone(),
             root: self.root.clone(),
             canonical_root: self.root.clone(),
             outside_repository: None,
-        };
-        for path in source.may_use(directory) {
-            match content_fact(&path, &project) {
-                ContentFact::Elsewhere => {}
-                ContentFact::Digest(path, digest) => {
-                    let agreed = |digest| self.files.contains(&UsedOutside { path: path.clone(), digest });
-                    if !agreed(digest) && !agreed(seal(self.state, digest)?) {
-                        return Err(changed(&path));
-                    }
-                }
-                ContentFact::Unusable(why) => {
-                    return Err(io::Error::other(format!("`{path}` cannot be read: {why}")));
-                }
-            }
         }
-        Ok(())
+    }
+
+    fn check(&self, path: &AbsPath, digest: Digest) -> io::Result<()> {
+        let agreed = |digest| self.files.contains(&UsedOutside { path: path.clone(), digest });
+        if agreed(digest) || agreed(seal(self.state, digest)?) { Ok(()) } else { Err(changed(path)) }
     }
 
     /// A program that the search path leads to must have been agreed to where it is one of the project.
@@ -64,6 +86,10 @@ impl<'a> AgreedFiles<'a> {
         }
         Ok(())
     }
+}
+
+fn unusable(path: &AbsPath, why: &str) -> io::Error {
+    io::Error::other(format!("`{path}` cannot be read: {why}"))
 }
 
 fn changed(path: &AbsPath) -> io::Error {

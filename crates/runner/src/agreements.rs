@@ -152,8 +152,28 @@ impl Agreements {
     /// # Errors
     /// When it cannot be written.
     pub fn agree<T: Terms>(&self, terms: &T) -> Result<AbsPath, AgreementError> {
+        self.keep(terms, &terms.shown())
+    }
+
+    /// Keeps the agreement to a part of what a suite asks for, beside what was agreed to `before`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn agree_further(&self, wishes: &Wishes, before: Option<&Value>) -> Result<AbsPath, AgreementError> {
+        let mut shown = wishes.shown();
+        let same = |before: &&Value| ["suite", "root"].iter().all(|key| before.get(key) == shown.get(key));
+        let known = before.filter(same).and_then(|before| before.get("wishes")?.as_array()).cloned();
+        if let Some(list) = shown.get_mut("wishes").and_then(Value::as_array_mut) {
+            list.extend(
+                known.unwrap_or_default().into_iter().filter(|wish| !list.contains(wish)).collect::<Vec<_>>(),
+            );
+        }
+        self.keep(wishes, &shown)
+    }
+
+    fn keep<T: Terms>(&self, terms: &T, shown: &Value) -> Result<AbsPath, AgreementError> {
         let path = self.path(terms);
-        let stored = json!({"format": FORMAT, "digest": terms.digest(), T::KIND: terms.shown()});
+        let stored = json!({"format": FORMAT, "digest": terms.digest(), T::KIND: shown});
         let text = format!("{stored:#}\n");
         let write = || -> std::io::Result<()> {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;

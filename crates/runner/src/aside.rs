@@ -1,19 +1,20 @@
-//! Changes that an agent's overlay keeps aside: looked at, applied, discarded; never while a run has them.
+//! Changes that runs keep beside a project: looked at, applied, discarded; never while a run has them.
 
 use crate::instances::{HeldInstance, InstanceError};
-use crate::locks::SessionLock;
+use crate::layers::{self, About, Layer, LayerEntry, LayerError, kept_in};
 use crate::planning::Planned;
-use crate::workspace::{WorkspaceError, overlay_of, take_aside};
-use belljar_contract::{AgentName, WorkspaceMode};
-use belljar_sandbox::{LayersError, Overlay, Recovery, Side, SideContent};
+use crate::workspace::{WorkspaceError, overlays_of};
+use belljar_contract::{AbsPath, AgentName, Finding, RunName, WorkspaceMode, visible_name};
+use belljar_sandbox::{Kept, LayersError, Side, SideContent};
 use belljar_sys::signal::{SignalError, SignalSet, Signals};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
-    Applied, ApplyRequest, Change, ChangeKind, Class, Consent, Discarded, EntryKind, OnConflict, Recovered,
-    Refused, RefusedBecause, Selection, Unseen,
+    Applied, ApplyMode, ApplyRequest, Carried, Change, ChangeKind, Class, Consent, Discarded, EntryKind,
+    KeptChanges, NewCommit, OnConflict, Recovered, RefChange, RefValue, Refused, RefusedBecause,
+    RepositoryChanges, Selection, Unseen, short_ref,
 };
 
 /// As much of a file as a difference is shown of.
@@ -25,16 +26,37 @@ pub type Sides = (Vec<u8>, Vec<u8>);
 /// Why kept changes cannot be got at.
 #[derive(Debug, thiserror::Error)]
 pub enum AsideError {
-    /// The agent changes the project itself, or a copy.
+    /// The agent changes the project itself.
     #[error("the agent `{agent}` keeps no changes aside")]
     NotKept {
         /// The agent.
         agent: AgentName,
     },
+    /// There are several, and none was named.
+    #[error("the agent `{agent}` keeps several sets of changes: {}", names(.found))]
+    Several {
+        /// The agent.
+        agent: AgentName,
+        /// What there is.
+        found: Vec<RunName>,
+    },
+    /// There is none of that name.
+    #[error("the agent `{agent}` keeps no changes called `{name}`")]
+    Unknown {
+        /// The agent.
+        agent: AgentName,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        found: Vec<RunName>,
+    },
     /// The project's state cannot be used.
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    /// A run has them.
+    /// They cannot be held.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// What protects files of the project cannot be read.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     /// Signals cannot be received.
@@ -45,29 +67,132 @@ pub enum AsideError {
     Layers(#[from] LayersError),
 }
 
-/// The kept changes of one project, held for as long as this lives.
+fn names(found: &[RunName]) -> String {
+    found.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// What a run has kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSummary {
+    /// The name by which it is asked for.
+    pub name: RunName,
+    /// The agent.
+    pub agent: AgentName,
+    /// Whether the agent keeps others, so that a command has to name it.
+    pub ambiguous: bool,
+    /// Where it is.
+    pub directory: AbsPath,
+    /// Files that were added, changed or deleted, those of git left out.
+    pub files: usize,
+    /// How many of them, and of the refs, need a yes of their own.
+    pub guarded: usize,
+    /// New commits, by the name of their branch.
+    pub commits: Vec<(String, usize)>,
+    /// Other refs that were moved, made or deleted.
+    pub refs: usize,
+}
+
+/// Looks at what a run has kept, and at what its commits would check out. Where it is nothing, nothing is left of it.
+pub(crate) fn look_at(
+    planned: &Planned,
+    layer: Layer,
+) -> Result<(Option<KeptSummary>, Vec<Finding>), AsideError> {
+    let aside = Aside::of(planned, layer)?;
+    let found = aside.changes()?;
+    let Aside { layer, .. } = aside;
+    if found.is_empty() {
+        layer.remove_if_empty()?;
+        return Ok((None, Vec::new()));
+    }
+    let is_file = |change: &&Change| change.entry != EntryKind::Directory;
+    let guarded = found.files.iter().filter(|change| !matches!(change.class, Class::Ordinary)).count();
+    let refs = &found.repository.refs;
+    let (with, without): (Vec<_>, Vec<_>) = refs.iter().partition(|change| change.count > 0);
+    let named = |change: &RefChange| (visible_name(short_ref(&change.name)), change.count);
+    let About { agent, source, .. } = layer.about().clone();
+    let summary = KeptSummary {
+        name: layer.name().clone(),
+        agent,
+        ambiguous: false,
+        directory: layer.directory().clone(),
+        files: found.files.iter().filter(is_file).count(),
+        guarded: guarded + refs.iter().filter(|change| change.needs_consent()).count(),
+        commits: with.iter().map(|change| named(change)).collect(),
+        refs: without.len(),
+    };
+    drop(layer);
+    let ambiguous = of_agent(planned)?.len() > 1;
+    let findings = crate::findings::of_commits(&source, &found.repository);
+    Ok((Some(KeptSummary { ambiguous, ..summary }), findings))
+}
+
+/// What the plan's agent keeps of this project.
+fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, AsideError> {
+    let plan = &planned.compiled.plan;
+    let mut found = kept_in(&plan.instance.directory)?;
+    found.retain(|entry| {
+        let About { agent, mode: _, source, repository: _ } = &entry.about;
+        *agent == plan.agent && *source == plan.workspace.source && !entry.is_empty()
+    });
+    Ok(found)
+}
+
+/// One set of kept changes, held for as long as this lives.
 pub struct Aside {
-    overlay: Overlay,
+    kept: Kept,
     recovered: Recovered,
-    _lock: SessionLock,
-    _instance: HeldInstance,
+    layer: Layer,
 }
 
 impl Aside {
-    /// Takes the changes that the plan's agent keeps aside.
+    /// Takes the changes that the plan's agent keeps: the only ones, or those of this name. `None` where there are none.
     ///
     /// # Errors
-    /// When there are none to be had, or a run has them.
-    pub fn open(planned: &Planned) -> Result<Self, AsideError> {
+    /// When the agent keeps none by design, it is not clear which are meant, or a run has them.
+    pub fn open(planned: &Planned, name: Option<&str>) -> Result<Option<Self>, AsideError> {
         let plan = &planned.compiled.plan;
-        if plan.workspace.mode != WorkspaceMode::Overlay {
-            return Err(AsideError::NotKept { agent: plan.agent.clone() });
+        let agent = || plan.agent.clone();
+        let _instance = HeldInstance::prepare(plan, SystemTime::now())?;
+        let wanted = About {
+            agent: agent(),
+            mode: plan.workspace.mode,
+            source: plan.workspace.source.clone(),
+            repository: planned.repository.clone(),
+        };
+        layers::adopt(&wanted, &plan.instance.directory)?;
+        let mut found = of_agent(planned)?;
+        let all = |found: &[LayerEntry]| found.iter().map(|entry| entry.name.clone()).collect();
+        if let Some(name) = name {
+            let Some(at) = found.iter().position(|entry| entry.name.as_str() == name) else {
+                return Err(AsideError::Unknown {
+                    agent: agent(),
+                    name: name.to_owned(),
+                    found: all(&found),
+                });
+            };
+            found = vec![found.swap_remove(at)];
         }
-        let instance = HeldInstance::prepare(plan, SystemTime::now())?;
-        let lock = take_aside(plan, &instance)?;
-        let overlay = overlay_of(planned)?;
-        let recovered = overlay.recover(Recovery::Remove)?;
-        Ok(Self { overlay, recovered, _lock: lock, _instance: instance })
+        let entry = match found.as_slice() {
+            [] if plan.workspace.mode == WorkspaceMode::Direct => {
+                return Err(AsideError::NotKept { agent: agent() });
+            }
+            [] => return Ok(None),
+            [entry] => entry,
+            several => return Err(AsideError::Several { agent: agent(), found: all(several) }),
+        };
+        Self::of(planned, Layer::take(entry)?).map(Some)
+    }
+
+    fn of(planned: &Planned, layer: Layer) -> Result<Self, AsideError> {
+        let kept = Kept::new(overlays_of(planned, &layer)?);
+        let recovered = kept.settle()?;
+        Ok(Self { kept, recovered, layer })
+    }
+
+    /// The name of this set.
+    #[must_use]
+    pub fn name(&self) -> &RunName {
+        self.layer.name()
     }
 
     /// What an interrupted apply had left in the project: removed, or kept because somebody's change is in it.
@@ -76,16 +201,12 @@ impl Aside {
         &self.recovered
     }
 
-    /// The changes, and parts that could not be read.
+    /// The changes: files, commits and refs, and parts that could not be read.
     ///
     /// # Errors
     /// When a layer cannot be opened.
-    pub fn changes(&self) -> Result<(Vec<Change>, Vec<Unseen>), AsideError> {
-        if !self.overlay.upper().exists() {
-            return Ok((Vec::new(), Vec::new()));
-        }
-        let found = self.overlay.changes()?;
-        Ok((found.changes, found.unseen))
+    pub fn changes(&self) -> Result<KeptChanges, AsideError> {
+        Ok(self.kept.changes()?)
     }
 
     /// What a file was and is, where both are files or nothing; its first mebibyte.
@@ -94,12 +215,16 @@ impl Aside {
     /// When it cannot be read.
     pub fn sides(&self, path: &Path) -> Result<Option<Sides>, AsideError> {
         let read = |side| -> Result<Option<Vec<u8>>, AsideError> {
-            Ok(match self.overlay.side(path, side, SHOWN)? {
+            Ok(match self.kept.project().side(path, side, SHOWN)? {
                 SideContent::Absent => Some(Vec::new()),
                 SideContent::File { bytes, .. } => Some(bytes),
                 SideContent::Symlink(_) | SideContent::Directory | SideContent::Special => None,
             })
         };
+        // A file of a repository elsewhere is listed without its text.
+        if path.is_absolute() {
+            return Ok(None);
+        }
         Ok(read(Side::Before)?.zip(read(Side::After)?))
     }
 
@@ -111,7 +236,7 @@ impl Aside {
     pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<(Applied, Option<i32>), AsideError> {
         let signals = Signals::take(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
         let mut came = None;
-        let applied = self.overlay.apply_until(request, &mut || {
+        let applied = self.kept.apply(request, &mut || {
             came = came.or_else(|| signals.next().ok().flatten());
             came.is_some()
         });
@@ -125,7 +250,15 @@ impl Aside {
     /// # Errors
     /// When a layer cannot be opened.
     pub fn discard(&self, selection: &Selection) -> Result<Discarded, AsideError> {
-        Ok(self.overlay.discard(selection)?)
+        Ok(self.kept.discard(selection)?)
+    }
+
+    /// Lets go of them. Where nothing is kept any more, nothing is left of them.
+    ///
+    /// # Errors
+    /// When something of it remains.
+    pub fn close(self) -> Result<(), AsideError> {
+        Ok(self.layer.remove_if_empty()?)
     }
 }
 

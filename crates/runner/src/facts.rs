@@ -1,8 +1,8 @@
 //! The one place that answers a plan's questions about the host.
 
-use crate::regular::{open_regular, read_regular, too_large};
 use belljar_contract::{AbsPath, Digest, USED_OUTSIDE_MAX};
 use belljar_plan::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
+use belljar_sys::regular::{open_regular, read_regular, too_large};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -35,6 +35,7 @@ pub(crate) fn answer(
         paths: paths.into_iter().map(|path| (path.clone(), path_fact(&path))).collect(),
         texts: texts.into_iter().map(|path| (path.clone(), text_fact(&path, stage))).collect(),
         variables: variables.into_iter().filter(|name| is_set(name.as_str())).collect(),
+        guard_lacks: belljar_sandbox::guard_lacks(),
     }
 }
 
@@ -75,37 +76,83 @@ fn agreed_fact(
     }
 }
 
-/// The content of what a word of a command names, where it lies in the project: a file, or a directory with all that is in
-/// it. Where a link leads decides. A name that is not there stands for the directory that it would lie in, because programs
+/// What a word of a command, or a file, leads to.
+pub(crate) enum Leads {
+    /// To nothing of the project.
+    Elsewhere,
+    /// To this file of the project.
+    File(AbsPath),
+    /// To this directory of the project.
+    Directory(AbsPath),
+    /// By a link of the project out of it.
+    Out {
+        /// As it was named.
+        link: AbsPath,
+        /// Where it leads.
+        real: AbsPath,
+    },
+    /// To something of the project that cannot be used.
+    Unusable(String),
+}
+
+/// Finds out where a path leads. A name that is not there stands for the directory that it would lie in, because programs
 /// complete names; the working directory and the project as a whole stand for nothing.
-pub(crate) fn content_fact(path: &AbsPath, project: &ProjectFacts) -> ContentFact {
+pub(crate) fn leads(path: &AbsPath, project: &ProjectFacts) -> Leads {
     let ProjectFacts { root, directory, .. } = project;
-    let inside =
-        |real: &Path| real.starts_with(root) && real != root.as_path() && real != directory.as_path();
-    let real = match fs::canonicalize(path) {
+    let is_whole = |real: &AbsPath| real == root || real == directory;
+    let canonical =
+        |path: &AbsPath| fs::canonicalize(path).and_then(|p| AbsPath::new(p).map_err(io::Error::other));
+    let real = match canonical(path) {
         Ok(real) => real,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.is_within(root) => {
-            return ContentFact::Unusable(error.to_string());
+            return Leads::Unusable(error.to_string());
         }
         // Most words of a command name no file at all.
-        Err(_) => match path.parent().map(fs::canonicalize) {
-            Some(Ok(parent)) if inside(&parent) && parent.is_dir() => parent,
-            Some(_) | None => return ContentFact::Elsewhere,
+        Err(_) => match path.parent().map(|parent| canonical(&parent)) {
+            Some(Ok(parent)) if parent.is_within(root) && !is_whole(&parent) && parent.as_path().is_dir() => {
+                parent
+            }
+            Some(_) | None => return Leads::Elsewhere,
         },
     };
-    if !inside(&real) {
-        return ContentFact::Elsewhere;
-    }
-    let digest = match real.is_dir() {
-        true => tree_digest(&real),
-        false if real.is_file() => file_digest(&real, USED_OUTSIDE_MAX).map(|(digest, _)| digest),
-        false => return ContentFact::Elsewhere,
+    let found = match fs::metadata(&real) {
+        Ok(found) => found,
+        Err(error) => return Leads::Unusable(error.to_string()),
     };
-    match (AbsPath::new(real), digest) {
-        (Ok(real), Ok(digest)) => ContentFact::Digest(real, digest),
-        (Err(error), _) => ContentFact::Unusable(error.to_string()),
-        (_, Err(error)) => ContentFact::Unusable(error.to_string()),
+    match (real.is_within(root), path.is_within(root)) {
+        (false, false) => Leads::Elsewhere,
+        (false, true) => Leads::Out { link: path.clone(), real },
+        (true, _) if is_whole(&real) => Leads::Elsewhere,
+        (true, _) if found.is_dir() => Leads::Directory(real),
+        (true, _) if found.is_file() => Leads::File(real),
+        (true, _) => Leads::Unusable("it is not a regular file".to_owned()),
     }
+}
+
+/// The content of what a path leads to in the project: a file, a directory with all that is in it, or where a link leads.
+pub(crate) fn content_fact(path: &AbsPath, project: &ProjectFacts) -> ContentFact {
+    let (at, digest) = match leads(path, project) {
+        Leads::Elsewhere => return ContentFact::Elsewhere,
+        Leads::Unusable(why) => return ContentFact::Unusable(why),
+        Leads::Out { link, real } => (link, Ok(link_digest(&real))),
+        Leads::Directory(real) => {
+            let digest = tree_digest(real.as_path());
+            (real, digest)
+        }
+        Leads::File(real) => {
+            let digest = file_digest(real.as_path(), USED_OUTSIDE_MAX).map(|(digest, _)| digest);
+            (real, digest)
+        }
+    };
+    digest.map_or_else(
+        |error| ContentFact::Unusable(error.to_string()),
+        |digest| ContentFact::Digest(at, digest),
+    )
+}
+
+/// Stands for a link out of the project. An agent cannot change the file behind it.
+pub(crate) fn link_digest(real: &AbsPath) -> Digest {
+    Digest::of(&[b"link to ", real.as_path().as_os_str().as_bytes()].concat())
 }
 
 fn file_digest(path: &Path, limit: u64) -> io::Result<(Digest, u64)> {

@@ -2,13 +2,15 @@
 
 use crate::planning::Surroundings;
 use belljar_contract::{
-    AbsPath, Danger, Event, FINDINGS_FORMAT, Finding, Findings, FoundAs, Plan, Purpose, UtcTime,
+    AbsPath, Danger, Event, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack, Plan, Purpose, UtcTime,
     visible_name, visible_start,
 };
-use belljar_sandbox::{BUILD_OUTPUT, Class, Created, Grade, Since};
+use belljar_record::Redact;
+use belljar_sandbox::{BUILD_OUTPUT, Class, Created, Grade, RepositoryChanges, Since, short_ref};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -141,9 +143,10 @@ pub(crate) fn keep(
     surroundings: &Surroundings,
     plan: &Plan,
     found: &mut [Finding],
+    held: Vec<HeldBack>,
 ) -> Result<Option<String>, FindingsError> {
     found.sort_by(|one, other| (one.danger, &one.path).cmp(&(other.danger, &other.path)));
-    if found.is_empty() || plan.purpose == Purpose::Test {
+    if (found.is_empty() && held.is_empty()) || plan.purpose == Purpose::Test {
         return Ok(None);
     }
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -154,9 +157,39 @@ pub(crate) fn keep(
         project: plan.workspace.source.clone(),
         at_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
         items: found[..kept].to_vec(),
+        held,
         dropped: (found.len() - kept) as u64,
     };
     FindingsStore::new(&surroundings.state).write(&findings).map(Some)
+}
+
+/// A finding without secrets in the names that the run chose, which are those below the project.
+pub(crate) fn redacted(finding: Finding, project: &AbsPath, redact: &Redact) -> Finding {
+    let Finding { danger, path, since, what, target, output } = finding;
+    Finding {
+        danger,
+        path: redacted_path(path, project, redact),
+        since,
+        what,
+        target: target.map(|target| redact.scrub(&target)),
+        output: output.map(|output| redacted_path(output, project, redact)),
+    }
+}
+
+fn redacted_path(path: AbsPath, project: &AbsPath, redact: &Redact) -> AbsPath {
+    let chosen = path.relative_to(project).map(|chosen| chosen.as_os_str().as_encoded_bytes().to_vec());
+    let whole = || path.as_path().as_os_str().as_encoded_bytes().to_vec();
+    let (above, chosen) = match chosen {
+        Some(chosen) => (project.as_path(), chosen),
+        None => (Path::new("/"), whole()),
+    };
+    match redact.scrub_bytes(&chosen) {
+        None => path,
+        Some(scrubbed) => {
+            let below = String::from_utf8_lossy(&scrubbed).into_owned();
+            AbsPath::new(above.join(below.trim_start_matches('/'))).unwrap_or_else(|_never| project.clone())
+        }
+    }
 }
 
 /// The event that the record has of a finding.
@@ -191,6 +224,38 @@ pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
         target,
         output: output.and_then(|output| root.join(output).ok()),
     })
+}
+
+/// What commits and the index would write to the work tree, of the kind that this machine executes or that leads out.
+pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Finding> {
+    let refs = changes.refs.iter().flat_map(|change| {
+        let name = visible_name(short_ref(&change.name));
+        change.class.iter().map(move |carried| (carried, format!("a commit on `{name}` changes it: ")))
+    });
+    let staged =
+        changes.staged_class.iter().map(|carried| (carried, "the git index changes it: ".to_owned()));
+    let mut out: Vec<Finding> = refs
+        .chain(staged)
+        .filter_map(|(carried, how)| {
+            let created =
+                Created { path: carried.path.clone(), class: carried.class.clone(), since: Since::Changed };
+            let mut finding = finding_of(root, created)?;
+            finding.what = format!("{how}{}", finding.what);
+            Some(finding)
+        })
+        .collect();
+    let unread = changes.refs.iter().filter_map(|change| Some((change, change.unread.as_ref()?)));
+    out.extend(unread.filter_map(|(change, why)| {
+        Some(Finding {
+            danger: Danger::Guarded,
+            path: root.join(Path::new(".git").join(OsStr::from_bytes(&change.name))).ok()?,
+            since: FoundAs::Changed,
+            what: format!("what its commits would check out is not known: {}", visible_start(why, 200)),
+            target: None,
+            output: None,
+        })
+    }));
+    out
 }
 
 /// A place that the run closed to its owner: nothing is known of what it holds.
@@ -230,7 +295,9 @@ fn build_output(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belljar_contract::{Scrubber, Secret};
     use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
 
     fn created(path: &str, class: Class) -> Created {
         Created { path: path.into(), class, since: Since::Appeared }
@@ -262,6 +329,19 @@ mod tests {
     }
 
     #[test]
+    fn names_that_a_run_chose_are_redacted() {
+        let secrets = [("A", Secret::new("a-secret-value")), ("P", Secret::new("/p/where-it-lies"))];
+        let redact: Redact = Arc::new(Scrubber::new(secrets.iter().map(|(name, one)| (*name, one))).0);
+        let of = |path: &str, project: &str| {
+            let path = AbsPath::new(path).unwrap();
+            redacted_path(path, &AbsPath::new(project).unwrap(), &redact).to_string()
+        };
+        assert_eq!(of("/p/.git/hooks/a-secret-value", "/p"), "/p/.git/hooks/[redacted:A]");
+        assert_eq!(of("/p/where-it-lies/x", "/p/where-it-lies"), "/p/where-it-lies/x");
+        assert_eq!(of("/p/where-it-lies/x", "/other"), "/[redacted:P]/x");
+    }
+
+    #[test]
     fn many_places_are_counted() {
         let places = |count: usize| -> Vec<String> { (0..count).map(|at| at.to_string()).collect() };
         assert_eq!(few(places(5)), places(5));
@@ -283,6 +363,7 @@ mod tests {
             project: root(),
             at_ms: 1_700_000_000_000,
             items: vec![finding_of(&root(), created("out", link)).unwrap()],
+            held: Vec::new(),
             dropped: 0,
         };
         let name = store.write(&findings).unwrap();

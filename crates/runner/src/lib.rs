@@ -21,6 +21,7 @@ mod interpreter;
 mod journal;
 mod kept;
 mod launching;
+mod layers;
 mod leftovers;
 mod locks;
 mod machine_key;
@@ -30,7 +31,6 @@ mod outward;
 mod planning;
 mod project;
 mod prove;
-mod regular;
 mod runtime;
 mod screen;
 mod shared_values;
@@ -67,7 +67,10 @@ pub use guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
 pub use journal::JournalError;
 pub use kept::{KeptError, Rest, kept};
-pub use launching::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, run};
+pub use launching::{
+    Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, refused_limits, run,
+};
+pub use layers::{About, Layer, LayerEntry, LayerError, kept_in};
 pub use leftovers::remove_leftovers;
 pub use locks::{Holder, SessionLock, SessionLockError};
 pub use manifests::MANIFEST_NAME;
@@ -84,5 +87,5 @@ pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptK
 pub use talk::{
     Deciders, ModelCalls, ModelLine, Outside, Pending, React, Spoken, Stopper, TalkRequest, TalkTimes, Then,
 };
-pub use terminal::ask_hidden;
+pub use terminal::{ask_hidden, is_interactive};
 pub use workspace::WorkspaceError;

@@ -122,6 +122,13 @@ impl Drop for Claim {
     }
 }
 
+/// Who says that he has a file, if he is still there. For showing: nothing is locked.
+pub(crate) fn holder_of(path: &AbsPath) -> Option<Holder> {
+    let holder = read_holder(path)?;
+    let runs = std::path::Path::new("/proc").join(holder.pid.to_string()).exists();
+    runs.then_some(holder)
+}
+
 fn read_holder(path: &AbsPath) -> Option<Holder> {
     let mut text = String::new();
     File::open(path).ok()?.take(HOLDER_MAX).read_to_string(&mut text).ok()?;

@@ -5,7 +5,7 @@ use aws_lc_rs::hmac;
 use belljar_contract::AbsPath;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use zeroize::Zeroizing;
 
 /// The name of the key in belljar's state directory.
@@ -34,19 +34,15 @@ pub(crate) fn read_key(state: &AbsPath) -> io::Result<Option<MachineKey>> {
 
 /// Makes the key. Of two processes that do it at once, both get the key that was placed first.
 fn make_key(state: &AbsPath) -> io::Result<MachineKey> {
-    std::fs::create_dir_all(state)?;
-    let draft = state.child(&format!(".{KEY_FILE}.{}", std::process::id()));
-    let written =
-        File::options().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
-            file.write_all(&Zeroizing::new(random::<KEY_BYTES>()?)[..])?;
-            file.sync_all()
-        });
-    let placed = written.and_then(|()| match std::fs::hard_link(&draft, state.child(KEY_FILE)) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    });
-    std::fs::remove_file(&draft)?;
-    placed?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+    // Made for its owner alone.
+    let mut draft = tempfile::NamedTempFile::new_in(state)?;
+    draft.write_all(&Zeroizing::new(random::<KEY_BYTES>()?)[..])?;
+    draft.as_file().sync_all()?;
+    match draft.persist_noclobber(state.child(KEY_FILE)) {
+        Err(failed) if failed.error.kind() != io::ErrorKind::AlreadyExists => return Err(failed.error),
+        Ok(_) | Err(_) => {}
+    }
     read_key(state)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 

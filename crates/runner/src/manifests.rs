@@ -30,9 +30,13 @@ pub(crate) fn read(
     shown: impl Fn(&AbsPath) -> String,
 ) -> Result<Vec<LayerText>, PlanningError> {
     let mut out: Vec<LayerText> = Vec::new();
+    let root = places.last().and_then(|(_, path)| path.parent());
     for (layer, path) in places {
         if out.iter().any(|text| text.layer == Layer::Project) {
             break;
+        }
+        if *layer == Layer::Project {
+            stays(path, root.as_ref())?;
         }
         if let Some(bytes) = read_bounded(path)? {
             let directory = path.parent().unwrap_or_else(|| path.clone());
@@ -40,6 +44,17 @@ pub(crate) fn read(
         }
     }
     Ok(out)
+}
+
+/// A manifest of the project is not one by a link out of it: a fault quotes lines, and the link may be a stranger's.
+fn stays(path: &AbsPath, root: Option<&AbsPath>) -> Result<(), PlanningError> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
+    if is_link && !root.is_some_and(|root| real.starts_with(root)) {
+        let cause = std::io::Error::other("it is a link that leads out of the project");
+        return Err(PlanningError::Read { path: path.clone(), cause });
+    }
+    Ok(())
 }
 
 /// A file's bytes, a little more than the limit at most; `None` when there is no such file.

@@ -18,7 +18,7 @@ use belljar_sandbox::Capacity;
 use belljar_session::{HarnessError, Harnesses};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// The user's side of the world, as the caller found it.
@@ -69,33 +69,38 @@ impl Surroundings {
         programs_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name).next()
     }
 
-    /// The search path for programs that are started outside and look for others: without relative entries and those that
-    /// lie in the project.
+    /// The search path for programs that are started outside and look for others: directories that exist, by their real
+    /// names, and none of the project.
     #[must_use]
     pub fn outside_path(&self) -> OsString {
         let path = self.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
-        let safe = |entry: &std::path::PathBuf| {
-            let real = entry.canonicalize().ok().and_then(|real| AbsPath::new(real).ok());
-            entry.is_absolute() && real.is_none_or(|real| !self.is_of_the_project(&real))
-        };
-        std::env::join_paths(std::env::split_paths(&path).filter(safe)).unwrap_or_default()
+        let entries = std::env::split_paths(&path).filter(|entry| entry.is_absolute());
+        let real = entries.filter_map(|entry| AbsPath::new(entry.canonicalize().ok()?).ok());
+        let outside = real.filter(|entry| !self.is_of_the_project(entry));
+        std::env::join_paths(outside.map(|entry| entry.as_path().to_owned())).unwrap_or_default()
     }
 
-    /// Whether a program belongs to the project, so that an agent may have written it: it must not run outside.
+    /// Whether a program belongs to the project, so that an agent may have written it: it must not run outside. In
+    /// doubt it does. Programs of the system are not the project's, even where the project is `/`.
     #[must_use]
     pub fn is_of_the_project(&self, program: &AbsPath) -> bool {
-        let of_the_system = program.as_path().starts_with("/usr");
-        !of_the_system && project::find(&self.directory).is_ok_and(|project| program.is_within(&project.root))
+        let system = Path::new("/usr");
+        project::find(&self.directory).map_or(true, |project| {
+            let of_the_system =
+                program.as_path().starts_with(system) && !project.root.as_path().starts_with(system);
+            program.is_within(&project.root) && !of_the_system
+        })
     }
 
-    /// The program that a command's first word names, links not followed: below the working directory where it has a
+    /// The program that a command's first word names, links not followed: that path where it has a
     /// slash, else on the search path, whose relative entries do not count.
     pub(crate) fn program_of(&self, name: &str) -> std::io::Result<AbsPath> {
         if name.contains('/') {
             return self.directory.join(name).map_err(std::io::Error::other);
         }
         let path = self.variables.get(OsStr::new("PATH"));
-        let found = path.and_then(|path| on_path(path, name)).and_then(|found| AbsPath::new(found).ok());
+        let found =
+            path.and_then(|path| all_on_path(path, name).next()).and_then(|found| AbsPath::new(found).ok());
         found.ok_or_else(|| std::io::Error::other(format!("`{name}` is not on your PATH")))
     }
 
@@ -130,17 +135,9 @@ pub(crate) fn system_program(path: &OsStr, name: &str) -> Option<AbsPath> {
     programs_on(path, name).next().filter(|program| program.as_path().starts_with("/usr"))
 }
 
-fn on_path(path: &OsStr, name: &str) -> Option<std::path::PathBuf> {
-    all_on_path(path, name).next()
-}
-
 fn all_on_path(path: &OsStr, name: &str) -> impl Iterator<Item = std::path::PathBuf> {
-    let is_program = |candidate: &std::path::PathBuf| {
-        candidate.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    let directories: Vec<_> =
-        std::env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
-    directories.into_iter().map(move |directory| directory.join(name)).filter(is_program)
+    belljar_sys::spawn::all_on_path(name.as_bytes(), path.as_bytes())
+        .map(|file| std::path::PathBuf::from(OsString::from_vec(file)))
 }
 
 /// Why there is no plan.
@@ -195,7 +192,8 @@ pub struct Planned {
     pub sources: Sources,
     /// Warnings.
     pub warnings: Vec<Diagnostic>,
-    /// Whether the project's own file takes part, so that its wishes need an agreement.
+    /// Whether the project's own file takes part, or the user's names something of the project, so that there must be an
+    /// agreement.
     pub needs_agreement: bool,
     /// Where the model's credential is now, if anywhere.
     pub credential_found: Option<String>,
@@ -416,7 +414,10 @@ impl Planner {
             session_flags: self.session_flags(&compiled.plan.harness),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             versions: self.versions(&compiled.plan.harness),
-            needs_agreement: manifest.has_project_layer(),
+            needs_agreement: manifest.has_project_layer()
+                || compiled.plan.workspace.unguarded.is_some()
+                || compiled.takes_from_project
+                || !compiled.plan.used_outside.is_empty(),
             compiled,
             sources,
             warnings: diagnostics,

@@ -3,9 +3,9 @@
 //! git itself is not run: it would refuse a repository of another owner, it costs milliseconds, and the
 //! rules for finding a repository are few. A test compares the outcome with the real git.
 
-use crate::regular::read_regular;
 use belljar_contract::{AbsPath, PathError};
 use belljar_plan::ProjectFacts;
+use belljar_sys::regular::read_regular;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,10 @@ fn discover(directory: &Path, bare: Bare) -> Option<Repository> {
             let common = common(&own)?;
             return Some(Repository { top: top.to_path_buf(), own, common });
         }
-        if bare == Bare::Taken && is_git_directory(top) {
+        // The same folder may belong to the superuser, and what makes it a repository to anyone.
+        let head = top.join("HEAD");
+        let is_own = || fs::symlink_metadata(&head).is_ok_and(|found| owners.contains(&found.uid()));
+        if bare == Bare::Taken && is_git_directory(top) && is_own() {
             let common = common(top)?;
             return Some(Repository { top: top.to_path_buf(), own: top.to_path_buf(), common });
         }

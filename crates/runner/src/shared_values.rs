@@ -4,11 +4,11 @@
 
 mod texts;
 
-use crate::regular::read_regular;
 use belljar_contract::{
     AbsPath, Entering, FileContent, HarnessProfile, HomeMode, MountSource, Plan, SHARED_FILE_MAX, Secret,
     Unsearchable, not_redacted,
 };
+use belljar_sys::regular::read_regular;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::io;

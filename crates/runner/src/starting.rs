@@ -195,6 +195,7 @@ pub fn import(planner: &Planner, file: &AbsPath) -> Result<(Imported, Vec<String
     let wanted: Vec<&AbsPath> = if base == *file { vec![file] } else { vec![&base, file] };
     let mut texts = Vec::new();
     for path in wanted {
+        not_a_link(path).map_err(|error| ImportFailure::Read(Box::new(error)))?;
         let bytes = read_bounded(path).map_err(|error| ImportFailure::Read(Box::new(error)))?;
         match bytes {
             Some(bytes) => texts.push(ImportText { name: planner.surroundings().shown(path), bytes }),
@@ -205,6 +206,17 @@ pub fn import(planner: &Planner, file: &AbsPath) -> Result<(Imported, Vec<String
     let names = texts.iter().map(|text| text.name.clone()).collect();
     let imported = belljar_plan::import(texts).map_err(|error| ImportFailure::Invalid(Box::new(error)))?;
     Ok((imported, names))
+}
+
+/// A fault quotes lines, and a stranger's link could lead to any file of the user's.
+fn not_a_link(path: &AbsPath) -> Result<(), PlanningError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            let cause = std::io::Error::other("it is a symbolic link; name the file that it leads to");
+            Err(PlanningError::Read { path: path.clone(), cause })
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]

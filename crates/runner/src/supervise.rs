@@ -1,13 +1,15 @@
 //! One thread, one loop: signals, deadlines, the guest's reports and the terminal.
 
 use crate::console::{Console, Emit, Interrupt, Pumped};
-use belljar_contract::{GuestEnd, GuestOrder};
+use belljar_contract::{AbsPath, Event, GuestEnd, GuestOrder, Plan};
 use belljar_sandbox::{LaunchError, News, Running};
 use belljar_sys::signal::{SignalError, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 /// After the command's end: what it wrote last is still shown.
@@ -64,6 +66,8 @@ pub fn take_signals() -> Result<Signals, SuperviseError> {
 
 /// A started command and everything around it.
 pub(crate) struct Watched<'a> {
+    /// What it was made for.
+    pub plan: &'a Plan,
     /// The sandbox.
     pub running: &'a mut Running,
     /// What stands at the command's streams.
@@ -83,7 +87,7 @@ pub(crate) struct Watched<'a> {
 /// # Errors
 /// When the guest cannot be understood; the sandbox is ended by dropping it.
 pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> {
-    let Watched { running, console, signals, time_limit, guard, emit } = watched;
+    let Watched { plan, running, console, signals, time_limit, guard, emit } = watched;
     let mut deadline = time_limit.map(|limit| Instant::now() + limit);
     let mut stopping: Option<Ending> = None;
     loop {
@@ -113,6 +117,20 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
                 News::Gone => {
                     console.ended(GuestEnd::Signal(Signal::KILL.as_raw()), emit);
                     return Ok(stopping.unwrap_or(Ending::Lost));
+                }
+                News::Held { path, act, why } => {
+                    if let Ok(path) = AbsPath::new(OsStr::from_bytes(path.as_bytes())) {
+                        let path = crate::workspace::outside(plan, &path);
+                        emit(&Event::HostExecutedHeld { path, act, why });
+                    }
+                    continue;
+                }
+                News::HeldMore(count) => {
+                    let text = format!(
+                        "{count} more attempts to write files that this machine executes were refused"
+                    );
+                    emit(&Event::Notice { text });
+                    continue;
                 }
                 News::Stopped => {
                     drain(console, emit);

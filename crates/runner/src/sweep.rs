@@ -7,18 +7,19 @@ use crate::engine::engine_places;
 use crate::findings::{FindingsError, FindingsStore};
 use crate::guest_program;
 use crate::instances::{InstanceEntry, InstanceError, Instances, ProjectState};
+use crate::layers::Layer;
 use crate::leftovers::{self, SCENE_PREFIX};
-use crate::locks::{self, Holder};
+use crate::locks;
 use crate::planning::Surroundings;
 use crate::runtime::{MAKING_PREFIX, RuntimeDirectory, RuntimeError};
 use crate::trial::stage;
-use crate::workspace::take_changes;
-use belljar_contract::{AbsPath, RunName, TimeSpan};
+use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
 use belljar_sandbox::{
-    CONTAINER_FOLDER_PREFIX, Engine, EngineError, LEAF_PREFIX, LayersError, Overlay, Recovered, Recovery,
+    CONTAINER_FOLDER_PREFIX, Engine, EngineError, Kept, LEAF_PREFIX, LayersError, Recovered, Recovery,
 };
 use belljar_sys::cgroup::{CgroupError, Leaf};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 /// Whether anything is removed.
@@ -189,7 +190,10 @@ impl SweepRequest<'_> {
 fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     for found in Leaf::existing(LEAF_PREFIX)? {
         let Some(path) = found.path().and_then(|path| AbsPath::new(path).ok()) else { continue };
-        if found.is_empty()? {
+        // That of another user is theirs to remove.
+        let user = rustix::process::geteuid();
+        let is_own = std::fs::metadata(&path).is_ok_and(|made| made.uid() == user.as_raw());
+        if (is_own || user.is_root()) && found.is_empty()? {
             let outcome = request.act(|| {
                 found.adopt().remove()?;
                 Ok(SweepOutcome::Removed)
@@ -213,30 +217,36 @@ fn interrupted(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), S
 /// What interrupted applies left in projects. A project whose changes somebody has right now is left alone.
 fn applies(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     for entry in Instances::new(&request.surroundings.data).list()? {
-        let Some(overlay) = Overlay::interrupted(entry.directory.child("overlay").as_path()) else {
+        if entry.project != ProjectState::Present {
             continue;
-        };
-        let Some(root) = entry.root.as_ref().filter(|_| entry.project == ProjectState::Present) else {
-            continue;
-        };
-        let Ok(run) = RunName::new("gc") else { continue };
-        let holder = Holder { run, pid: std::process::id() };
-        let Ok(_lock) = take_changes(&entry.directory, &holder) else { continue };
-        let mode = match request.mode {
-            SweepMode::DryRun => Recovery::Look,
-            SweepMode::Remove => Recovery::Remove,
-        };
-        let Recovered { removed, kept } = overlay.recover(mode)?;
-        let done = || match request.mode {
-            SweepMode::DryRun => SweepOutcome::WouldRemove,
-            SweepMode::Remove => SweepOutcome::Removed,
-        };
-        let stays = || SweepOutcome::Kept("it holds a version of a file that changed meanwhile".to_owned());
-        let removed = removed.into_iter().map(|path| (path, done()));
-        for (path, outcome) in removed.chain(kept.into_iter().map(|path| (path, stays()))) {
-            if let Ok(path) = root.join(&path) {
-                out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
+        }
+        for kept in &entry.kept {
+            let changes = Kept::new(kept.overlays());
+            if !changes.is_interrupted() {
+                continue;
             }
+            let Ok(_held) = Layer::take(kept) else { continue };
+            recover(request, &changes, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn recover(request: &SweepRequest<'_>, changes: &Kept, out: &mut Vec<Swept>) -> Result<(), SweepError> {
+    let mode = match request.mode {
+        SweepMode::DryRun => Recovery::Look,
+        SweepMode::Remove => Recovery::Remove,
+    };
+    let Recovered { removed, kept } = changes.recover(mode)?;
+    let done = || match request.mode {
+        SweepMode::DryRun => SweepOutcome::WouldRemove,
+        SweepMode::Remove => SweepOutcome::Removed,
+    };
+    let stays = || SweepOutcome::Kept("it holds a version of a file that changed meanwhile".to_owned());
+    let removed = removed.into_iter().map(|path| (path, done()));
+    for (path, outcome) in removed.chain(kept.into_iter().map(|path| (path, stays()))) {
+        if let Ok(path) = AbsPath::new(&path) {
+            out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
         }
     }
     Ok(())
@@ -318,6 +328,9 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
             ProjectState::Present => continue,
             ProjectState::Unknown(why) => SweepOutcome::Kept(why.clone()),
             ProjectState::Gone if entry.in_use => SweepOutcome::Kept(IN_USE.to_owned()),
+            ProjectState::Gone if entry.kept.iter().any(|kept| !kept.is_empty()) => {
+                SweepOutcome::Kept(UNAPPLIED.to_owned())
+            }
             ProjectState::Gone => request.act(|| {
                 let removed = instances.remove(&entry)?;
                 Ok(if removed { SweepOutcome::Removed } else { SweepOutcome::Kept(IN_USE.to_owned()) })
@@ -336,6 +349,10 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
     }
     Ok(())
 }
+
+/// Work of an agent is never removed unasked.
+const UNAPPLIED: &str = "its `layers` hold changes that were neither applied nor discarded; remove it yourself if \
+                         they are of no use";
 
 /// A proof, or unpacking a guest, takes seconds; what is left of one after this long was interrupted.
 const LEFT_AGE: Duration = Duration::from_secs(3600);

@@ -75,6 +75,12 @@ pub struct Terminal {
     used: Sink,
 }
 
+/// Whether a command that is started for the user gets a terminal, and its screen with it.
+#[must_use]
+pub fn is_interactive() -> bool {
+    Terminal::wanted()
+}
+
 impl Terminal {
     /// Whether the command will have one: decided before anything is opened.
     #[must_use]

@@ -5,6 +5,8 @@ use crate::agreed_files::AgreedFiles;
 use crate::launching::{Ask, RunError};
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, EnvName, EnvSource, GuestVariable, OsText, Plan, Secret};
+use belljar_sys::regular::open_regular;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -45,7 +47,6 @@ pub(crate) fn find(
     surroundings: &Surroundings,
     ask: Ask<'_>,
 ) -> io::Result<Secret> {
-    agreed.check(source, &surroundings.directory)?;
     match source {
         EnvSource::Constant(text) | EnvSource::Literal(text) => Ok(Secret::new(text.as_bytes())),
         EnvSource::Variable(name) => surroundings
@@ -54,12 +55,13 @@ pub(crate) fn find(
             .map(|value| Secret::new(value.as_bytes()))
             .ok_or_else(|| io::Error::other("it is not set")),
         EnvSource::Prompt(message) => ask(message).map(Secret::new),
-        EnvSource::File(path) => read_file(path),
+        EnvSource::File(path) => Ok(secret(agreed.read(path, &surroundings.directory)?)),
         EnvSource::Command(argv) => {
+            agreed.check_command(source, &surroundings.directory)?;
             let name = argv.first().ok_or_else(|| io::Error::other("there is no program"))?;
             let program = surroundings.program_of(name)?;
             agreed.check_program(&program)?;
-            output_of(&program, argv, &surroundings.directory)
+            output_of(&program, argv, &surroundings.outside_path())
         }
         EnvSource::Run(_) => Err(io::Error::other("it is made for the run, not found")),
     }
@@ -79,40 +81,49 @@ pub(crate) fn for_the_guest(values: &[Found]) -> Result<Vec<GuestVariable>, RunE
     values.iter().map(pair).collect()
 }
 
-/// All that comes, up to the limit, without the newline at the end, which is not part of the value.
-fn read(source: impl Read) -> io::Result<Secret> {
+/// All that comes, up to the limit.
+fn read(source: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     // Of its final size from the start: a buffer that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(VALUE_LIMIT + 64));
     source.take(VALUE_LIMIT as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > VALUE_LIMIT {
         return Err(io::Error::other(format!("it is longer than {VALUE_LIMIT} bytes")));
     }
+    Ok(bytes)
+}
+
+/// The newline at the end is not part of a value.
+fn secret(mut bytes: Zeroizing<Vec<u8>>) -> Secret {
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
     }
-    Ok(Secret::new(bytes.as_slice()))
+    Secret::new(bytes.as_slice())
+}
+
+/// What a regular file holds, as it is.
+pub(crate) fn read_value(path: &AbsPath) -> io::Result<Zeroizing<Vec<u8>>> {
+    read(open_regular(path.as_path())?)
 }
 
 pub(crate) fn read_file(path: &AbsPath) -> io::Result<Secret> {
-    let file = std::fs::File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    read(file)
+    read_value(path).map(secret)
 }
 
-fn output_of(program: &AbsPath, argv: &[String], directory: &AbsPath) -> io::Result<Secret> {
+/// Runs where no agent can put a file, with a search path that leads to no program of the project.
+fn output_of(program: &AbsPath, argv: &[String], path: &OsStr) -> io::Result<Secret> {
     let name = argv.first().map_or("", String::as_str);
     // outside: value-command
     let mut child = Command::new(program.as_path())
         .arg0(name)
         .args(argv.iter().skip(1))
-        .current_dir(directory)
+        .current_dir("/")
+        .env("PATH", path)
+        .env_remove("PWD")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
-    let value = read(stdout).inspect_err(|_| {
+    let value = read(stdout).map(secret).inspect_err(|_| {
         // It may go on writing to nobody; it is not waited for in vain.
         child.kill().ok();
     });
@@ -130,11 +141,10 @@ mod tests {
     use super::*;
 
     fn command(script: &str) -> io::Result<Secret> {
-        let root = AbsPath::new("/").unwrap();
         output_of(
             &AbsPath::new("/bin/sh").unwrap(),
             &["sh".to_owned(), "-c".to_owned(), script.to_owned()],
-            &root,
+            OsStr::new("/usr/bin:/bin"),
         )
     }
 
@@ -149,7 +159,16 @@ mod tests {
         assert_eq!(error.to_string(), "it is longer than 65536 bytes");
         let error = read(&vec![b'x'; VALUE_LIMIT + 1][..]).unwrap_err();
         assert_eq!(error.to_string(), "it is longer than 65536 bytes");
-        assert_eq!(read(&vec![b'x'; VALUE_LIMIT][..]).unwrap().expose().len(), VALUE_LIMIT);
+        assert_eq!(read(&vec![b'x'; VALUE_LIMIT][..]).unwrap().len(), VALUE_LIMIT);
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = AbsPath::new(directory.path().join("pipe")).unwrap();
+        mknodat(CWD, pipe.as_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(read_file(&pipe).unwrap_err().to_string(), "it is not a regular file");
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
-use crate::findings::{few, finding_of, hidden};
-use crate::instances::HeldInstance;
-use crate::locks::{Holder, SessionLock, SessionLockError};
+use crate::findings::{few, finding_of, hidden, of_commits};
+use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
-use belljar_contract::{AbsPath, Access, Finding, Plan, RunName, WorkspaceMode};
-use belljar_sandbox::{
-    CopyError, LARGEST_CONFIG, Overlay, Scan, ScanError, UnseenBecause, copy_directory, copy_tree,
-    created_since, named_by_git, overlay_directory, scan_named,
+use belljar_contract::{
+    AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, MountSource, OsText, Plan, Purpose,
+    WorkspaceMode,
 };
-use std::fs::{self, File};
-use std::io::Read;
+use belljar_sandbox::{
+    Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, UnseenBecause,
+    created_since, guard_lacks, named_by_git, scan_named,
+};
+use belljar_sys::regular::read_regular;
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -32,27 +35,22 @@ pub enum WorkspaceError {
         /// The configuration.
         path: AbsPath,
     },
-    /// Another run has the overlay or the copy.
-    #[error("the changes that are kept aside are in use")]
-    InUse(#[source] SessionLockError),
+    /// There is no place for the changes.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// What the repository is at the start cannot be noted.
+    #[error("cannot note the state of the repository")]
+    Note(#[source] LayersError),
     /// The project could not be copied.
     #[error("cannot copy the project")]
-    Copy(#[from] CopyError),
-    /// An earlier copy could not be taken away.
-    #[error("cannot remove the earlier copy `{path}`")]
-    Remove {
-        /// Where it is.
-        path: AbsPath,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
+    Copy(#[source] LayersError),
 }
 
 /// What of the project, and of its repository elsewhere, must not change unnoticed.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     roots: Vec<(AbsPath, Scan)>,
+    repository: Option<RepositoryWatch>,
 }
 
 impl Watch {
@@ -60,8 +58,11 @@ impl Watch {
     pub fn begin(planned: &Planned) -> Result<Self, WorkspaceError> {
         let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
         let mut roots = Vec::new();
-        let project = (plan.workspace.mode == WorkspaceMode::Direct).then_some(&plan.workspace.source);
-        for root in project.into_iter().chain(repository) {
+        // In the other modes neither can be written.
+        if plan.workspace.mode != WorkspaceMode::Direct {
+            return Ok(Self::default());
+        }
+        for root in std::iter::once(&plan.workspace.source).chain(repository) {
             let scan = scan_named(root.as_path(), &named_in(planned, root)?)?;
             if let Some(large) = scan.unseen.iter().find(|unseen| unseen.why == UnseenBecause::TooLarge) {
                 let path = root.join(&large.path).unwrap_or_else(|_| root.clone());
@@ -69,12 +70,17 @@ impl Watch {
             }
             roots.push((root.clone(), scan));
         }
-        Ok(Self { roots })
+        let elsewhere = repository.map(AbsPath::as_path);
+        let repository = RepositoryWatch::begin(plan.workspace.source.as_path(), elsewhere);
+        Ok(Self { roots, repository })
     }
 
     /// What is mounted over itself, in order: first directories that must stay in place, because renaming one
     /// would take a guard away with it, then what must stay as it is.
-    pub fn guarded(&self) -> Vec<(AbsPath, Access)> {
+    ///
+    /// Where a guard stands inside, what it decides by its content is left to it: a mount would keep `git remote add`
+    /// out, too.
+    pub fn guarded(&self, guard: Option<&GuestGuard>) -> Vec<(AbsPath, Access)> {
         let mut out = Vec::new();
         for (root, scan) in &self.roots {
             let below = |path: &Path| root.join(path).ok();
@@ -83,10 +89,48 @@ impl Watch {
             let hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
             let pinned = scan.anchors().into_iter().filter(|path| hidden(path) || scan.holds_named(path));
             out.extend(pinned.filter_map(|path| Some((below(&path)?, Access::ReadWrite))));
-            let guarded = scan.protected.iter().filter_map(|protected| below(&protected.path));
+            let mounted = scan.protected.iter();
+            let mounted = mounted.filter(|protected| guard.is_none() || !protected.decided_by_content);
+            let guarded = mounted.filter_map(|protected| below(&protected.path));
             out.extend(guarded.map(|path| (path, Access::ReadOnly)));
         }
         out
+    }
+
+    /// What the guard inside holds back, where this kernel has one. A test works on a copy, whose files nobody executes
+    /// later.
+    pub fn guard(&self, plan: &Plan) -> Option<GuestGuard> {
+        if self.roots.is_empty() || plan.purpose == Purpose::Test || guard_lacks().is_some() {
+            return None;
+        }
+        let text = |path: &Path| OsText::new(path.as_os_str().as_bytes()).ok();
+        let roots = self.roots.iter().filter_map(|(root, scan)| {
+            let aliases = scan.aliases().iter();
+            let alias = |alias: &Alias| {
+                Some(GuestAlias { place: text(&alias.place)?, leads_to: text(&alias.leads_to)? })
+            };
+            Some(GuestGuardRoot {
+                path: text(inside(plan, root)?.as_path())?,
+                is_git: *root != plan.workspace.source,
+                aliases: aliases.filter_map(alias).collect(),
+                named: scan.named().iter().filter_map(|named| text(named)).collect(),
+            })
+        });
+        let mut roots: Vec<_> = roots.collect();
+        // Other directories that show a part of the same trees: what is made there is made here.
+        for mount in &plan.mounts {
+            let MountSource::Host(source) = &mount.source else { continue };
+            let shares = |root: &AbsPath| source.is_within(root) || root.is_within(source);
+            let known = |root: &GuestGuardRoot| root.path.as_bytes() == mount.target.as_bytes();
+            if mount.access == Access::ReadWrite
+                && self.roots.iter().any(|(root, _)| shares(root))
+                && !roots.iter().any(known)
+            {
+                let path = text(mount.target.as_path())?;
+                roots.push(GuestGuardRoot { path, is_git: false, aliases: Vec::new(), named: Vec::new() });
+            }
+        }
+        Some(GuestGuard { roots, apart: Vec::new() })
     }
 
     /// What appeared or changed since, of the kind that this machine would execute, or that leads out; and what
@@ -112,19 +156,44 @@ impl Watch {
                 Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
             }
         }
+        if let (Some(repository), Some((root, scan))) = (&self.repository, self.roots.first())
+            && root.as_path().exists()
+        {
+            match repository.end(scan) {
+                Ok(changes) => {
+                    planted.extend(of_commits(root, &changes));
+                    unseen.extend(changes.unread);
+                }
+                Err(error) => unseen.push(format!("the repository could not be looked at: {error}")),
+            }
+        }
         (planted, few(unseen))
     }
 }
 
-/// The layers of the plan's project.
+/// Where a path of the project, or of its repository, appears inside.
+fn inside(plan: &Plan, path: &AbsPath) -> Option<AbsPath> {
+    match path.relative_to(&plan.workspace.source) {
+        Some(below) => plan.workspace.target.join(below).ok(),
+        None => Some(path.clone()),
+    }
+}
+
+/// The path on the host that stands for one inside.
+pub(crate) fn outside(plan: &Plan, path: &AbsPath) -> AbsPath {
+    let below = path.relative_to(&plan.workspace.target);
+    below.and_then(|below| plan.workspace.source.join(below).ok()).unwrap_or_else(|| path.clone())
+}
+
+/// The layers of kept changes, each with the files of it that are used outside because somebody named them.
 ///
 /// # Errors
 /// When a configuration of the project's repository is too large to be read.
-pub(crate) fn overlay_of(planned: &Planned) -> Result<Overlay, WorkspaceError> {
-    let plan = &planned.compiled.plan;
-    let source = &plan.workspace.source;
-    let named = named_in(planned, source)?;
-    Ok(Overlay::new(source.as_path(), overlay_directory(plan).as_path()).with_named(named))
+pub(crate) fn overlays_of(planned: &Planned, layer: &Layer) -> Result<Vec<Overlay>, WorkspaceError> {
+    let about = layer.about();
+    let roots = std::iter::once(&about.source).chain(&about.repository);
+    let pairs = layer.overlays().into_iter().zip(roots);
+    pairs.map(|(overlay, root)| Ok(overlay.with_named(named_in(planned, root)?))).collect()
 }
 
 /// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the
@@ -132,17 +201,18 @@ pub(crate) fn overlay_of(planned: &Planned) -> Result<Overlay, WorkspaceError> {
 fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, WorkspaceError> {
     let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
     let used = plan.used_outside.iter().map(|used| &used.path).chain(&planned.used_by_others);
+    // Nothing can be mounted on a link. The plan says where it leads: led elsewhere, the next start asks.
+    let used = used.filter(|path| !path.as_path().is_symlink());
     let mut named: Vec<PathBuf> = used.filter_map(|path| path.relative_to(root)).map(PathBuf::from).collect();
     for config in repository.into_iter().filter(|_| *root == plan.workspace.source).flat_map(configurations) {
-        let mut text = Vec::new();
-        let is_file = fs::metadata(&config).is_ok_and(|found| found.is_file());
-        let opened = if is_file { File::open(&config).ok() } else { None };
-        // What cannot be read here is the repository's own trouble: git cannot either.
-        opened.map(|file| file.take(LARGEST_CONFIG + 1).read_to_end(&mut text));
-        if text.len() as u64 > LARGEST_CONFIG {
-            let path = AbsPath::new(&config).unwrap_or_else(|_| root.clone());
-            return Err(WorkspaceError::LargeConfig { path });
-        }
+        let text = match read_regular(&config, LARGEST_CONFIG) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                let path = AbsPath::new(&config).unwrap_or_else(|_| root.clone());
+                return Err(WorkspaceError::LargeConfig { path });
+            }
+            // What cannot be read here is the repository's own trouble: git cannot either.
+            read => read.unwrap_or_default(),
+        };
         named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
     }
     named.sort();
@@ -158,27 +228,10 @@ fn configurations(repository: &AbsPath) -> Vec<PathBuf> {
     shared.into_iter().chain(own).collect()
 }
 
-/// Takes the changes that are kept aside: one run, or one look at them, at a time.
-///
-/// # Errors
-/// When someone else has them; the error says who.
-pub(crate) fn take_aside(plan: &Plan, instance: &HeldInstance) -> Result<SessionLock, WorkspaceError> {
-    let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
-    take_changes(instance.directory(), &holder).map_err(WorkspaceError::InUse)
-}
-
-/// The same by the directory of the instance.
-pub(crate) fn take_changes(instance: &AbsPath, holder: &Holder) -> Result<SessionLock, SessionLockError> {
-    SessionLock::take_in(instance, "changes kept aside", holder)
-}
-
-/// Makes a fresh copy of the project.
-pub(crate) fn copy(plan: &Plan) -> Result<(), WorkspaceError> {
-    let path = copy_directory(plan);
-    if path.as_path().symlink_metadata().is_ok() {
-        let removed = belljar_record::remove_tree(path.as_path());
-        removed.map_err(|cause| WorkspaceError::Remove { path: path.clone(), cause })?;
+/// Makes a fresh copy of the project, and of its repository elsewhere.
+pub(crate) fn copy(overlays: &[Overlay]) -> Result<(), WorkspaceError> {
+    for overlay in overlays {
+        overlay.begin_copy().map_err(WorkspaceError::Copy)?;
     }
-    copy_tree(plan.workspace.source.as_path(), path.as_path())?;
     Ok(())
 }

@@ -5,17 +5,20 @@ mod workspace;
 
 pub use backend::{
     BackendError, Beginning, BuiltImage, CONTAINER_FOLDER_PREFIX, Capacity, ENGINE_VARIABLE, Engine,
-    EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, LEAF_PREFIX, LaunchError,
+    EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, KeptAt, LEAF_PREFIX, LaunchError,
     LaunchRequest, Lowering, MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER,
     Rebuild, Running, SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting,
-    copy_directory, default_limits, default_process_limit, guest_path, held_limits, launch, look_around,
-    lower, overlay_directory, wanted_of_images,
+    default_limits, default_process_limit, guard_lacks, guest_path, held_limits, launch, look_around, lower,
+    wanted_of_images,
+};
+pub use belljar_class::{
+    Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, SpecialKind, git_settings,
 };
 pub use workspace::{
-    Alias, Applied, ApplyRequest, BUILD_OUTPUT, Change, ChangeKind, Changes, Class, Consent, CopiedTree,
-    CopyError, Created, CreatedSince, Discarded, EntryKind, GitSetting, Grade, HOST_EXECUTED, HostExecuted,
-    LARGEST_CONFIG, LayersError, NamesOnly, OnConflict, Overlay, Protected, ProtectedKind, Recovered,
-    Recovery, Refused, RefusedBecause, Scan, ScanError, Selection, Side, SideContent, Since, SpecialKind,
-    Surroundings, UNFINISHED, Unseen, UnseenBecause, classify, classify_in, copy_tree, created_since,
-    git_settings, named_by_git, scan, scan_named,
+    Applied, ApplyMode, ApplyRequest, Carried, Change, ChangeKind, Changes, Consent, CopiedTree, CopyError,
+    Created, CreatedSince, Discarded, Kept, KeptChanges, LayersError, NewCommit, ObjectId, OnConflict,
+    Overlay, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused, RefusedBecause,
+    RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Side, SideContent, Since, UNFINISHED,
+    Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git, note_repository, scan,
+    scan_named, short_ref,
 };

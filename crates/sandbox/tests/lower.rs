@@ -40,6 +40,7 @@ fn plan() -> Plan {
             source: root.clone(),
             target: root.clone(),
             directory: root.child("sub"),
+            unguarded: None,
         },
         mounts: vec![
             mount("/usr", MountSource::System, ReadOnly),
@@ -104,10 +105,12 @@ fn machine() -> Machine {
         ],
         limits: Vec::new(),
         capacity: Capacity { memory: 8 << 30, kernel: (6, 1), superuser: false },
+        guard: None,
         guarded: vec![
             (abs("/srv/pro ject/.git"), Access::ReadWrite),
             (abs("/srv/pro ject/.git/hooks"), Access::ReadOnly),
         ],
+        kept: None,
     }
 }
 

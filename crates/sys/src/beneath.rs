@@ -142,6 +142,13 @@ impl AsFd for Directory {
     }
 }
 
+impl From<OwnedFd> for Directory {
+    /// A directory that is open already.
+    fn from(descriptor: OwnedFd) -> Self {
+        Directory { descriptor }
+    }
+}
+
 impl Directory {
     /// Opens the top. Links in this path are followed: it is the caller's own.
     ///

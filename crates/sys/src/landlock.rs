@@ -25,6 +25,15 @@ pub enum LandlockError {
     /// The root directory cannot be listed.
     #[error("cannot list the root directory for the Landlock rules")]
     List(#[source] std::io::Error),
+    /// A directory above a root cannot be listed.
+    #[error("cannot list {} for the Landlock rules", path.display())]
+    Way {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
     /// A rule was refused.
     #[error("cannot add {} to the Landlock rules", path.display())]
     Rule {
@@ -107,6 +116,66 @@ pub fn restrict(rules: &FileRules) -> Result<Enforced, LandlockError> {
     // Where nothing was asked that this kernel knows, the ruleset is empty and nothing stands.
     let abi = if status.ruleset == RulesetStatus::NotEnforced { 0 } else { abi };
     Ok(enforced(abi, rules))
+}
+
+/// What a process behind [`restrict_making_to`] cannot do elsewhere.
+fn making(abi: u32) -> BitFlags<AccessFs> {
+    let rights = AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::MakeSym
+        // The process at the other end of a pipe decides what its reader reads.
+        | AccessFs::MakeFifo
+        | AccessFs::WriteFile
+        | AccessFs::Refer;
+    if abi >= FILES_SINCE { rights | AccessFs::Truncate } else { rights }
+}
+
+/// The first ABI that can deny moving files between directories.
+pub const MAKING_SINCE: u32 = 2;
+
+/// The directories beside the way to each of these roots, from the top of the file system on; links are left out, and what
+/// may not be opened.
+///
+/// # Errors
+/// Fails if a directory on the way cannot be listed.
+pub fn beside(roots: &[PathBuf]) -> Result<Vec<PathBuf>, LandlockError> {
+    let on_the_way = |path: &Path| roots.iter().any(|root| root.starts_with(path));
+    let mut ways: Vec<&Path> = roots.iter().flat_map(|root| root.ancestors().skip(1)).collect();
+    ways.sort();
+    ways.dedup();
+    // A root that lies below another is not reached on a way of its own.
+    ways.retain(|way| !roots.iter().any(|root| way.starts_with(root)));
+    let mut out = Vec::new();
+    for way in ways {
+        let failed = |cause| LandlockError::Way { path: way.to_owned(), cause };
+        for entry in std::fs::read_dir(way).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let is_directory = entry.file_type().map_err(failed)?.is_dir();
+            if is_directory && !on_the_way(&entry.path()) && PathFd::new(entry.path()).is_ok() {
+                out.push(entry.path());
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Confines the calling thread and its future children: nothing can be made, opened for writing or moved but in these
+/// places and below them. Everything else about them is as before.
+///
+/// # Errors
+/// Fails if the kernel has no such rules, or a place cannot be opened.
+pub fn restrict_making_to(places: &[PathBuf]) -> Result<(), LandlockError> {
+    let rights = making(kernel_abi());
+    let mut created = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(rights)
+        .map_err(LandlockError::Create)?
+        .create()
+        .map_err(LandlockError::Create)?;
+    for path in places {
+        created = add(created, path, rights)?;
+    }
+    created.restrict_self().map(drop).map_err(LandlockError::Restrict)
 }
 
 /// The ABI of the running kernel, 0 where Landlock is absent or switched off.

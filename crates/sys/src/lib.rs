@@ -24,6 +24,7 @@ pub mod privs;
 pub mod process;
 pub mod pty;
 pub mod raw;
+pub mod regular;
 pub mod root;
 pub mod seccomp;
 pub mod segment;

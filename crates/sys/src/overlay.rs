@@ -164,18 +164,18 @@ impl Preparation {
     }
 }
 
-/// Lets the command run where the overlay is mounted on its target.
+/// Lets the command run where the overlays are mounted on their targets.
 ///
 /// The working directory of the command is entered before, so it is never inside the overlay.
 ///
 /// # Errors
 /// Fails if descriptors are used up.
-pub fn prepare(command: &mut Command, spec: OverlaySpec) -> Result<Preparation, OverlayError> {
+pub fn prepare(command: &mut Command, specs: Vec<OverlaySpec>) -> Result<Preparation, OverlayError> {
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (report, reporting) = rustix::pipe::pipe_with(flags).map_err(OverlayError::Pipe)?;
     let maps = (!crate::beneath::is_superuser()).then(Maps::own);
     let step = move || {
-        mount(maps.as_ref(), &spec).map_err(|(step, cause)| {
+        mount(maps.as_ref(), &specs).map_err(|(step, cause)| {
             // The spawn fails anyway, and with the cause; only the step would be unknown.
             rustix::io::write(&reporting, &[step as u8]).ok();
             cause.into()
@@ -187,7 +187,7 @@ pub fn prepare(command: &mut Command, spec: OverlaySpec) -> Result<Preparation, 
     Ok(Preparation { report })
 }
 
-fn mount(maps: Option<&Maps>, spec: &OverlaySpec) -> Result<(), (Step, Errno)> {
+fn mount(maps: Option<&Maps>, specs: &[OverlaySpec]) -> Result<(), (Step, Errno)> {
     match maps {
         Some(maps) => enter(maps, libc::CLONE_NEWNS).map_err(|(_, cause)| cause),
         None => unshare(libc::CLONE_NEWNS),
@@ -195,7 +195,7 @@ fn mount(maps: Option<&Maps>, spec: &OverlaySpec) -> Result<(), (Step, Errno)> {
     .map_err(|cause| (Step::Namespaces, cause))?;
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change(c"/", private).map_err(|cause| (Step::Private, cause))?;
-    mount_layers(spec)
+    specs.iter().try_for_each(mount_layers)
 }
 
 /// Allocates nothing.

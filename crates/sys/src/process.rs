@@ -200,6 +200,16 @@ impl Drop for OwnedChild {
     }
 }
 
+/// Gives the calling thread a working directory and a mask for new files of its own, which it shares with the others of
+/// its process until then.
+///
+/// # Errors
+/// When the kernel has no memory.
+pub fn own_directory_and_umask() -> Result<(), Errno> {
+    // SAFETY: the call takes a number, and changes nothing but what the kernel keeps of this thread.
+    crate::raw::check(unsafe { libc::unshare(libc::CLONE_FS) }.into()).map(drop)
+}
+
 /// Sends a signal by descriptor.
 ///
 /// # Errors

@@ -189,8 +189,7 @@ pub fn find(name: &[u8], path: &[u8]) -> Result<Vec<u8>, Errno> {
         return Ok(name.to_vec());
     }
     let mut answer = Errno::NOENT;
-    for directory in path.split(|byte| *byte == b':').filter(|directory| directory.starts_with(b"/")) {
-        let file = [directory, b"/", name].concat();
+    for file in candidates(name, path) {
         match executable(&file) {
             Ok(()) => return Ok(file),
             Err(Errno::ACCESS) => answer = Errno::ACCESS,
@@ -198,6 +197,16 @@ pub fn find(name: &[u8], path: &[u8]) -> Result<Vec<u8>, Errno> {
         }
     }
     Err(answer)
+}
+
+/// Every executable of that name in `path`, in its order; only absolute entries are searched, as by [`find`].
+pub fn all_on_path(name: &[u8], path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    candidates(name, path).filter(|file| executable(file).is_ok())
+}
+
+fn candidates(name: &[u8], path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let directories = path.split(|byte| *byte == b':').filter(|directory| directory.starts_with(b"/"));
+    directories.map(move |directory| [directory, b"/", name].concat())
 }
 
 fn executable(file: &[u8]) -> Result<(), Errno> {

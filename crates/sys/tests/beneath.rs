@@ -109,7 +109,7 @@ fn a_refused_mount_names_its_step() {
     }
     let spec = OverlaySpec::new(&path("lower"), &path("upper"), &path("work"), &path("absent")).unwrap();
     let mut command = Command::new("true");
-    let preparation = prepare(&mut command, spec).unwrap();
+    let preparation = prepare(&mut command, vec![spec]).unwrap();
     assert!(command.spawn().is_err());
     // Where no namespace can be had, it ends a step earlier.
     assert!(matches!(preparation.failed_step(), Some(Step::Mount | Step::Namespaces)));

@@ -65,6 +65,7 @@ fn expected(answer: Answer) -> u32 {
     match answer {
         Answer::NotPermitted => EPERM,
         Answer::NotImplemented => ENOSYS,
+        Answer::Ask => libc::SECCOMP_RET_USER_NOTIF,
     }
 }
 

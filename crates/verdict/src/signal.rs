@@ -272,8 +272,7 @@ fn completeness(run: &Run<'_>, out: &mut Signals) {
         out.add("conversation_incomplete", gap);
     }
     if let Some(first) = run.differences.first() {
-        let more = run.differences.len() - 1;
-        let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+        let more = if run.differences.len() > 1 { " (and more)" } else { "" };
         out.add(FORGED, format!("{first}{more}"));
     }
     if let ModelEvidence::Broken { why } = &run.evidence.model {

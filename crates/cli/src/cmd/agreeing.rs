@@ -87,6 +87,10 @@ impl Agreeing<'_> {
             }
             return Ok(Consent::to(self.used_for, wishes));
         }
+        if self.options.yes && !wishes.is_empty() && !self.output.json && known == Known::Whole {
+            let all = wishes.iter().flat_map(|one| one.list());
+            self.output.say(&format!("--yes agrees to {}", Wishes::count_by_kind(all)));
+        }
         if wishes.is_empty() || self.options.yes {
             return Ok(Consent::to(self.used_for, wishes));
         }
@@ -105,8 +109,13 @@ impl Agreeing<'_> {
         if !confirmed("Agree to this?", "`--yes` agrees for this call")? {
             return Err(CliError::new(ExitCode::Invalid, "not agreed to; nothing was started"));
         }
-        for (one, _) in &open {
-            agreements.agree(one)?;
+        match known {
+            Known::Whole => open.iter().try_for_each(|(one, _)| agreements.agree(one).map(drop))?,
+            Known::InPart => {
+                for (one, before) in &open {
+                    agreements.agree_further(one, before.as_ref())?;
+                }
+            }
         }
         Ok(Consent::to(self.used_for, wishes))
     }
@@ -183,11 +192,12 @@ fn refusal((wishes, known): (&[Wishes], Known), lines: Vec<String>, surroundings
     let error = CliError::new(ExitCode::Invalid, text)
         .details(lines)
         .data(data(wishes))
-        .hint(format!("--agree-to {digest} agrees to exactly this"))
         .hint("--yes agrees to whatever is asked for, for this call");
     let error = match known {
-        Known::Whole => error,
-        Known::InPart => error.hint("what it asks for itself is shown once you agreed to read it"),
+        Known::Whole => error.hint(format!("--agree-to {digest} agrees to exactly this")),
+        Known::InPart => error
+            .hint(format!("--agree-to {digest} agrees to this, if what is read asks for nothing more"))
+            .hint("what it asks for itself is shown once you agreed to read it"),
     };
     // A directory is a skill or a plugin, which is tried by hand.
     let files = wishes.iter().filter(|one| one.suite.as_path().is_file());

@@ -1,26 +1,40 @@
-use super::aside::{Options, plain, reason, selection, shown, tell_recovered};
+use super::aside::{NOTHING, Options, plain, reason, repository_lines, selection, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::aside::{Applied, ApplyRequest, Aside, Consent, OnConflict, RefusedBecause, end_by};
+use belljar_runner::aside::{
+    Applied, ApplyMode, ApplyRequest, Aside, Consent, OnConflict, RefusedBecause, Selection, end_by,
+};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// Write the changes that an agent's overlay keeps aside to the project
+/// Write the changes that an agent's overlay or copy keeps aside to the project
 ///
-/// Ordinary changes are written at once. Files that your machine would execute later, and links that lead out, need a
-/// yes of their own: at the terminal you are asked for each; elsewhere, and with `--json`, `--allow` names them. Nothing
-/// is written through a link or outside the project, and a file that you changed meanwhile is left alone. A signal ends
-/// it between two changes; run it again to apply the rest.
+/// Ordinary changes are written at once. Files that your machine would execute later, links that lead out, and branches
+/// whose commits hold such files need a yes of their own: at the terminal you are asked for each; elsewhere, and with
+/// `--json`, `--allow` names them. Nothing is written through a link or outside the project, and a file that you changed
+/// meanwhile is left alone.
+///
+/// Commits, their branches, the index and the files that they name are written together or not at all: if one of them
+/// cannot be written, all are held back. A signal ends it between two changes; run it again to apply the rest.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar apply\n")]
+#[command(
+    after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n"
+)]
 pub struct Args {
-    /// Say yes to this one, though your machine would execute it or it leads out; repeatable
+    /// Say yes to this path or ref, though your machine would execute it or it leads out; repeatable
     #[arg(long, value_name = "PATH")]
     allow: Vec<PathBuf>,
+    /// Print what would be written, asked for or held back, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Where you changed one of the named files as well: keep yours, or write the agent's
+    #[arg(long, value_name = "SIDE", requires = "paths", conflicts_with = "force")]
+    take: Option<Take>,
     /// Write over files that changed in the project since the run began
     #[arg(long)]
     force: bool,
@@ -28,37 +42,47 @@ pub struct Args {
     pub options: Options,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Take {
+    /// The agent's version
+    Theirs,
+    /// The project's version; the agent's is dropped
+    Ours,
+}
+
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
-    let aside = Aside::open(&planned)?;
+    let Some(aside) = args.options.open(planner)? else {
+        match output.json {
+            true => output.envelope(&Envelope::new(
+                "apply",
+                ExitCode::Passed,
+                json!({"dry_run": args.dry_run, "applied": [], "refused": []}),
+            )),
+            false => output.say(NOTHING),
+        }
+        return Ok(ExitCode::Passed);
+    };
     let selection = selection(&args.options.paths);
-    let mut consent = Consent { to: args.allow.iter().map(|path| plain(path)).collect() };
-    let on_conflict = if args.force { OnConflict::Overwrite } else { OnConflict::Refuse };
-    let apply =
-        |consent: &Consent| aside.apply(&ApplyRequest { selection: &selection, consent, on_conflict });
     tell_recovered(&aside, output);
-    let (mut done, mut signal) =
-        if aside.changes()?.0.is_empty() { (Applied::default(), None) } else { apply(&consent)? };
-    if signal.is_none() && !output.json && std::io::stdin().is_terminal() {
-        let mut asked = false;
-        for refused in &done.refused {
-            if let RefusedBecause::NeedsConsent { .. } = refused.why
-                && confirmed(
-                    &format!("{} {}. Apply it?", shown(&refused.path), reason(refused)),
-                    "name it with `--allow PATH`",
-                )?
-            {
-                consent.to.insert(refused.path.clone());
-                asked = true;
-            }
-        }
-        if asked {
-            let (more, came) = apply(&consent)?;
-            signal = came;
-            done.applied.extend(more.applied);
-            done.refused = more.refused;
-        }
+    if args.take == Some(Take::Ours) && !args.dry_run {
+        return keep_ours(aside, &selection, output);
     }
+    let found = aside.changes()?;
+    let overwrite = args.force || args.take == Some(Take::Theirs);
+    let mut asking = Asking {
+        aside: &aside,
+        selection: &selection,
+        consent: Consent { to: args.allow.iter().map(|path| plain(path)).collect() },
+        on_conflict: if overwrite { OnConflict::Overwrite } else { OnConflict::Refuse },
+        mode: if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write },
+    };
+    let (mut done, mut signal) =
+        if found.is_empty() { (Applied::default(), None) } else { asking.apply()? };
+    if signal.is_none() && !output.json && !args.dry_run && std::io::stdin().is_terminal() {
+        signal = asking.ask(&mut done)?;
+    }
+    let applied_git = done.applied.iter().any(|path| path.starts_with(".git") || path.is_absolute());
+    aside.close()?;
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let refused: Vec<_> = done
@@ -67,25 +91,125 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             .map(|refused| json!({"path": shown(&refused.path), "why": reason(refused)}))
             .collect();
         let applied: Vec<_> = done.applied.iter().map(|path| shown(path)).collect();
-        output.envelope(&Envelope::new("apply", exit, json!({"applied": applied, "refused": refused})));
+        let data = json!({"dry_run": args.dry_run, "applied": applied, "refused": refused});
+        output.envelope(&Envelope::new("apply", exit, data));
         signal.into_iter().for_each(end_by);
         return Ok(exit);
     }
-    for path in &done.applied {
-        output.result(&format!("applied {}\n", shown(path)));
+    let word = if args.dry_run { "would apply" } else { "applied" };
+    if applied_git {
+        for line in repository_lines(&found.repository).iter().filter(|line| !line.starts_with(' ')) {
+            output.result(&format!("{word} {line}\n"));
+        }
+    }
+    for path in done.applied.iter().filter(|path| !path.starts_with(".git") && !path.is_absolute()) {
+        output.result(&format!("{word} {}\n", shown(path)));
     }
     for refused in &done.refused {
         output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused)));
     }
-    if done.refused.iter().any(|refused| matches!(refused.why, RefusedBecause::NeedsConsent { .. })) {
-        output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
-    }
+    hints(&done, output);
     if let Some(signal) = signal {
         output.say("interrupted: other overlay changes are not applied; run `belljar apply` again");
         end_by(signal);
     }
     if done.applied.is_empty() && done.refused.is_empty() {
-        output.say("Nothing is kept aside.");
+        output.say(NOTHING);
     }
     Ok(exit)
+}
+
+fn hints(done: &Applied, output: &Output) {
+    let is = |wanted: fn(&RefusedBecause) -> bool| done.refused.iter().any(|refused| wanted(&refused.why));
+    if is(needs_yes) {
+        output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
+    }
+    if is(|why| matches!(why, RefusedBecause::ChangedSince)) {
+        output.say(
+            "  hint: `belljar apply --take theirs -- PATH` writes the agent's version, `--take ours` keeps yours",
+        );
+    }
+}
+
+fn needs_yes(why: &RefusedBecause) -> bool {
+    matches!(why, RefusedBecause::NeedsConsent { .. } | RefusedBecause::Carries { .. })
+}
+
+/// Drops the agent's version of some files.
+fn keep_ours(aside: Aside, selection: &Selection, output: &Output) -> Result<ExitCode, CliError> {
+    let done = aside.discard(selection)?;
+    aside.close()?;
+    let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
+    if output.json {
+        let kept: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();
+        let data = json!({"dry_run": false, "applied": [], "kept": kept, "refused": []});
+        output.envelope(&Envelope::new("apply", exit, data));
+        return Ok(exit);
+    }
+    for path in &done.discarded {
+        output.result(&format!("kept your {}\n", shown(path)));
+    }
+    for refused in &done.refused {
+        output.say(&format!("still aside: {}: {}", shown(&refused.path), reason(refused)));
+    }
+    Ok(exit)
+}
+
+/// Applies, asks for what needs it, and applies again.
+struct Asking<'a> {
+    aside: &'a Aside,
+    selection: &'a Selection,
+    consent: Consent,
+    on_conflict: OnConflict,
+    mode: ApplyMode,
+}
+
+impl Asking<'_> {
+    fn apply(&self) -> Result<(Applied, Option<i32>), CliError> {
+        let Self { aside, selection, consent, on_conflict, mode } = self;
+        Ok(aside.apply(&ApplyRequest { selection, consent, on_conflict: *on_conflict, mode: *mode })?)
+    }
+
+    fn ask(&mut self, done: &mut Applied) -> Result<Option<i32>, CliError> {
+        let mut over = BTreeSet::new();
+        let mut asked = false;
+        for refused in &done.refused {
+            let path = shown(&refused.path);
+            if needs_yes(&refused.why) {
+                let question = format!("{path} {}. Apply it?", reason(refused));
+                if confirmed(&question, "name it with `--allow PATH`")? {
+                    self.consent.to.insert(refused.path.clone());
+                    asked = true;
+                }
+            } else if matches!(refused.why, RefusedBecause::ChangedSince) {
+                let question =
+                    format!("{path} changed in the project as well. Write the agent's version over it?");
+                if confirmed(&question, "choose with `--take theirs` or `--take ours`")? {
+                    over.insert(refused.path.clone());
+                }
+            }
+        }
+        if !over.is_empty() {
+            let selection = Selection::Paths(over);
+            let request = ApplyRequest {
+                selection: &selection,
+                consent: &self.consent,
+                on_conflict: OnConflict::Overwrite,
+                mode: self.mode,
+            };
+            let (more, came) = self.aside.apply(&request)?;
+            done.applied.extend(more.applied);
+            if came.is_some() {
+                return Ok(came);
+            }
+            asked = true;
+        }
+        if !asked {
+            return Ok(None);
+        }
+        let (more, came) = self.apply()?;
+        done.applied.extend(more.applied);
+        done.refused = more.refused;
+        Ok(came)
+    }
 }

@@ -1,22 +1,41 @@
 //! What `diff`, `apply` and `discard` share: the words for changes, and which are meant.
 
+use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::visible_name;
-use belljar_runner::aside::{Aside, Change, ChangeKind, Class, Refused, RefusedBecause, Selection};
+use belljar_contract::{Purpose, visible, visible_name};
+use belljar_runner::Planner;
+use belljar_runner::aside::{
+    Aside, Carried, Change, ChangeKind, Class, RefChange, RefValue, Refused, RefusedBecause,
+    RepositoryChanges, Selection, short_ref,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+
+/// What each of them says where there is nothing to do.
+pub const NOTHING: &str = "Nothing is kept aside.";
 
 /// What each of them takes.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The agent; the only one that is declared need not be named
     pub agent: Option<String>,
+    /// Set of changes, where the agent keeps several [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub layer: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
     /// Only these, and what lies below them
     #[arg(last = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+}
+
+impl Options {
+    /// Takes the changes that are meant; `None` where there are none.
+    pub fn open(&self, planner: &Planner) -> Result<Option<Aside>, CliError> {
+        let planned = planner.plan(self.agent.as_deref(), Purpose::Session)?;
+        Ok(Aside::open(&planned, self.layer.as_deref())?)
+    }
 }
 
 /// Says what an interrupted apply had left in the project.
@@ -79,8 +98,102 @@ pub fn machine(change: &Change) -> Value {
     })
 }
 
+/// What happened to a repository, a line each.
+pub fn repository_lines(changes: &RepositoryChanges) -> Vec<String> {
+    let mut out = Vec::new();
+    for change in &changes.refs {
+        let RefChange { name, before, after, commits, count, class, unread } = change;
+        let name = shown(Path::new(short_ref(name)));
+        let value = |value: &RefValue| match value {
+            RefValue::Object(id) => id.short(),
+            RefValue::Symbolic(target) => shown(Path::new(short_ref(target))),
+        };
+        let moved = match (before, after) {
+            (None, Some(after)) => format!("created at {}", value(after)),
+            (Some(before), None) => format!("deleted, was at {}", value(before)),
+            (Some(before), Some(after)) => format!("{} -> {}", value(before), value(after)),
+            (None, None) => String::new(),
+        };
+        let news = match count {
+            0 => String::new(),
+            1 => ", 1 new commit".to_owned(),
+            count => format!(", {count} new commits"),
+        };
+        out.push(format!("{name}: {moved}{news}"));
+        for commit in commits {
+            out.push(format!(
+                "  {} {}",
+                commit.id.short(),
+                visible(&String::from_utf8_lossy(&commit.subject))
+            ));
+        }
+        if commits.len() < *count {
+            out.push(format!("  and {} more", count - commits.len()));
+        }
+        out.extend(class.iter().map(|carried| format!("  ! {}", carried_line(carried))));
+        out.extend(unread.iter().map(|why| format!("  ! not known: {}", visible(why))));
+    }
+    match changes.staged.len() {
+        0 => {}
+        1 => out.push("index: 1 path staged".to_owned()),
+        count => out.push(format!("index: {count} paths staged")),
+    }
+    out.extend(changes.staged_class.iter().map(|carried| format!("  ! {}", carried_line(carried))));
+    out.extend(changes.unread.iter().map(|why| format!("! not known: {}", visible(why))));
+    out
+}
+
+fn carried_line(carried: &Carried) -> String {
+    let Carried { path, class, commit } = carried;
+    let by = commit.map(|id| format!(" in {}", id.short())).unwrap_or_default();
+    format!("changes {}{by}: {}", shown(path), remark(class).unwrap_or_default())
+}
+
+pub fn repository_machine(changes: &RepositoryChanges) -> Value {
+    let value = |value: &RefValue| match value {
+        RefValue::Object(id) => id.hex(),
+        RefValue::Symbolic(target) => format!("ref: {}", String::from_utf8_lossy(target)),
+    };
+    let carried = |carried: &Carried| json!({"path": shown(&carried.path), "why": remark(&carried.class), "commit": carried.commit.map(|id| id.hex())});
+    let refs = changes.refs.iter().map(|change| {
+        let commits = change.commits.iter().map(
+            |commit| json!({"id": commit.id.hex(), "subject": String::from_utf8_lossy(&commit.subject)}),
+        );
+        json!({
+            "name": String::from_utf8_lossy(&change.name),
+            "before": change.before.as_ref().map(value),
+            "after": change.after.as_ref().map(value),
+            "commits": commits.collect::<Vec<_>>(),
+            "commit_count": change.count,
+            "carries": change.class.iter().map(carried).collect::<Vec<_>>(),
+            "unread": change.unread,
+        })
+    });
+    json!({
+        "refs": refs.collect::<Vec<_>>(),
+        "staged": changes.staged.iter().map(|path| shown(path)).collect::<Vec<_>>(),
+        "index_carries": changes.staged_class.iter().map(carried).collect::<Vec<_>>(),
+        "unread": changes.unread,
+    })
+}
+
 pub fn reason(refused: &Refused) -> String {
     match &refused.why {
+        RefusedBecause::Carries { paths, unread } => {
+            let first: Vec<String> = paths.iter().take(3).map(carried_line).collect();
+            let more = paths.len().saturating_sub(3);
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            let unread = unread.as_ref().map(|why| format!("what it holds is not known: {}", visible(why)));
+            let all: Vec<String> = first.into_iter().chain(unread).collect();
+            format!("needs a yes of its own: {}{more}", all.join(", "))
+        }
+        RefusedBecause::HeldBack { files } => {
+            format!(
+                "commits, index and files go together, and one of them cannot be written: {files} held back"
+            )
+        }
+        RefusedBecause::Locked => "git has it locked; if no git is running, delete the lock file".to_owned(),
+        RefusedBecause::Unsound => "it does not hold the object that its name says".to_owned(),
         RefusedBecause::NeedsConsent { class } => {
             format!("needs a yes of its own: {}", remark(class).unwrap_or_default())
         }

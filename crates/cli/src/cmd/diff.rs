@@ -1,14 +1,20 @@
-use super::aside::{Options, machine, mark, remark, selection, shown, tell_recovered};
+use super::aside::{
+    NOTHING, Options, machine, mark, remark, repository_lines, repository_machine, selection, shown,
+    tell_recovered,
+};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::aside::{Aside, ChangeKind, EntryKind, Selection};
+use belljar_runner::aside::{ChangeKind, EntryKind, KeptChanges, RepositoryChanges, Selection};
 use belljar_runner::report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 
-/// Show the changes that an agent's overlay keeps aside
+/// Show the changes that an agent's overlay or copy keeps aside
+///
+/// Branches come first, with the new commits of each, then the index and files. Files that git itself wrote are told as
+/// commits and refs.
 ///
 /// Each change is classified: files that your machine would execute later, links that lead out of the project and
 /// special files are marked. On a terminal, hidden characters are shown as escapes such as \u{1b}; in a file or a pipe the
@@ -25,11 +31,21 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
-    let aside = Aside::open(&planned)?;
+    let Some(aside) = args.options.open(planner)? else {
+        match output.json {
+            true => {
+                output.envelope(&Envelope::new("diff", ExitCode::Passed, json!({"changes": [], "unread": 0})))
+            }
+            false => output.say(NOTHING),
+        }
+        return Ok(ExitCode::Passed);
+    };
     tell_recovered(&aside, output);
-    let (mut changes, unseen) = aside.changes()?;
+    let KeptChanges { files: mut changes, mut repository, folded, unseen } = aside.changes()?;
     if let Selection::Paths(paths) = selection(&args.options.paths) {
+        if !paths.iter().any(|path| path.starts_with(".git")) {
+            repository = RepositoryChanges::default();
+        }
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));
     }
     if output.json {
@@ -37,12 +53,19 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.envelope(&Envelope::new(
             "diff",
             ExitCode::Passed,
-            json!({"changes": list, "unread": unseen.len()}),
+            json!({
+                "layer": aside.name(), "changes": list, "repository": repository_machine(&repository),
+                "files_of_the_repository": folded, "unread": unseen.len(),
+            }),
         ));
         return Ok(ExitCode::Passed);
     }
     let style = output.out_style();
     let mut patched = 0;
+    for line in repository_lines(&repository) {
+        let line = if line.trim_start().starts_with('!') { style.warn(&line) } else { line };
+        output.result(&format!("{line}\n"));
+    }
     for change in &changes {
         let path = shown(&change.path);
         let remark = remark(&change.class).map(|text| style.warn(&format!("  ! {text}"))).unwrap_or_default();
@@ -69,8 +92,8 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             }
         }
     }
-    if changes.is_empty() {
-        output.say("Nothing is kept aside.");
+    if changes.is_empty() && folded == 0 {
+        output.say(NOTHING);
     }
     let listed = changes.len() - patched;
     if !output.is_read() && !args.stat && listed > 0 {

@@ -1,13 +1,13 @@
-use super::aside::{Options, reason, selection, shown, tell_recovered};
+use super::aside::{NOTHING, Options, reason, selection, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Purpose};
+use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::aside::{Aside, Discarded};
+use belljar_runner::aside::Discarded;
 use serde_json::json;
 
-/// Drop the changes that an agent's overlay keeps aside
+/// Drop the changes that an agent's overlay or copy keeps aside
 ///
 /// The project is not touched. Without paths everything that is kept aside goes, after one question.
 #[derive(Debug, clap::Args)]
@@ -21,10 +21,20 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.options.agent.as_deref(), Purpose::Session)?;
-    let aside = Aside::open(&planned)?;
+    let Some(aside) = args.options.open(planner)? else {
+        match output.json {
+            true => output.envelope(&Envelope::new(
+                "discard",
+                ExitCode::Passed,
+                json!({"discarded": [], "left": 0}),
+            )),
+            false => output.say(NOTHING),
+        }
+        return Ok(ExitCode::Passed);
+    };
     tell_recovered(&aside, output);
-    let count = aside.changes()?.0.len();
+    let found = aside.changes()?;
+    let count = found.files.len() + found.folded;
     let all = args.options.paths.is_empty();
     if all
         && count > 0
@@ -39,6 +49,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     } else {
         aside.discard(&selection(&args.options.paths))?
     };
+    aside.close()?;
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let gone: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();

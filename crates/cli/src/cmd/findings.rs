@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Finding, UtcTime};
+use belljar_contract::{AbsPath, Envelope, ExitCode, Finding, GuestAct, HeldBack, UtcTime, visible};
 use belljar_runner::report::{FindingsShown, render_findings};
 use belljar_runner::{FindingsEntry, FindingsError, FindingsStore, Surroundings};
 use serde_json::json;
@@ -52,6 +52,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             "project": found.project,
             "at_ms": found.at_ms,
             "items": found.items,
+            "held": found.held,
             "dropped": found.dropped,
         });
         output.envelope(&Envelope::new("findings", ExitCode::Passed, data));
@@ -60,6 +61,9 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let shown = |path: &_| surroundings.shown(path);
     output.say(&format!("{}, {} UTC", entry.name, UtcTime::from_unix_ms(found.at_ms)));
     output.result(&render_findings(&found.items, &shown, FindingsShown::All, output.out_style()));
+    for HeldBack { path, act, why } in &found.held {
+        output.result(&format!("{}\n", held_line(path, *act, why, surroundings)));
+    }
     if found.dropped > 0 {
         output.say(&format!("belljar: {} more were too many to keep", found.dropped));
     }
@@ -97,4 +101,22 @@ pub fn report(found: &[Finding], name: Option<&str>, surroundings: &Surroundings
     let shown = |path: &_| surroundings.shown(path);
     let how = FindingsShown::Short { all: all.as_deref() };
     output.say(&render_findings(found, &shown, how, output.err_style()));
+}
+
+/// Attempts that are listed at the end of a run.
+const HELD_SHOWN: usize = 20;
+
+/// One attempt to make or change a file that this machine would execute.
+pub fn held_line(path: &AbsPath, act: GuestAct, why: &str, surroundings: &Surroundings) -> String {
+    format!("belljar: held back: {} {}: {}", act.word(), surroundings.shown(path), visible(why))
+}
+
+/// Those that could not be told of while the command had the terminal.
+pub fn report_held(held: &[String], output: &Output) {
+    for line in held.iter().take(HELD_SHOWN) {
+        output.say(line);
+    }
+    if held.len() > HELD_SHOWN {
+        output.say(&format!("belljar: {} more were held back", held.len() - HELD_SHOWN));
+    }
 }

@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime};
 use belljar_runner::report::{human_size, render_table};
-use belljar_runner::{InstanceEntry, Instances, ProjectState, Surroundings};
+use belljar_runner::{About, InstanceEntry, Instances, LayerEntry, ProjectState, Surroundings};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ pub fn run(_args: &Args, surroundings: &Surroundings, output: &Output) -> Result
 }
 
 fn person(entry: &InstanceEntry, surroundings: &Surroundings) -> Vec<String> {
-    let InstanceEntry { key, directory: _, root, project, size, last_used, in_use } = entry;
+    let InstanceEntry { key, directory: _, root, project, size, last_used, in_use, kept } = entry;
     let mut notes = Vec::new();
     if *in_use {
         notes.push("in use".to_owned());
@@ -45,6 +45,11 @@ fn person(entry: &InstanceEntry, surroundings: &Surroundings) -> Vec<String> {
         ProjectState::Present => {}
         ProjectState::Gone => notes.push("the project is gone".to_owned()),
         ProjectState::Unknown(why) => notes.push(why.clone()),
+    }
+    let names = kept.iter().filter(|layer| !layer.is_empty()).map(layer_words);
+    let names: Vec<String> = names.collect();
+    if !names.is_empty() {
+        notes.push(format!("changes kept: {}", names.join(", ")));
     }
     let more = if size.whole { "" } else { "more than " };
     vec![
@@ -59,7 +64,7 @@ fn person(entry: &InstanceEntry, surroundings: &Surroundings) -> Vec<String> {
 }
 
 fn machine(entry: &InstanceEntry) -> Value {
-    let InstanceEntry { key, directory, root, project, size, last_used, in_use } = entry;
+    let InstanceEntry { key, directory, root, project, size, last_used, in_use, kept } = entry;
     let (state, why) = match project {
         ProjectState::Present => ("present", None),
         ProjectState::Gone => ("gone", None),
@@ -75,6 +80,22 @@ fn machine(entry: &InstanceEntry) -> Value {
         "bytes_counted_whole": size.whole,
         "last_used_ms": last_used.and_then(unix_ms),
         "in_use": in_use,
+        "kept": kept.iter().filter(|layer| !layer.is_empty()).map(layer_machine).collect::<Vec<_>>(),
+    })
+}
+
+/// The name by which `diff`, `apply` and `discard` know a set of changes.
+fn layer_words(layer: &LayerEntry) -> String {
+    let LayerEntry { name, directory: _, about: _, in_use } = layer;
+    if in_use.is_some() { format!("{name} (in use)") } else { name.to_string() }
+}
+
+fn layer_machine(layer: &LayerEntry) -> Value {
+    let LayerEntry { name, directory, about, in_use } = layer;
+    let About { agent, mode, source, repository } = about;
+    json!({
+        "layer": name, "directory": directory, "agent": agent, "workspace": mode, "project": source,
+        "repository": repository, "in_use_by": in_use.as_ref().map(|holder| holder.pid),
     })
 }
 

@@ -1,8 +1,10 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, visible};
+use belljar_contract::{
+    Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, visible,
+};
 use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
-use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, why};
+use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, refused_limits, why};
 use serde_json::json;
 
 /// Show what an agent would see, reach and keep; nothing is started
@@ -35,7 +37,11 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     if args.lowered {
         return lowered_page(planner, &planned, output);
     }
-    let advice = advice(planner, &planned)?;
+    let mut advice = advice(planner, &planned)?;
+    let refused = refused_limits(&planned, planner.surroundings());
+    advice.extend(refused.into_iter().map(|Unmet { need, why, fix }| {
+        format!("a start is refused, because this cannot be enforced: {}: {why}; {fix}", need.describe())
+    }));
     let plan = &planned.compiled.plan;
     if output.json {
         let reasons: Vec<_> =

@@ -280,7 +280,7 @@ fn read(surroundings: &Surroundings, path: &AbsPath, scenarios: &Scenarios) -> R
     // Without anything that the scenario names: nothing of it is needed.
     let load = |file: &AbsPath| Ok(load_scenario_alone(surroundings, file)?);
     let (tape, trial) = opened(surroundings, path, (scenarios, load))?;
-    let found = protocol::replay(&tape, &trial)
+    let found = protocol::replay(&Arc::new(tape), &trial)
         .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     Ok(Read { trial, found, cassette: None })
 }

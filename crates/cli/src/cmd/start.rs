@@ -5,14 +5,16 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
     AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event, ExitCode,
-    ImageName, OsText, Purpose, RuleEffect, RunName, visible,
+    ImageName, OsText, Purpose, RuleEffect, RunName, visible, visible_start,
 };
+use belljar_runner::aside::KeptSummary;
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
     Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report,
-    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, launch_hints, lowered, run as carry_out,
+    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, is_interactive, launch_hints, lowered,
+    run as carry_out,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -129,7 +131,14 @@ pub fn start(
     warn_of_open(planner, &planned, errand, output)?;
     let mut ask = |message: &str| ask_hidden(message);
     let mut running = false;
+    let interactive = is_interactive();
+    let mut held = Vec::new();
     let mut watch = |event: &Event| match event {
+        Event::HostExecutedHeld { path, act, why } => {
+            let line = super::findings::held_line(path, *act, why, planner.surroundings());
+            // Not into the screen of a program that draws on it.
+            if interactive { held.push(line) } else { output.say(&line) }
+        }
         // Afterwards the terminal is the command's.
         Event::Notice { text } if !running => output.say(&format!("belljar: {}", visible(text))),
         other => running |= matches!(other, Event::CommandStarted { .. }),
@@ -140,6 +149,7 @@ pub fn start(
         trouble,
         planted,
         findings,
+        kept,
         denied,
         needed,
         troubles,
@@ -200,8 +210,12 @@ pub fn start(
     if options.learn {
         output.say(&proposal(&planned, &needed));
     }
+    super::findings::report_held(&held, output);
     // Last of what can be long: nothing that a command causes pushes it off the screen.
     super::findings::report(&planted, findings.as_deref(), planner.surroundings(), output);
+    if let Some(kept) = kept {
+        output.say(&keeping(&kept, planner));
+    }
     if let Some(spent) = spent {
         output.say(&format!("belljar: {}", spending(spent)));
     }
@@ -303,6 +317,38 @@ fn proposal(planned: &Planned, needed: &[Destination]) -> String {
         text.push_str(&format!("    + {:?},\n", destination.pattern()));
     }
     text.push_str("  ]");
+    text
+}
+
+/// What is kept beside the project, where, and what to do with it.
+fn keeping(kept: &KeptSummary, planner: &Planner) -> String {
+    let KeptSummary { name, agent, ambiguous, directory, files, guarded, commits, refs } = kept;
+    let layer = if *ambiguous { format!(" --layer {name}") } else { String::new() };
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let mut parts = vec![plural(*files, "changed file")];
+    // An agent can make any number of branches, of any name.
+    const BRANCHES: usize = 3;
+    const LETTERS: usize = 60;
+    let named = commits.iter().take(BRANCHES);
+    parts.extend(named.map(|(branch, count)| {
+        format!("{} on {}", plural(*count, "commit"), visible_start(branch, LETTERS))
+    }));
+    if commits.len() > BRANCHES {
+        parts.push(format!("commits on {} more branches", commits.len() - BRANCHES));
+    }
+    if *refs > 0 {
+        parts.push(format!("{} moved", plural(*refs, "ref")));
+    }
+    let mut text =
+        format!("belljar: {} kept in {}", parts.join(", "), planner.surroundings().shown(directory));
+    match guarded {
+        0 => {}
+        1 => text.push_str("; 1 needs a yes of its own"),
+        count => text.push_str(&format!("; {count} need a yes of their own")),
+    }
+    for verb in ["diff", "apply", "discard"] {
+        text.push_str(&format!("\n  belljar {verb} {agent}{layer}"));
+    }
     text
 }
 

@@ -75,7 +75,7 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
         return revoke(args, (surroundings, &agreements), output);
     }
     let permit = |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed));
-    let mut all = Vec::new();
+    let (mut all, mut in_part, mut kept) = (Vec::new(), false, "Nothing was changed.");
     for file in scenario_files(&args.suite, None, surroundings)? {
         all.push(loop {
             let wishes = match load_scenario(surroundings, &file, &permit) {
@@ -84,15 +84,19 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
                 Err(error) => return Err(error.into()),
             };
             if output.json {
+                in_part = true;
                 break wishes;
             }
             let open = not_agreed(std::slice::from_ref(&wishes), &agreements)?;
             output.say(&format!("{}\n", [listed(&open, surroundings), summary(&open)].concat().join("\n")));
             if !confirmed("Agree to reading this?", "agree with --yes")? {
-                output.say("Nothing was changed.");
+                output.say(kept);
                 return Ok(ExitCode::Failed);
             }
-            agreements.agree(&wishes)?;
+            for (one, before) in &open {
+                agreements.agree_further(one, before.as_ref())?;
+            }
+            kept = "What you agreed to before this question stays agreed to.";
         });
     }
     let open = not_agreed(&all, &agreements)?;
@@ -101,13 +105,16 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
         return Ok(suites_done(output, &all, text));
     }
     if output.json && !args.yes {
-        return Ok(suites_done(output, &all, "not agreed to yet"));
+        let known = "not agreed to yet";
+        let text =
+            if in_part { "not agreed to yet; files that are not read yet may ask for more" } else { known };
+        return Ok(suites_done(output, &all, text));
     }
     if !output.json {
         output.say(&format!("{}\n", [listed(&open, surroundings), summary(&open)].concat().join("\n")));
     }
     if !args.yes && !confirmed("Agree to this?", "agree with --yes")? {
-        output.say("Nothing was changed.");
+        output.say(kept);
         return Ok(ExitCode::Failed);
     }
     for (one, _) in &open {

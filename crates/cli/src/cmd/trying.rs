@@ -2,7 +2,7 @@
 
 use super::agreeing::AgreeOptions;
 use super::start::WallsOptions;
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
 use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
@@ -202,7 +202,7 @@ impl TryOptions {
             warn(trial, output);
         }
         let model = match (plays, &trial.file) {
-            (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file))?,
+            (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file), consent)?,
             (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(surroundings)?,
         };
         let detail = self.detail();
@@ -244,9 +244,16 @@ fn script_beside(file: &AbsPath) -> AbsPath {
 }
 
 /// A script that the suite names. Of one beyond the suite no fault quotes the text.
-fn own_script(trial: &Trial, path: &AbsPath) -> Result<Model, CliError> {
-    script(path).map_err(|error| match trial.scope.holds(path) {
-        true => error,
+fn own_script(trial: &Trial, path: &AbsPath, consent: &Consent) -> Result<Model, CliError> {
+    let (text, own) = trial.read_agreed(path, consent, Model::LONGEST_SCRIPT).map_err(|error| {
+        let text = format!("cannot read the script {path}");
+        chain(&error).into_iter().fold(CliError::new(ExitCode::Invalid, text), CliError::cause)
+    })?;
+    Model::script_text(&text).map_err(|error| match own {
+        true => {
+            let text = format!("{path} is not a script");
+            chain(&error).into_iter().fold(CliError::new(ExitCode::Invalid, text), CliError::cause)
+        }
         false => {
             let text =
                 format!("`{path}` cannot be played; it lies beyond the suite, so its text is not shown");

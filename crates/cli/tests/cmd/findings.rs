@@ -2,8 +2,10 @@ use crate::cmd::{project, script, tried};
 use crate::stage::Stage;
 use belljar_testkit::require;
 use serde_json::json;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
-/// One guarded file among decoys of its own and of other kinds, and a link whose target paints.
+/// What somebody else does in the project while a command runs there, as a guard that failed would let it: one guarded file among decoys of its own and of other kinds, and a link whose target paints.
 const PLANT: &str = r#"
 git init -q --template= new && mkdir new/.git/hooks && echo evil > new/.git/hooks/pre-commit
 mkdir -p links && seq -f /etc/%.0f 10000 | xargs ln -s -t links
@@ -19,9 +21,19 @@ mkfifo pipe
 fn decoys_hide_nothing_and_everything_is_kept() {
     require!(Bwrap, Git);
     let stage = Stage::new();
-    let found = stage.run(&["exec", "--", "sh", "-c", PLANT]);
-    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
-    let report = &found.stderr;
+    let mut command = stage.command(&["exec", "--", "sh", "-c", "echo ready; read go"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let mut plant = Command::new("sh");
+    plant.args(["-c", PLANT]).current_dir(stage.path("project")).env("HOME", stage.path("home"));
+    assert!(stage.finish(&mut plant).status.success());
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let found = child.wait_with_output().unwrap();
+    let report = &String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(0), "{report}");
     for line in [
         "new/.git/hooks/pre-commit  new; git runs it",
         "out  new; a link that leads out of the project, to /etc/\\u{1b}[2J\\u{1b}[1;1Hnothing was left\\u{202e}",

@@ -72,19 +72,7 @@ fn verdicts(output: &Output) -> BTreeMap<String, (String, String)> {
 }
 
 /// Rows that nothing stops in `direct`, and that belljar reports.
-const REPORTED: [&str; 6] = [
-    "executed.agent-servers",
-    "executed.agent-settings",
-    "executed.directory-environment",
-    "executed.editor-tasks",
-    "executed.escaping-link",
-    "executed.husky-hook",
-];
-
-/// Rows whose wall is the guard over files that the host executes.
-fn is_guard(id: &str) -> bool {
-    id.starts_with("executed.")
-}
+const REPORTED: [&str; 2] = ["executed.escaping-link", "report.buried"];
 
 #[test]
 fn the_walls_of_a_real_run_hold_and_the_controls_work() {
@@ -104,13 +92,11 @@ fn walls_hold(words: &[&str]) {
     let verdicts = verdicts(&output);
     let bad: Vec<_> = verdicts
         .iter()
-        .filter(|(id, (verdict, _))| {
-            matches!(verdict.as_str(), "open" | "broken" | "unseen") && !is_guard(id)
-        })
+        .filter(|(_, (verdict, _))| matches!(verdict.as_str(), "open" | "broken" | "unseen"))
         .collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert!(verdicts.values().filter(|(verdict, _)| verdict == "closed").count() > 40);
-    // What is new in the project and would be executed is there when a run in `direct` ends: that is no wall.
+    // A link that leads out is there when a run in `direct` ends: no wall stops it.
     let reported: Vec<&str> = verdicts
         .iter()
         .filter(|(_, (verdict, _))| verdict == "reported")
@@ -277,12 +263,14 @@ fn a_launch_that_is_not_refused_is_seen() {
 }
 
 /// Rows about what belljar itself does outside, each with a belljar that is careless about it.
-const OUTSIDE: [(&str, &str); 3] = [
+const OUTSIDE: [(&str, &str); 4] = [
     // Asks the host's git about a stranger's directory.
     (
         "outside.stranger-repository",
         "case $1 in skill) git -C \"$2\" ls-files --others --exclude-standard >/dev/null 2>&1 ;; esac",
     ),
+    // Gives a scenario what it asks for.
+    ("outside.stranger-scenario", "case $1 in test) set -- \"$@\" --yes ;; esac"),
     // Takes down whatever is written to the agent's output.
     (
         "evidence.forged-frame",

@@ -146,6 +146,8 @@ fn a_task_that_goes_on_behind_keeps_its_name() {
     recorded(&stage);
     let (status, row) = replay(&stage, &[]);
     assert_eq!((status, &row["replay"]["drifts"]), (Some(0), &json!([])), "{row:#}");
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
 }
 
 #[test]
@@ -227,6 +229,8 @@ fn what_changes_by_itself_is_cosmetic_and_can_be_made_alike() {
     let found = stage.finish(&mut with_agent(&stage, &words));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     faithful(&replay(&stage, &[]), 2);
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
 }
 
 #[test]

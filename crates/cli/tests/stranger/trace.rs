@@ -44,32 +44,37 @@ impl Trace {
         Self { threads }
     }
 
-    /// Threads outside: reached from the first process without passing through bubblewrap. Ids inside are those of
-    /// another namespace and reach nothing here.
-    fn outside(&self) -> Vec<&str> {
+    /// Threads outside, each with the program that it begins in: reached from the first process without passing through
+    /// bubblewrap. Ids inside are those of another namespace and reach nothing here.
+    fn outside(&self) -> Vec<(PathBuf, &str)> {
         let is_first = |text: &str| {
             text.lines().next().is_some_and(|line| line.starts_with("execve(\"/usr/bin/setpriv\""))
         };
         let (first, _) =
             self.threads.iter().find(|(_, text)| is_first(text)).expect("strace saw the first program");
-        let first = *first;
-        let (mut pending, mut seen, mut out) = (vec![first], BTreeSet::new(), Vec::new());
-        while let Some(id) = pending.pop() {
+        let (mut pending, mut seen, mut out) = (vec![(*first, PathBuf::new())], BTreeSet::new(), Vec::new());
+        while let Some((id, begins_in)) = pending.pop() {
             let Some(text) = self.threads.get(&id) else { continue };
             if !seen.insert(id) || text.lines().any(is_bubblewrap) {
                 continue;
             }
-            let children = text.lines().filter(|line| starts_with_any(line, &["clone", "fork", "vfork"]));
-            pending.extend(children.filter_map(|line| line.rsplit_once(" = ")?.1.trim().parse::<u32>().ok()));
-            out.push(text.as_str());
+            let mut program = begins_in.clone();
+            for line in text.lines().filter(|line| succeeded(line)) {
+                if line.starts_with("execve") {
+                    program = PathBuf::from(&quoted(line)[0]);
+                } else if starts_with_any(line, &["clone", "fork", "vfork"]) {
+                    let child = line.rsplit_once(" = ").and_then(|(_, id)| id.trim().parse::<u32>().ok());
+                    pending.extend(child.map(|child| (child, program.clone())));
+                }
+            }
+            out.push((begins_in, text.as_str()));
         }
         out
     }
 
     pub fn look(&self) -> Outside {
         let mut found = Outside::default();
-        for text in self.outside() {
-            let mut program = PathBuf::new();
+        for (mut program, text) in self.outside() {
             for line in text.lines().filter(|line| succeeded(line)) {
                 if line.starts_with("execve") {
                     program = PathBuf::from(&quoted(line)[0]);

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX, GuestAddress, GuestOrder,
-    GuestPart, GuestReport, GuestRoot, GuestSpec,
+    GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROTOCOL, GUEST_REPORT_MAX, GUEST_SPEC_MAX,
+    GuestAddress, GuestGuard, GuestOrder, GuestPart, GuestReport, GuestRoot, GuestSpec, OsText,
 };
 
 /// Why bytes are not a message.
@@ -77,6 +77,14 @@ impl GuestSpec {
         }
         if let GuestRoot::Built { ground: _, parts, user: _, bounds: _ } = &self.root {
             require(parts.iter().all(GuestPart::is_absolute), "root", "has a relative path")?;
+        }
+        if let Some(GuestGuard { roots, apart }) = &self.guard {
+            require(!roots.is_empty(), "guard", "has no root")?;
+            let paths = roots.iter().map(|root| &root.path).chain(apart);
+            require(paths.clone().all(OsText::is_absolute), "guard", "has a relative path")?;
+            require(paths.clone().all(|path| path.as_bytes() != b"/"), "guard", "is the whole root")?;
+            let told = roots.iter().map(|root| root.aliases.len() + root.named.len()).sum::<usize>();
+            require(told <= GUEST_GUARD_PATHS_MAX, "guard", "is told of too many paths")?;
         }
         let set_aside = self.range.is_none_or(|range| range.is_set_aside());
         require(set_aside, "range", "would hide hosts of the world")?;

@@ -44,7 +44,7 @@ pub enum GuestGround {
     /// container does.
     Container {
         /// Mounted before anything else, where changes are kept aside.
-        overlay: Option<GuestOverlay>,
+        overlays: Vec<GuestOverlay>,
     },
 }
 

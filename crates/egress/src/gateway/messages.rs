@@ -171,6 +171,17 @@ struct Block {
     content: Content,
 }
 
+impl Block {
+    fn sources(self) -> Sources {
+        let Block { kind, file_id, source, content } = self;
+        let mut sources = content.0;
+        // What a tool of the provider wrote is named in its own results; nothing is read for that.
+        let written = kind.is_some_and(|kind| kind.ends_with("_output"));
+        sources.files += u64::from(file_id.is_some() && !written);
+        source.map_or(sources, |Source(own)| sources.plus(own))
+    }
+}
+
 impl<'d> Deserialize<'d> for Content {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ContentVisitor)
@@ -196,22 +207,15 @@ impl<'d> Visitor<'d> for ContentVisitor {
 
     fn visit_seq<A: SeqAccess<'d>>(self, mut blocks: A) -> Result<Content, A::Error> {
         let mut sources = Sources::default();
-        while let Some(Block { kind, file_id, source, content }) = blocks.next_element()? {
-            sources = sources.plus(content.0);
-            // What a tool of the provider wrote is named in its own results; nothing is read for that.
-            let written = kind.is_some_and(|kind| kind.ends_with("_output"));
-            sources.files += u64::from(file_id.is_some() && !written);
-            if let Some(Source(own)) = source {
-                sources = sources.plus(own);
-            }
+        while let Some(block) = blocks.next_element::<Block>()? {
+            sources = sources.plus(block.sources());
         }
         Ok(Content(sources))
     }
 
-    /// The error of a tool of the provider is an object; it holds no block.
-    fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<Content, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Content::default())
+    /// The result of a tool of the provider is one block, or its error.
+    fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Content, A::Error> {
+        Ok(Content(Block::deserialize(MapAccessDeserializer::new(map))?.sources()))
     }
 }
 
@@ -259,9 +263,8 @@ impl<'d> Visitor<'d> for SourceVisitor {
         match wire.kind.as_deref() {
             Some(kind) if INLINE_SOURCES.contains(&kind) => {}
             Some("url") => sources.urls += 1,
-            Some(_) => sources.files += 1,
-            // Of no kind: the provider refuses it.
-            None => {}
+            // What cannot be told counts as what the provider would fetch.
+            Some(_) | None => sources.files += 1,
         }
         if let (Some(data), Some(media)) = (wire.data, wire.media_type)
             && media.starts_with("image/")
@@ -342,8 +345,13 @@ mod tests {
                 false,
             ),
             (json!([{"type": "search_result", "source": "https://x.test", "content": []}]), false),
+            // A result of the provider's tools may be one block.
             (
-                json!([{"type": "web_search_tool_result", "content": {"type": "error", "source": {"type": "url"}}}]),
+                json!([{"type": "web_fetch_tool_result", "content": {"type": "web_fetch_result", "content": {"type": "document", "source": {"type": "url"}}}}]),
+                true,
+            ),
+            (
+                json!([{"type": "web_search_tool_result", "content": {"type": "error", "error_code": "x"}}]),
                 false,
             ),
         ] {

@@ -48,6 +48,7 @@ pub use front::{FrontLimits, serve};
 pub use listen::{Address, Bound, Listen, ListenError, Listener};
 pub use live::{Live, LiveSetup, UpstreamTimes};
 pub use money::Cost;
+pub(crate) use observe::Unwatched;
 pub use observe::{AnswerEnd, Observe, ObserveAnswer, Observed};
 pub use own::{OwnRequestError, ask};
 pub use prices::{PriceTable, PriceTableError, Speed};

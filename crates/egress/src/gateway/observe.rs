@@ -27,6 +27,15 @@ pub trait ObserveAnswer: Send {
     fn ended(self: Box<Self>, end: AnswerEnd, at: Instant);
 }
 
+/// Watches an answer that nobody wants to know of.
+pub(crate) struct Unwatched;
+
+impl ObserveAnswer for Unwatched {
+    fn head(&mut self, _status: StatusCode, _headers: &HeaderMap, _at: Instant) {}
+    fn chunk(&mut self, _bytes: &Bytes, _at: Instant) {}
+    fn ended(self: Box<Self>, _end: AnswerEnd, _at: Instant) {}
+}
+
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerEnd {

@@ -1,17 +1,21 @@
 //! The writer of the model log: observes the model's answers, live, scripted or replayed.
 
 mod message;
+mod of_tape;
+mod remembered;
 mod request;
 
-use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer};
+pub use of_tape::{Settled, exchanges_of_tape};
+
+use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer, Unwatched};
 use belljar_contract::{
-    Digest, EgressChain, ExchangeEnd, MODEL_LOG_FORMAT, ModelAnswer, ModelItem, ModelRequest, ModelRow,
-    Repeated, RunId,
+    Digest, EgressChain, ExchangeEnd, MODEL_LOG_FORMAT, ModelAnswer, ModelRequest, ModelRow, RunId,
+    without_reminders,
 };
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, StatusCode};
+use remembered::Remembered;
 use serde_json::Value;
-use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -25,16 +29,10 @@ pub const MODEL_LOG_LIMIT: u64 = 128 << 20;
 /// An answer that is longer cannot be compared, and the log has failed.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// Requests whose items are remembered, so that a later one names only what is new.
-const REMEMBERED: usize = 64;
-
-/// Bytes of those items: the agent chooses how many there are and how long their ids and names are.
-const REMEMBERED_BYTES: usize = 16 << 20;
-
 /// A request with more items cannot be compared, and the log has failed.
 const MOST_ITEMS: usize = 100_000;
 
-const SESSION_HEADER: &str = "x-claude-code-session-id";
+pub(crate) const SESSION_HEADER: &str = "x-claude-code-session-id";
 const AGENT_HEADER: &str = "x-claude-code-agent-id";
 /// Bytes of a mark that are kept.
 const MARK_BYTES: usize = 128;
@@ -57,10 +55,7 @@ struct State {
     chain: EgressChain,
     room: u64,
     exchanges: u64,
-    /// Numbers and items of the last requests.
-    known: VecDeque<(u64, Vec<ModelItem>)>,
-    /// Bytes of [`State::known`].
-    known_bytes: usize,
+    known: Remembered,
     failure: Option<String>,
 }
 
@@ -72,8 +67,7 @@ impl ModelLog {
             chain: EgressChain::START,
             room: MODEL_LOG_LIMIT,
             exchanges: 0,
-            known: VecDeque::new(),
-            known_bytes: 0,
+            known: Remembered::default(),
             failure: None,
         };
         state.write(&ModelRow::Opened { format: MODEL_LOG_FORMAT, run });
@@ -124,48 +118,8 @@ impl State {
 
     fn fail(&mut self, why: String) {
         self.failure.get_or_insert(why);
-        self.known = VecDeque::new();
-        self.known_bytes = 0;
+        self.known = Remembered::default();
     }
-
-    /// Names only what a request has beyond the beginning that it shares with an earlier one.
-    fn compact(&mut self, items: Vec<ModelItem>) -> (Option<Repeated>, Vec<ModelItem>) {
-        let shared = |known: &[ModelItem]| known.iter().zip(&items).take_while(|(a, b)| a == b).count();
-        let best = self.known.iter().map(|(exchange, known)| (shared(known), *exchange)).max();
-        let repeats = best.filter(|(count, _)| *count > 0);
-        let fresh = items[repeats.map_or(0, |(count, _)| count)..].to_vec();
-        self.remember(items);
-        (repeats.map(|(count, exchange)| Repeated { exchange, items: count as u64 }), fresh)
-    }
-}
-
-impl State {
-    /// Keeps the items of a request in the place of the oldest ones.
-    fn remember(&mut self, items: Vec<ModelItem>) {
-        let bytes = bytes_of(&items);
-        if bytes > REMEMBERED_BYTES {
-            return;
-        }
-        while self.known.len() >= REMEMBERED || self.known_bytes + bytes > REMEMBERED_BYTES {
-            let Some((_, oldest)) = self.known.pop_front() else { break };
-            self.known_bytes -= bytes_of(&oldest);
-        }
-        self.known_bytes += bytes;
-        self.known.push_back((self.exchanges, items));
-    }
-}
-
-/// About the memory that items take.
-fn bytes_of(items: &[ModelItem]) -> usize {
-    let beyond = |item: &ModelItem| match item {
-        ModelItem::Text { .. } | ModelItem::Said { .. } => 0,
-        ModelItem::Returned { call, .. } => call.len(),
-        ModelItem::Called { call, input } => {
-            let members = input.keys().map(|name| name.len() + size_of::<(String, Digest)>());
-            call.len() + members.sum::<usize>()
-        }
-    };
-    items.iter().map(|item| size_of::<ModelItem>() + beyond(item)).sum()
 }
 
 impl Observe for ModelLog {
@@ -185,15 +139,16 @@ impl Observe for ModelLog {
             value.as_str().map(str::to_owned)
         };
         // One that could not be read was refused, and vouches for nothing.
-        let items =
-            asked.body.as_ref().map(|body| request::items(body, &self.shared.redact)).unwrap_or_default();
+        let redact = &self.shared.redact;
+        let items = asked.body.as_ref().map(|body| request::items(body, redact, without_reminders));
+        let items = items.unwrap_or_default();
         let mut state = self.shared.state();
         if items.len() > MOST_ITEMS {
             state.fail(format!("a request has more than {MOST_ITEMS} items"));
             return Box::new(Unwatched);
         }
         let exchange = state.exchanges;
-        let (repeats, items) = state.compact(items);
+        let (repeats, items) = state.known.compact(exchange, items);
         let request =
             ModelRequest { session: mark(SESSION_HEADER), agent: mark(AGENT_HEADER), repeats, items };
         state.write(&ModelRow::Asked { exchange, at_ms, request });
@@ -202,15 +157,6 @@ impl Observe for ModelLog {
         let shared = Arc::clone(&self.shared);
         Box::new(Watch { shared, exchange, status: None, body: Vec::new(), written: false })
     }
-}
-
-/// Watches what is not a message.
-struct Unwatched;
-
-impl ObserveAnswer for Unwatched {
-    fn head(&mut self, _status: StatusCode, _headers: &HeaderMap, _at: Instant) {}
-    fn chunk(&mut self, _bytes: &Bytes, _at: Instant) {}
-    fn ended(self: Box<Self>, _end: AnswerEnd, _at: Instant) {}
 }
 
 /// An answer on its way.

@@ -1,11 +1,14 @@
 //! The items of a request's messages.
 
 use super::{MOST_ITEMS, RedactValue};
-use belljar_contract::{ModelItem, input_digests, text_digest, without_reminders};
+use belljar_contract::{ModelItem, input_digests, text_digest};
 use serde_json::{Map, Value};
 
+/// A text without the reminders that the agent adds to it; none where it has none.
+pub(super) type Bare = fn(&str) -> Option<String>;
+
 /// The items of a body, not many more than [`MOST_ITEMS`]; none where it is not a request for a message.
-pub(super) fn items(body: &[u8], redact: &RedactValue) -> Vec<ModelItem> {
+pub(super) fn items(body: &[u8], redact: &RedactValue, bare: Bare) -> Vec<ModelItem> {
     let Ok(Value::Object(mut body)) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
     let Some(Value::Array(messages)) = body.remove("messages") else { return Vec::new() };
     let mut out = Vec::new();
@@ -21,7 +24,7 @@ pub(super) fn items(body: &[u8], redact: &RedactValue) -> Vec<ModelItem> {
         match message["content"].take() {
             Value::String(text) => out.extend(text_item(&role, &text)),
             Value::Array(blocks) => {
-                let items = blocks.iter().filter_map(|block| item(&role, block));
+                let items = blocks.iter().filter_map(|block| item(&role, block, bare));
                 out.extend(items.take(MOST_ITEMS + 1));
             }
             _ => {}
@@ -35,7 +38,7 @@ fn text_item(role: &str, text: &str) -> Option<ModelItem> {
     Some(if role == "assistant" { ModelItem::Said { text } } else { ModelItem::Text { text } })
 }
 
-fn item(role: &str, block: &Value) -> Option<ModelItem> {
+fn item(role: &str, block: &Value, bare: Bare) -> Option<ModelItem> {
     match (role, block["type"].as_str()?) {
         (_, "text") => text_item(role, block["text"].as_str()?),
         ("assistant", "tool_use") => {
@@ -47,7 +50,7 @@ fn item(role: &str, block: &Value) -> Option<ModelItem> {
             let text = result_text(&block["content"]);
             Some(ModelItem::Returned {
                 call: block["tool_use_id"].as_str()?.to_owned(),
-                bare: without_reminders(&text).map(|text| text_digest(&text)),
+                bare: bare(&text).map(|text| text_digest(&text)),
                 text: text_digest(&text),
                 is_error: block["is_error"] == true,
             })

@@ -1,5 +1,6 @@
+use super::remembered::MOST_BYTES as REMEMBERED_BYTES;
 use super::*;
-use belljar_contract::{ServedBlock, input_forms, read_model_log, text_digest};
+use belljar_contract::{ModelItem, Repeated, ServedBlock, input_forms, read_model_log, text_digest};
 use hyper::Uri;
 use serde_json::json;
 
@@ -132,7 +133,7 @@ fn result_of(call: &str) -> Value {
 /// Bytes of the texts that are remembered.
 fn remembered(log: &ModelLog) -> usize {
     let state = log.shared.state();
-    let items = state.known.iter().flat_map(|(_, items)| items);
+    let items = state.known.requests.iter().flat_map(|(_, items)| items);
     let text = |item: &ModelItem| match item {
         ModelItem::Called { call, .. } | ModelItem::Returned { call, .. } => call.len(),
         ModelItem::Text { .. } | ModelItem::Said { .. } => 0,

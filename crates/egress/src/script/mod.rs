@@ -42,7 +42,7 @@ pub use log::{
     AnsweredBy, BodySeen, Fingerprint, HeaderSeen, HeaderText, LoggedRequest, Transcript, WaitTimedOut,
 };
 pub use matching::{Sender, Tools, When};
-pub use parse::{LoadScriptError, ParseScriptError};
+pub use parse::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError};
 pub use server::{Playing, ScriptedModel, StartError};
 
 pub use crate::gateway::{Listen, ListenError};

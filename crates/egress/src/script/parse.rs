@@ -10,7 +10,8 @@ use super::check::ScriptFaults;
 use super::format::{SCRIPT_VERSION, Script};
 
 /// Largest script file that is read.
-const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// Larger than any script.
+pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Why a text is not a script.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@
 use super::grant::SshGrant;
 use super::known_hosts::{KnownHostError, host_keys};
 use super::public_half::{PrivateHalf, PublicHalf, PublicHalfError, public_half};
-use super::tool::tool;
+use super::tool::Tools;
 use super::upstream;
 use belljar_contract::{SshEntry, SshFound, SshPublicKey};
 use std::ffi::OsString;
@@ -48,12 +48,16 @@ pub enum LookUpError {
 ///
 /// # Errors
 /// See [`LookUpError`].
-pub fn look_up(entries: &[SshEntry], known_hosts: &[PathBuf]) -> Result<Vec<SshFound>, LookUpError> {
+pub fn look_up(
+    entries: &[SshEntry],
+    known_hosts: &[PathBuf],
+    tools: &Tools,
+) -> Result<Vec<SshFound>, LookUpError> {
     let one = |entry: &SshEntry| {
         let host = || entry.host.clone();
         let half = public_half(entry.identity_file.as_path());
         let half = half.map_err(|cause| LookUpError::Key { host: host(), cause })?;
-        let keys = host_keys(entry, known_hosts);
+        let keys = host_keys(entry, known_hosts, tools);
         let host_keys = keys.map_err(|cause| LookUpError::Host { host: host(), cause })?;
         Ok(SshFound { host: host(), public_key: half.key, host_keys })
     };
@@ -127,6 +131,8 @@ pub enum Asking {
 /// What holding keys needs to know.
 #[derive(Debug, Clone)]
 pub struct HoldRequest<'a> {
+    /// OpenSSH's programs.
+    pub tools: &'a Tools,
     /// The socket of the user's own agent, as SSH_AUTH_SOCK outside says.
     pub user_agent: Option<&'a Path>,
     /// A folder that is not there yet, for the socket of an agent of ours; made for the user alone.
@@ -173,7 +179,7 @@ pub fn hold(
                 may_be_added(path, &half, request)?;
                 let agent = match &mut agent {
                     Some(agent) => agent,
-                    none => none.insert(PrivateAgent::start(request.folder)?),
+                    none => none.insert(PrivateAgent::start(request.folder, request.tools)?),
                 };
                 agent.add(path, &found.public_key, request)?;
                 agent.socket.clone()
@@ -207,11 +213,11 @@ struct PrivateAgent {
 }
 
 impl PrivateAgent {
-    fn start(folder: &Path) -> Result<Self, HoldError> {
+    fn start(folder: &Path, tools: &Tools) -> Result<Self, HoldError> {
         let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
         made.map_err(|cause| HoldError::Folder { path: folder.to_owned(), cause })?;
         let socket = folder.join("agent.sock");
-        let spawned = tool("sh").and_then(|mut shell| {
+        let spawned = tools.tool("sh").and_then(|mut shell| {
             shell
                 .args(["-c", KEEPER])
                 .arg(&socket)
@@ -251,7 +257,8 @@ impl PrivateAgent {
         public_key: &SshPublicKey,
         request: &HoldRequest<'_>,
     ) -> Result<(), HoldError> {
-        let mut command = tool("ssh-add").map_err(|cause| HoldError::Tool { program: "ssh-add", cause })?;
+        let mut command =
+            request.tools.tool("ssh-add").map_err(|cause| HoldError::Tool { program: "ssh-add", cause })?;
         command.arg("-q").arg("--").arg(path).env("SSH_AUTH_SOCK", &self.socket).stdin(Stdio::null());
         match (request.asking, &request.askpass) {
             (Asking::Terminal, _) => {}

@@ -3,7 +3,7 @@
 //! `ssh-keygen -F` reads those files, hashed lines and patterns included, as ssh itself would.
 
 use super::host_key::{HostKey, HostKeyError};
-use super::tool::tool;
+use super::tool::Tools;
 use belljar_contract::{Host, Port, SshEntry, SshPublicKey};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -76,16 +76,20 @@ pub fn known_hosts_files(home: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// See [`KnownHostError`].
-pub fn host_keys(entry: &SshEntry, files: &[PathBuf]) -> Result<Vec<SshPublicKey>, KnownHostError> {
+pub fn host_keys(
+    entry: &SshEntry,
+    files: &[PathBuf],
+    tools: &Tools,
+) -> Result<Vec<SshPublicKey>, KnownHostError> {
     let plain = match &entry.hostname {
         Host::Name(name) => name.to_string(),
         Host::Address(address) => address.to_string(),
     };
     let name = name_at(&plain, entry.port);
-    let mut lines = look_up(&name, files)?;
+    let mut lines = look_up(&name, files, tools)?;
     if lines.keys.is_empty() && name != plain {
         // As ssh does: a host that is known without a port is known on every port.
-        lines.extend(look_up(&plain, files)?);
+        lines.extend(look_up(&plain, files, tools)?);
     }
     let declared = entry.known_host_key.iter().cloned().collect::<Vec<_>>();
     let candidates = if declared.is_empty() { lines.keys } else { declared };
@@ -156,10 +160,11 @@ impl Lines {
     }
 }
 
-fn look_up(name: &str, files: &[PathBuf]) -> Result<Lines, KnownHostError> {
+fn look_up(name: &str, files: &[PathBuf], tools: &Tools) -> Result<Lines, KnownHostError> {
     let mut out = Lines::default();
     for file in files.iter().filter(|file| file.is_file()) {
-        let ended = tool("ssh-keygen")
+        let ended = tools
+            .tool("ssh-keygen")
             .map_err(KnownHostError::Tool)?
             .arg("-F")
             .arg(name)

@@ -32,3 +32,4 @@ pub use known_hosts::{KnownHostError, host_keys, known_hosts_files};
 pub use public_half::{PrivateHalf, PublicHalf, PublicHalfError, public_half};
 pub use report::{SshAct, SshRefusal, SshSink, SshSummary, SshUse, SshVerdict};
 pub use serve::{SshConfig, SshLimits, serve};
+pub use tool::Tools;

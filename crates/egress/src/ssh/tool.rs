@@ -1,5 +1,5 @@
-//! How OpenSSH's programs are started: from absolute entries of the search path, in `/`, with the few variables that
-//! they need to ask for a passphrase. The working directory may be a stranger's.
+//! How OpenSSH's programs are started: from the search path that was given, in `/`, with the few variables that they need to
+//! ask for a passphrase. The working directory may be a stranger's.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,11 +27,24 @@ const HANDED_ON: [&str; 15] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// The program of this name, ready to be given arguments.
-pub(super) fn tool(name: &str) -> io::Result<Command> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let variables = HANDED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
-    started_with(name, &path, variables)
+/// Where OpenSSH's programs are looked for.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    path: OsString,
+}
+
+impl Tools {
+    /// On a search path that leads to no program of an agent's making. Relative entries do not count.
+    #[must_use]
+    pub fn on(path: OsString) -> Self {
+        Self { path }
+    }
+
+    /// The program of this name, ready to be given arguments.
+    pub(super) fn tool(&self, name: &str) -> io::Result<Command> {
+        let variables = HANDED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+        started_with(name, &self.path, variables)
+    }
 }
 
 fn started_with(

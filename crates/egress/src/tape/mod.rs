@@ -4,6 +4,7 @@
 //! A request finds its answer by the digest of its body after the declared [`Normaliser`]s have made alike what differs
 //! from run to run. It is never answered by its position. What finds none is a [`Drift`], told by what changed.
 
+mod alike;
 mod drift;
 mod kept;
 mod normal;
@@ -14,6 +15,7 @@ mod served;
 mod stream;
 mod words;
 
+pub(crate) use alike::{Alike, without_agents_words};
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
 pub use kept::{
     ChangedAnswer, answer_without, differences, first_message, kept_answer, kept_request, request_without,

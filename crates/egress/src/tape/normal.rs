@@ -52,6 +52,9 @@ pub enum Normaliser {
     Token,
 }
 
+/// What stands in the place of the session's id.
+pub(super) const SESSION: &str = "<session>";
+
 /// A name that no normaliser has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no normaliser `{0}`")]
@@ -117,8 +120,32 @@ impl Normaliser {
         matches!(self, Self::Uuid | Self::Timestamp | Self::Duration) || self.private().is_some()
     }
 
+    /// What stands in a request's texts in the place of an id that it made alike; none where it does not keep ids.
+    pub(super) fn stands_for(self, number: u64) -> Option<String> {
+        match self {
+            Self::SessionId => Some(SESSION.to_owned()),
+            Self::AgentId => Some(format!("<agent:{number}>")),
+            Self::TmpPath => Some(format!("<tmp:{number}>")),
+            Self::TaskId => Some(format!("<task:{number}>")),
+            Self::Metadata
+            | Self::CacheControl
+            | Self::Billing
+            | Self::Delivery
+            | Self::ResultOrder
+            | Self::Date
+            | Self::Kernel
+            | Self::AgentUsage
+            | Self::Uuid
+            | Self::Timestamp
+            | Self::Duration
+            | Self::HomePath
+            | Self::Email
+            | Self::Token => None,
+        }
+    }
+
     /// What it hides from others. It works on what is left when the agent's own words are taken out.
-    fn private(self) -> Option<Private> {
+    pub(super) fn private(self) -> Option<Private> {
         Private::ALL.into_iter().find(|kind| kind.normaliser() == self)
     }
 
@@ -334,7 +361,7 @@ impl Texts {
             Normaliser::SessionId => {
                 let Some(session) = self.session.clone() else { return };
                 each_text(value, &mut |text| {
-                    text.contains(&session).then(|| text.replace(&session, "<session>"))
+                    text.contains(&session).then(|| text.replace(&session, SESSION))
                 });
                 self.ids.insert((Normaliser::SessionId, 1), session);
             }
@@ -425,8 +452,13 @@ pub(super) fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Optio
 /// A document with further normalisers applied to its texts.
 pub(super) fn further(value: &Value, normaliser: Normaliser) -> Value {
     let mut value = value.clone();
-    Texts::default().apply(normaliser, &mut value);
+    normalise(&mut value, normaliser);
     value
+}
+
+/// The same in place.
+pub(super) fn normalise(value: &mut Value, normaliser: Normaliser) {
+    Texts::default().apply(normaliser, value);
 }
 
 #[cfg(test)]

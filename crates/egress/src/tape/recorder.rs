@@ -4,7 +4,8 @@ use super::normal::{Canonical, Normaliser};
 use super::private::has_word;
 use super::stream::{self, Changed};
 use super::{AGENT_ID_HEADER, Scrub, is_taped};
-use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer};
+use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer, Unwatched};
+use crate::model_log::SESSION_HEADER;
 use belljar_contract::{
     BodyRef, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeEnd, ExchangeRequest, TapeLeak,
     TapeLeaks,
@@ -15,9 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Headers of a request that say what is wanted.
-const REQUEST_HEADERS: [&str; 6] =
-    ["anthropic-beta", "anthropic-version", "content-type", "user-agent", "x-app", AGENT_ID_HEADER];
+/// Headers of a request that say what is wanted, and in which conversation.
+const REQUEST_HEADERS: [&str; 7] = [
+    "anthropic-beta",
+    "anthropic-version",
+    "content-type",
+    "user-agent",
+    "x-app",
+    AGENT_ID_HEADER,
+    SESSION_HEADER,
+];
 
 /// Headers of an answer that the agent acts on; whose account it was is not among them.
 const ANSWER_HEADERS: [&str; 6] =
@@ -208,15 +216,6 @@ impl Observe for Recorder {
 
 fn ms(since: Instant, at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Watches what does not belong onto a tape.
-struct Unwatched;
-
-impl ObserveAnswer for Unwatched {
-    fn head(&mut self, _status: StatusCode, _headers: &HeaderMap, _at: Instant) {}
-    fn chunk(&mut self, _bytes: &Bytes, _at: Instant) {}
-    fn ended(self: Box<Self>, _end: AnswerEnd, _at: Instant) {}
 }
 
 /// An answer on its way.

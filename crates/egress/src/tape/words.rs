@@ -32,6 +32,19 @@ pub(super) fn has_mark(text: &str) -> bool {
     text.contains(MARK)
 }
 
+/// A text without such digests; none where it has none.
+pub(super) fn without_marks(text: &str) -> Option<String> {
+    let (mut out, mut rest, mut found) = (String::new(), text, false);
+    while let Some((before, after)) = rest.split_once(MARK) {
+        let Some((_, behind)) = after.split_once('>') else { break };
+        found = true;
+        out.push_str(before);
+        rest = behind;
+    }
+    out.push_str(rest);
+    found.then_some(out)
+}
+
 fn mark(text: &str) -> String {
     format!("{MARK}{} {}>", Digest::of(text.as_bytes()).hex(), text.chars().count())
 }
@@ -61,7 +74,7 @@ fn digest_tool(tool: &mut Value) {
 }
 
 /// Reminders stand between other texts, which stay.
-fn digest_reminders(content: &mut Value) {
+pub(super) fn digest_reminders(content: &mut Value) {
     match content {
         Value::String(text) if text.contains(OPEN) => *text = outside_of_reminders(text),
         Value::Array(items) => items.iter_mut().for_each(digest_reminders),

@@ -1,6 +1,6 @@
 //! Keys that an agent of ours takes: behind a passphrase, in old forms, or not at all.
 
-use crate::stage::{OwnAgent, PATIENCE, Stage, done};
+use crate::stage::{OwnAgent, PATIENCE, Stage, done, tools};
 use belljar_contract::SshEntry;
 use belljar_egress::ssh::{Asking, HoldError, HoldRequest, PrivateHalf, hold, look_up, public_half};
 use belljar_testkit::require;
@@ -22,9 +22,10 @@ fn attempt(
     askpass: Option<&Path>,
     own: Option<&Path>,
 ) -> Result<belljar_egress::ssh::HeldKeys, HoldError> {
-    let found = look_up(entries, &[]).unwrap();
+    let found = look_up(entries, &[], &tools()).unwrap();
     let folder = stage.path("held");
     let request = HoldRequest {
+        tools: &tools(),
         user_agent: own,
         folder: &folder,
         asking: Asking::NoTerminal,
@@ -81,7 +82,7 @@ fn an_old_form_has_its_public_half_beside_it() {
     let refused = attempt(&stage, &entries, None, None).unwrap_err();
     assert!(matches!(refused, HoldError::OtherKey { .. }), "{refused}");
     std::fs::remove_file(stage.path("id.pub")).unwrap();
-    let refused = look_up(&entries, &[]).unwrap_err();
+    let refused = look_up(&entries, &[], &tools()).unwrap_err();
     assert_eq!(refused.to_string(), "the key of the ssh host `forge` cannot be used");
     let why = std::error::Error::source(&refused).unwrap().to_string();
     assert!(why.contains("ssh-keygen -y -f"), "{why}");
@@ -190,12 +191,13 @@ fn seated(folder: &Path) {
     let entries = [entry];
     let folder = folder.join("held");
     let request = HoldRequest {
+        tools: &tools(),
         user_agent: None,
         folder: &folder,
         asking: Asking::Terminal,
         askpass: None,
         patience: PATIENCE,
     };
-    let held = hold(&entries, &look_up(&entries, &[]).unwrap(), &request).unwrap();
+    let held = hold(&entries, &look_up(&entries, &[], &tools()).unwrap(), &request).unwrap();
     assert_eq!(held.grants[0].key, found.key);
 }

@@ -1,6 +1,6 @@
 //! The keys of hosts, as the user's known hosts have them.
 
-use crate::stage::{Stage, done};
+use crate::stage::{Stage, done, tools};
 use belljar_contract::{Host, Port, SshEntry, SshPublicKey};
 use belljar_egress::ssh::{KnownHostError, host_keys, known_hosts_files};
 use belljar_testkit::require;
@@ -31,7 +31,7 @@ fn plain_hashed_and_with_a_port() {
     done(Command::new("ssh-keygen").args(["-q", "-H", "-f"]).arg(&hashed));
     assert!(!std::fs::read_to_string(&hashed).unwrap().contains("hidden"), "it is hashed");
     let files = [own, hashed, stage.path("missing")];
-    let keys = |hostname: &str, port| host_keys(&at(&stage, hostname, port, None), &files);
+    let keys = |hostname: &str, port| host_keys(&at(&stage, hostname, port, None), &files, &tools());
     assert_eq!(keys("forge.test", 22).unwrap(), [a.clone(), rsa.clone()]);
     assert_eq!(keys("192.0.2.1", 22).unwrap(), std::slice::from_ref(&a));
     assert_eq!(keys("[2001:db8::1]", 22).unwrap(), std::slice::from_ref(&d));
@@ -47,7 +47,11 @@ fn plain_hashed_and_with_a_port() {
         text.contains("`[other.test]:2222`") && text.contains("ssh-keyscan -p 2222 other.test |"),
         "{text}"
     );
-    assert_eq!(host_keys(&at(&stage, "other.test", 22, Some(&c)), &files).unwrap(), [c], "declared");
+    assert_eq!(
+        host_keys(&at(&stage, "other.test", 22, Some(&c)), &files, &tools()).unwrap(),
+        [c],
+        "declared"
+    );
 }
 
 #[test]
@@ -63,7 +67,7 @@ fn revoked_keys_and_authorities() {
         ),
     );
     let files = [file];
-    let keys = |hostname: &str, known| host_keys(&at(&stage, hostname, 22, known), &files);
+    let keys = |hostname: &str, known| host_keys(&at(&stage, hostname, 22, known), &files, &tools());
     assert!(matches!(keys("one.test", None).unwrap_err(), KnownHostError::Revoked { .. }));
     assert!(matches!(keys("new.test", Some(&a)).unwrap_err(), KnownHostError::Revoked { .. }));
     assert_eq!(keys("two.test", None).unwrap(), std::slice::from_ref(&b));
@@ -78,7 +82,8 @@ fn keys_of_a_kind_that_cannot_be_checked() {
     let short = stage.host("a", &["-t", "rsa", "-b", "1024"]);
     let good = stage.host("b", &["-t", "ed25519"]);
     let file = stage.write("own", &format!("one.test {short}\ntwo.test {short}\ntwo.test {good}\n"));
-    let keys = |hostname: &str| host_keys(&at(&stage, hostname, 22, None), std::slice::from_ref(&file));
+    let keys =
+        |hostname: &str| host_keys(&at(&stage, hostname, 22, None), std::slice::from_ref(&file), &tools());
     assert!(matches!(keys("one.test").unwrap_err(), KnownHostError::Unusable { .. }));
     assert_eq!(keys("two.test").unwrap(), [good]);
 }

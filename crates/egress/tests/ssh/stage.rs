@@ -5,7 +5,7 @@
 use belljar_contract::{AbsPath, Host, Port, SshEntry, SshFound, SshPublicKey};
 use belljar_egress::ssh::{
     Asking, HeldKeys, HoldRequest, SshConfig, SshGrant, SshLimits, SshSink, SshSummary, SshUse, SshVerdict,
-    hold, look_up, serve,
+    Tools, hold, look_up, serve,
 };
 use belljar_testkit::process::{Finished, run_within};
 use std::fs;
@@ -18,6 +18,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+
+/// OpenSSH's programs, as this machine has them.
+pub fn tools() -> Tools {
+    Tools::on(std::env::var_os("PATH").unwrap())
+}
 
 pub const SSHD: &str = "/usr/sbin/sshd";
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -138,9 +143,10 @@ impl Stage {
 
     /// Holds the keys of entries, with an agent of ours where `user_agent` has not got them.
     pub fn hold(&self, entries: &[SshEntry], user_agent: Option<&Path>) -> (Vec<SshFound>, HeldKeys) {
-        let found = look_up(entries, &[]).unwrap();
+        let found = look_up(entries, &[], &tools()).unwrap();
         let folder = self.path("held");
         let request = HoldRequest {
+            tools: &tools(),
             user_agent,
             folder: &folder,
             asking: Asking::NoTerminal,

@@ -6,10 +6,12 @@
 //!
 //! The order matters. The root comes first: what is opened after it is opened inside. Listeners are opened before the walls that would be in their way; the bounding set is emptied
 //! while there is still a capability to do it with; the filter comes last, when nothing it refuses is needed any
-//! more, and before the fork, so that no process ever runs here without it.
+//! more, and before the fork, so that no process ever runs here without it. The guard comes behind all of them: its
+//! threads are behind the same walls as this one, and only what is started from here is behind the guard.
 
 mod command;
 mod control;
+mod crowd;
 mod listen;
 mod root;
 mod seal;
@@ -23,6 +25,7 @@ use belljar_sys::{Errno, fds, privs, signal::Signals};
 use rustix::process::Signal;
 
 use crate::arguments::Line;
+use crate::guard::Guard;
 use control::Control;
 
 /// How long the supervisor may take to give the order to start.
@@ -74,11 +77,14 @@ pub(crate) fn run(line: Line) -> u8 {
         }
     };
     match set_up(&control, of_bubblewrap) {
-        Ok(Ready { spec, signals, streams }) => {
+        Ok(Ready { spec, signals, streams, guard }) => {
             let started = command::start(&spec, &streams);
             drop(streams);
             match started {
-                Ok(pid) => supervise::until_the_end(&control, &signals, pid, &spec),
+                Ok(pid) => {
+                    let told = guard.as_ref().map(Guard::told);
+                    supervise::until_the_end(&control, &signals, pid, &spec, told)
+                }
                 Err(failure) => command::refuse(&control, failure),
             }
         }
@@ -91,6 +97,7 @@ struct Ready {
     spec: GuestSpec,
     signals: Signals,
     streams: command::Streams,
+    guard: Option<Guard>,
 }
 
 fn refuse(control: &Control, refusal: Refusal) -> u8 {
@@ -145,6 +152,8 @@ fn set_up(control: &Control, of_bubblewrap: bool) -> Result<Ready, Refusal> {
         // Whoever ends bubblewrap ends everything. Not before the user is the last one: the kernel forgets it then.
         privs::death_signal(Signal::KILL).map_err(|error| Refusal::new(GuestStep::Privileges, &error))?;
     }
+    let guard = spec.guard.as_ref().map(Guard::stand).transpose();
+    let guard = guard.map_err(|error| Refusal::new(GuestStep::Guard, &error))?;
     control
         .report(&GuestReport::Sealed { landlock }, &[])
         .map_err(|error| Refusal::new(GuestStep::Order, &error))?;
@@ -152,7 +161,7 @@ fn set_up(control: &Control, of_bubblewrap: bool) -> Result<Ready, Refusal> {
         GuestBeginning::AtOnce => {}
         GuestBeginning::OnOrder => await_start(control)?,
     }
-    Ok(Ready { spec, signals, streams })
+    Ok(Ready { spec, signals, streams, guard })
 }
 
 fn await_start(control: &Control) -> Result<(), Refusal> {

@@ -31,9 +31,9 @@ pub(super) fn build(spec: &GuestSpec, attached: &mut Vec<OwnedFd>) -> Result<(),
     let contents = attached.pop().ok_or_else(|| Refusal::because(GuestStep::Spec, missing))?;
     let mut bytes = Vec::new();
     File::from(contents).read_to_end(&mut bytes).map_err(|error| Refusal::new(GuestStep::Spec, &error))?;
-    if let GuestGround::Container { overlay } = ground {
+    if let GuestGround::Container { overlays } = ground {
         userns::take_mounts().map_err(|cause| Refusal::new(GuestStep::Root, &MountsError { cause }))?;
-        overlay.as_ref().map_or(Ok(()), mount)?;
+        overlays.iter().try_for_each(mount)?;
     }
     let root = Root::begin(bounds.tmpfs).map_err(refused)?;
     let mut building = Building { root: &root, ground, parts, contents: &bytes, pid_max: bounds.pid_max };
@@ -122,7 +122,7 @@ fn writing(access: Access) -> Writing {
     }
 }
 
-/// Mounts the overlay where the root takes the project from.
+/// Mounts an overlay where the root takes the project, or its repository, from.
 fn mount(overlay: &GuestOverlay) -> Result<(), Refusal> {
     let GuestOverlay { lower, upper, work, at } = overlay;
     let layer = |layer: &GuestLayer| Identity { device: layer.device, inode: layer.inode };

@@ -17,9 +17,11 @@ pub(super) fn close_all(spec: &GuestSpec) -> Result<GuestLandlock, Refusal> {
     privs::no_new_privs().map_err(|error| Refusal::new(GuestStep::Privileges, &error))?;
     let enforced =
         landlock::restrict(&rules(&spec.files)).map_err(|error| Refusal::new(GuestStep::Landlock, &error))?;
-    let filter = match spec.filter {
-        GuestFilter::Standard => seccomp::Filter::standard(),
-        GuestFilter::Apart => seccomp::Filter::apart(),
+    let filter = match (spec.filter, &spec.guard) {
+        (GuestFilter::Standard, None) => seccomp::Filter::standard(),
+        (GuestFilter::Apart, None) => seccomp::Filter::apart(),
+        (GuestFilter::Standard, Some(_)) => seccomp::Filter::with_a_guard(seccomp::entries()),
+        (GuestFilter::Apart, Some(_)) => seccomp::Filter::with_a_guard(seccomp::apart_entries()),
     };
     filter.and_then(|filter| filter.install()).map_err(|error| Refusal::new(GuestStep::Filter, &error))?;
     Ok(facts(enforced))

@@ -10,6 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 
 use super::control::Control;
+use super::crowd::Crowd;
+use crate::guard::Told;
 
 /// Passed on to the command's process group.
 const FORWARDED: [Signal; 9] = [
@@ -26,6 +28,8 @@ const FORWARDED: [Signal; 9] = [
 
 /// How long a message of the supervisor that has begun may take.
 const ORDER_PATIENCE: Duration = Duration::from_secs(5);
+/// How often the processes are counted where they are limited.
+const COUNTING: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end processes after SIGKILL. Leaving ends them in any case.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -55,16 +59,49 @@ struct Supervision<'guest> {
     signals: &'guest Signals,
     command: Pid,
     spec: &'guest GuestSpec,
+    told: Option<&'guest Told>,
     grace: Duration,
     phase: Phase,
     end: Option<GuestEnd>,
+    counting: Counting,
+}
+
+/// The limit of processes, until it is known to have been reached.
+#[derive(Debug, Clone, Copy)]
+enum Counting {
+    /// There is none here, or it is counted elsewhere.
+    Idle,
+    /// It is looked at again at the time given.
+    Due(Crowd, Instant),
+    /// It was reached.
+    Reached,
+}
+
+impl Counting {
+    fn look(&mut self) {
+        if let Counting::Due(crowd, _) = *self {
+            *self = match crowd.is_reached() {
+                true => Counting::Reached,
+                false => Counting::Due(crowd, Instant::now() + COUNTING),
+            };
+        }
+    }
 }
 
 /// Stays until nothing is left and gives the command's status.
-pub(super) fn until_the_end(control: &Control, signals: &Signals, command: Pid, spec: &GuestSpec) -> u8 {
+pub(super) fn until_the_end(
+    control: &Control,
+    signals: &Signals,
+    command: Pid,
+    spec: &GuestSpec,
+    told: Option<&Told>,
+) -> u8 {
     let grace = Duration::from_millis(spec.grace_ms.into());
     let phase = Phase::Running;
-    let mut supervision = Supervision { control, signals, command, spec, grace, phase, end: None };
+    let counting =
+        Crowd::of(spec).map_or(Counting::Idle, |crowd| Counting::Due(crowd, Instant::now() + COUNTING));
+    let mut supervision =
+        Supervision { control, signals, command, spec, told, grace, phase, end: None, counting };
     let started = GuestReport::Started { pid: command.as_raw_pid() };
     let outcome = control.report(&started, &[]).map_err(|_gone| Orphaned).and_then(|()| supervision.run());
     if outcome.is_err() {
@@ -84,28 +121,39 @@ impl Supervision<'_> {
             if ready.control {
                 self.obey()?;
             }
+            if ready.told {
+                self.report_held(Told::take)?;
+            }
             if self.advance() == Family::Gone {
                 return Ok(());
             }
         }
     }
 
-    /// Sleeps until there is a signal, an order, or the time of the phase is over.
+    /// Sleeps until there is a signal, an order, or the time of the phase or for counting is over.
     fn wait(&self) -> Ready {
-        let until = match self.phase {
-            Phase::Running => None,
-            Phase::Ending(until) | Phase::Killed(until) => Some(until),
+        let until = match (self.phase, self.counting) {
+            (Phase::Running, Counting::Idle | Counting::Reached) => None,
+            (Phase::Running, Counting::Due(_, until)) => Some(until),
+            (Phase::Ending(until) | Phase::Killed(until), _) => Some(until),
         };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut polled = [
+        let mut polled = vec![
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
         ];
+        polled.extend(self.told.map(|told| PollFd::from_borrowed_fd(told.bell(), PollFlags::IN)));
         // An interrupted or failed poll looks like one without news; the loop asks again.
         rustix::event::poll(&mut polled, left.as_ref()).ok();
-        let [signals, control] = polled.map(|polled| !polled.revents().is_empty());
-        Ready { signals, control }
+        let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
+        Ready { signals: is_ready(0), control: is_ready(1), told: is_ready(2) }
+    }
+
+    /// Tells what the guard held back.
+    fn report_held(&self, take: fn(&Told) -> Vec<GuestReport>) -> Result<(), Orphaned> {
+        let reports = self.told.map(take).unwrap_or_default();
+        reports.iter().try_for_each(|report| self.control.report(report, &[]).map_err(|_gone| Orphaned))
     }
 
     fn handle_signals(&mut self) -> Result<Family, Orphaned> {
@@ -148,7 +196,11 @@ impl Supervision<'_> {
             peak_memory_bytes: usage.peak_memory,
         };
         let full = super::root::is_full(self.spec);
-        self.control.report(&GuestReport::Exited { end, used, full }, &[]).map_err(|_gone| Orphaned)?;
+        self.report_held(Told::take_last)?;
+        self.counting.look();
+        let crowded = matches!(self.counting, Counting::Reached);
+        let report = GuestReport::Exited { end, used, full, crowded };
+        self.control.report(&report, &[]).map_err(|_gone| Orphaned)?;
         self.begin_ending();
         Ok(())
     }
@@ -181,17 +233,23 @@ impl Supervision<'_> {
         }
     }
 
-    /// Moves on when the time of the phase is over.
+    /// Counts and moves on when the time for it has come.
     fn advance(&mut self) -> Family {
         let now = Instant::now();
         match self.phase {
+            Phase::Running => {
+                if matches!(self.counting, Counting::Due(_, until) if until <= now) {
+                    self.counting.look();
+                }
+                Family::Alive
+            }
             Phase::Ending(until) if until <= now => {
                 kill_everyone();
                 self.phase = Phase::Killed(now + KILL_PATIENCE);
                 Family::Alive
             }
             Phase::Killed(until) if until <= now => Family::Gone,
-            Phase::Running | Phase::Ending(_) | Phase::Killed(_) => Family::Alive,
+            Phase::Ending(_) | Phase::Killed(_) => Family::Alive,
         }
     }
 }
@@ -199,6 +257,7 @@ impl Supervision<'_> {
 struct Ready {
     signals: bool,
     control: bool,
+    told: bool,
 }
 
 /// Whether there are still processes here.

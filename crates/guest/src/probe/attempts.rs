@@ -10,7 +10,7 @@ use std::time::Duration;
 use belljar_contract::{Attempt, AttemptRequest, ProcessFile};
 use belljar_sys::process;
 
-use super::{Outcome, PROBES, ProbeContext, Seen, answered, run_one, search, speak, unsupported};
+use super::{Outcome, PROBES, ProbeContext, Seen, answered, run_one, search, speak, unsupported, use_up};
 
 /// More than any list of attempts, and than any file that is looked into.
 const READ_LIMIT: u64 = 4 << 20;
@@ -73,6 +73,8 @@ pub(super) fn attempt(attempt: &Attempt, context: &ProbeContext) -> Seen {
             }
             None => unsupported("this guest has no such probe"),
         },
+        Attempt::Fill { places, bytes } => use_up::fill(places, *bytes),
+        Attempt::Threads { count } => use_up::threads(*count),
         Attempt::Shell { script } => shell(script),
     }
 }

@@ -8,6 +8,7 @@ mod attempts;
 mod search;
 mod speak;
 mod table;
+mod use_up;
 
 use std::io::Write;
 

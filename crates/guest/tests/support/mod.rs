@@ -52,6 +52,7 @@ pub fn spec(argv: &[&str]) -> GuestSpec {
         root: GuestRoot::AsFound,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
+        guard: None,
         umask: 0o022,
         limits: Vec::new(),
         grace_ms: 300,
@@ -73,6 +74,7 @@ pub struct Outcome {
     pub status: Option<i32>,
     pub end: Option<GuestEnd>,
     pub output: String,
+    pub crowded: bool,
 }
 
 impl Jail {
@@ -187,14 +189,18 @@ impl Jail {
             pipe.read_to_string(&mut output).unwrap();
             output
         });
+        let mut crowded = false;
         let end = match self.receive() {
-            Ok((GuestReport::Exited { end, used: _, full: _ }, _)) => Some(end),
+            Ok((GuestReport::Exited { end, used: _, full: _, crowded: found }, _)) => {
+                crowded = found;
+                Some(end)
+            }
             Ok((report, _)) => panic!("{report:?}"),
             Err(MessageError::Closed) => None,
             Err(error) => panic!("{error:?}"),
         };
         let status = self.bwrap.wait().unwrap();
-        Outcome { status: status.code(), end, output: reader.join().unwrap() }
+        Outcome { status: status.code(), end, output: reader.join().unwrap(), crowded }
     }
 
     pub fn run(user: User, spec: &GuestSpec) -> Outcome {

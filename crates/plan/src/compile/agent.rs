@@ -3,7 +3,7 @@
 use super::env::Surroundings;
 use super::library::server_names;
 use super::mounts::{Inside, Parts, System};
-use super::{Compiled, Compiler, Reasons, access, defaults, network, note, ssh};
+use super::{Compiled, Compiler, Reasons, access, defaults, git, network, note, ssh};
 use crate::decode::{At, Place, list, nearest};
 use crate::explain::Origin;
 use crate::facts::{PathFact, TextFact};
@@ -48,6 +48,7 @@ pub(super) fn compile(
         egress,
         credentials,
         ssh: ssh_entries,
+        git: git_spec,
         limits,
     } = &agent.spec;
     let request = compiler.request;
@@ -68,7 +69,13 @@ pub(super) fn compile(
     };
     let image = compiler.image(image.as_ref(), backend, &agent.place, &mut reasons);
     let home = reasons.choose("home", home.as_ref(), defaults::HOME, shown);
-    let mode = reasons.choose("workspace", workspace.as_ref(), defaults::WORKSPACE, shown);
+    let lacks = request
+        .facts
+        .guard_lacks
+        .as_ref()
+        .filter(|_| backend != BackendKind::Host && request.purpose == Purpose::Session);
+    let default = if lacks.is_some() { defaults::WORKSPACE_UNGUARDED } else { defaults::WORKSPACE };
+    let mode = reasons.choose("workspace", workspace.as_ref(), default, shown);
 
     let picked_skills = compiler.pick(name, "skill", skills, &request.manifest.skills);
     let picked_plugins = compiler.pick(name, "plugin", plugins, &request.manifest.plugins);
@@ -82,7 +89,7 @@ pub(super) fn compile(
 
     let instance = instance(compiler, &mut reasons);
     let inside = inside(compiler, home, backend, &instance);
-    let workspace = project(compiler, mode);
+    let workspace = project(compiler, mode, lacks);
     if facts.user.home.is_within(&workspace.source) {
         let message = format!("the project would be `{}`, which holds your whole home", workspace.source);
         compiler.report("whole-home", message, &agent.place, "this agent").help =
@@ -93,6 +100,7 @@ pub(super) fn compile(
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
     let ssh_entries = compiler.ssh(ssh_entries, &mut egress, &mut reasons);
     let ssh_files = ssh::files(&inside.home, &ssh_entries);
+    let mut git_files = git::files(git_spec.as_ref(), request.purpose, &inside.home, &mut reasons);
     let limits = access::limits(limits.as_ref(), &mut reasons);
     let mut env = compiler.environment(
         env,
@@ -125,6 +133,7 @@ pub(super) fn compile(
         credentials: &credentials.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
         ssh: &ssh_entries.iter().map(|entry| format!("`{}`", entry.host)).collect::<Vec<_>>(),
         backend,
+        purpose: request.purpose,
     });
     let plugin_targets: Vec<(Plugin, AbsPath)> = plugins
         .iter()
@@ -174,6 +183,8 @@ pub(super) fn compile(
         },
         &mut reasons,
     );
+    // A configuration that the manifest mounts there counts, and no file must be made in it.
+    git_files.retain(|file| !git::is_covered(file, &inside.home, &mounts));
     let plan = Plan {
         format: PLAN_FORMAT,
         agent: name.clone(),
@@ -188,7 +199,7 @@ pub(super) fn compile(
         home_directory: inside.home,
         workspace,
         mounts,
-        files: assembly.files.into_iter().chain(ssh_files).chain(trust_files).collect(),
+        files: assembly.files.into_iter().chain(ssh_files).chain(trust_files).chain(git_files).collect(),
         env,
         refused: refusals(&egress, &tools, &permissions, &undeclared),
         egress,
@@ -204,7 +215,7 @@ pub(super) fn compile(
         argv: assembly.argv,
         used_outside: std::mem::take(&mut compiler.used_outside).into_iter().collect(),
     };
-    Some(Compiled { plan, reasons: reasons.0 })
+    Some(Compiled { plan, reasons: reasons.0, takes_from_project: compiler.takes_from_project })
 }
 
 /// Only what an agent picks from the library: all that can be checked of one that is known in part.
@@ -342,6 +353,17 @@ impl<'a> Compiler<'a> {
     fn role(&mut self, written: Option<&At<PathText>>, reasons: &mut Reasons) -> Option<String> {
         let at = written?;
         let path = self.resolve(at)?;
+        let root = &self.request.facts.project.root;
+        let is_of_project = path.is_within(root);
+        self.takes_from_project |= is_of_project;
+        // The text is shown when it changed since an agreement.
+        let leads_out =
+            matches!(self.request.facts.path(&path), PathFact::File(real) if !real.is_within(root));
+        if is_of_project && leads_out {
+            let message = format!("the role: `{path}` is a link that leads out of the project");
+            self.report("no-such-source", message, &at.place, "this path");
+            return None;
+        }
         match self.request.facts.text(&path) {
             TextFact::Text(text) => {
                 reasons.add("role", path.to_string(), Origin::Written(at.place.clone()));
@@ -419,7 +441,7 @@ fn inside(compiler: &Compiler<'_>, home: HomeMode, backend: BackendKind, instanc
     Inside { home, kit: fixed(KIT) }
 }
 
-fn project(compiler: &Compiler<'_>, mode: WorkspaceMode) -> Workspace {
+fn project(compiler: &Compiler<'_>, mode: WorkspaceMode, lacks: Option<&String>) -> Workspace {
     let facts = &compiler.request.facts.project;
     let target = match compiler.request.purpose {
         Purpose::Session => facts.root.clone(),
@@ -429,7 +451,8 @@ fn project(compiler: &Compiler<'_>, mode: WorkspaceMode) -> Workspace {
         Some(below) => target.join(below).unwrap_or_else(|_| target.clone()),
         None => target.clone(),
     };
-    Workspace { mode, source: facts.root.clone(), target, directory }
+    let unguarded = lacks.filter(|_| mode == WorkspaceMode::Direct).cloned();
+    Workspace { mode, source: facts.root.clone(), target, directory, unguarded }
 }
 
 fn words(list: &[At<Word>]) -> Vec<String> {

@@ -11,6 +11,11 @@ pub(super) const HOME: (HomeMode, &str) =
     (HomeMode::Project, "a conversation can be resumed, and nothing of yours is visible");
 pub(super) const WORKSPACE: (WorkspaceMode, &str) =
     (WorkspaceMode::Direct, "you see the agent's changes as they happen");
+/// Where the kernel has no guard.
+pub(super) const WORKSPACE_UNGUARDED: (WorkspaceMode, &str) = (
+    WorkspaceMode::Overlay,
+    "this kernel cannot hold back files that your machine would execute; `belljar doctor` says what is missing",
+);
 pub(super) const BACKEND: (BackendKind, &str) =
     (BackendKind::Bwrap, "starts in milliseconds and needs no daemon");
 pub(super) const MOUNT_MODE: Access = Access::ReadOnly;

@@ -3,11 +3,11 @@
 use super::{Compiler, Reasons, Rigour, Wanted};
 use crate::decode::{At, Named, Place};
 use crate::explain::Origin;
-use crate::facts::ContentFact;
+use crate::facts::{ContentFact, ProjectFacts};
 use crate::manifest::{EnvText, Layered, McpSpec};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
-    Purpose, SSH_AGENT_SOCKET, SshEntry, UsedOutside, may_use,
+    Purpose, SSH_AGENT_SOCKET, SshEntry, UsedOutside, may_use, path_words,
 };
 
 /// Set by belljar for every agent; a manifest may replace those that are marked so.
@@ -102,12 +102,7 @@ impl Compiler<'_> {
         match value {
             EnvText::Literal(text) => Some(EnvSource::Literal(text.clone())),
             EnvText::Prompt(message) => Some(EnvSource::Prompt(message.clone())),
-            EnvText::Command(argv) => {
-                for path in may_use(argv, &self.request.facts.project.directory) {
-                    self.use_outside(&path, place);
-                }
-                Some(EnvSource::Command(argv.clone()))
-            }
+            EnvText::Command(argv) => self.command(argv, place).map(EnvSource::Command),
             EnvText::Variable(name) => {
                 if !self.request.facts.variables.contains(name) {
                     let message = format!("the variable `{name}` is not set in this shell");
@@ -121,10 +116,27 @@ impl Compiler<'_> {
             }
             EnvText::File(path) => {
                 let path = self.resolve(&At { value: path.clone(), place: place.clone() })?;
+                let real = self.existing(&path, place, "the file of a value", Wanted::File)?;
                 self.use_outside(&path, place);
-                self.existing(&path, place, "the file of a value", Wanted::File).map(EnvSource::File)
+                Some(EnvSource::File(real))
             }
         }
+    }
+
+    /// A command with its paths written out: it runs in `/`, where nothing is an agent's.
+    fn command(&mut self, argv: &[String], place: &Place) -> Option<Vec<String>> {
+        let argv = written_out(argv, self.request.manifest.directory(place)?);
+        let ProjectFacts { root, directory, .. } = self.request.facts.project.clone();
+        for path in may_use(&argv, &directory) {
+            self.use_outside(&path, place);
+        }
+        let words = argv.iter().flat_map(|argument| path_words(argument.as_bytes()));
+        if words.filter_map(|word| fixed_part(&word)).any(|path| path == root || path == directory) {
+            let message = "the command names the whole project, whose content cannot be agreed to";
+            let finding = self.report("whole-project-command", message, place, "run outside the sandbox");
+            finding.help = Some("name the files that it uses, as in `./scripts/token.sh`".to_owned());
+        }
+        Some(argv)
     }
 
     /// Makes the content of a file of the project part of the plan.
@@ -195,4 +207,25 @@ fn base(surroundings: &Surroundings<'_>) -> Vec<(EnvName, String, bool, String)>
             Some((EnvName::new(name).ok()?, value, replaceable, why.to_owned()))
         })
         .collect()
+}
+
+/// A command whose relative paths begin at the folder of the manifest: words that start with `./` or `../`, and a program
+/// with a slash.
+pub(super) fn written_out(argv: &[String], directory: &AbsPath) -> Vec<String> {
+    let one = |(number, word): (usize, &String)| {
+        let is_path =
+            word.starts_with("./") || word.starts_with("../") || (number == 0 && word.contains('/'));
+        let whole = is_path.then(|| directory.join(word).ok()).flatten();
+        whole.and_then(|path| path.as_path().to_str().map(str::to_owned)).unwrap_or_else(|| word.clone())
+    };
+    argv.iter().enumerate().map(one).collect()
+}
+
+/// The part of an absolute path before the first name that is a pattern.
+fn fixed_part(word: &[u8]) -> Option<AbsPath> {
+    let is_pattern = |name: &&[u8]| !name.iter().any(|byte| b"*?[".contains(byte));
+    let names: Vec<&[u8]> =
+        word.strip_prefix(b"/")?.split(|byte| *byte == b'/').take_while(is_pattern).collect();
+    let path = [b"/", names.join(&b'/').as_slice()].concat();
+    AbsPath::new(std::path::Path::new(std::str::from_utf8(&path).ok()?)).ok()
 }

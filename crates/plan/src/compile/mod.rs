@@ -4,6 +4,7 @@ mod access;
 mod agent;
 mod defaults;
 mod env;
+mod git;
 mod library;
 mod mounts;
 mod network;
@@ -62,6 +63,8 @@ pub struct Compiled {
     pub plan: Plan,
     /// Where its values come from.
     pub reasons: Vec<Reason>,
+    /// Whether it names something by a path of the project, which an agent may have replaced by a link.
+    pub takes_from_project: bool,
 }
 
 /// Compiles agents one after another; what they share is resolved, and complained about, once.
@@ -74,6 +77,7 @@ pub struct Compiler<'a> {
     plugins: BTreeMap<LibraryName, Option<Plugin>>,
     /// Files of the project that the agent's values come from.
     used_outside: BTreeSet<UsedOutside>,
+    takes_from_project: bool,
 }
 
 /// More findings than this are not listed: a hostile file makes as many as it likes.
@@ -91,6 +95,7 @@ impl<'a> Compiler<'a> {
             skills: BTreeMap::new(),
             plugins: BTreeMap::new(),
             used_outside: BTreeSet::new(),
+            takes_from_project: false,
         }
     }
 
@@ -115,6 +120,7 @@ impl<'a> Compiler<'a> {
         }
         let before = self.errors;
         self.used_outside.clear();
+        self.takes_from_project = false;
         let compiled = agent::compile(self, name, layered);
         compiled.filter(|_| self.errors == before)
     }
@@ -175,6 +181,7 @@ impl<'a> Compiler<'a> {
 
     /// The canonical form of what must exist, or a complaint that names `what` and the path.
     fn existing(&mut self, path: &AbsPath, place: &Place, what: &str, wanted: Wanted) -> Option<AbsPath> {
+        self.takes_from_project |= path.is_within(&self.request.facts.project.root);
         let problem = match (self.request.facts.path(path), wanted) {
             (PathFact::Directory(real), Wanted::Directory | Wanted::Either) => return Some(real),
             (PathFact::File(real), Wanted::File | Wanted::Either) => return Some(real),

@@ -1,7 +1,7 @@
 //! What the agent is told about the place it is in.
 
 use belljar_contract::{
-    AbsPath, BackendKind, Egress, HomeMode, Limits, RuleEffect, Workspace, WorkspaceMode,
+    AbsPath, BackendKind, Egress, HomeMode, Limits, Purpose, RuleEffect, Workspace, WorkspaceMode,
 };
 use std::fmt::Write as _;
 
@@ -15,6 +15,7 @@ pub(super) struct Facts<'a> {
     pub credentials: &'a [String],
     pub ssh: &'a [String],
     pub backend: BackendKind,
+    pub purpose: Purpose,
 }
 
 /// Whether anything keeps the agent in.
@@ -26,7 +27,7 @@ enum Walls {
 
 /// The note, as Markdown.
 pub(super) fn write(facts: &Facts<'_>) -> String {
-    let Facts { workspace, home_directory, home, egress, limits, credentials, ssh, backend } = facts;
+    let Facts { workspace, home_directory, home, egress, limits, credentials, ssh, backend, purpose } = facts;
     let walls = match backend {
         BackendKind::Host => Walls::None,
         BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => Walls::Standing,
@@ -36,10 +37,16 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
         workspace.target,
         match workspace.mode {
             WorkspaceMode::Direct => "What you change there is changed for the user at once.",
-            WorkspaceMode::Overlay => "What you change there is kept aside until the user applies it.",
-            WorkspaceMode::Copy => "It is a copy; the user's own files do not change.",
+            WorkspaceMode::Overlay =>
+                "What you change there, commits and branches included, is kept aside until the user applies it.",
+            WorkspaceMode::Copy =>
+                "It is a copy; what you change there, commits included, is kept aside until the user applies it.",
         }
     )];
+    let guarded = workspace.mode == WorkspaceMode::Direct && workspace.unguarded.is_none();
+    if guarded && walls == Walls::Standing && *purpose == Purpose::Session {
+        lines.push("Files there that the user's machine would execute later are held back: git hooks and configuration that names programs, settings of editors and agents, `.envrc`, `.mcp.json` and the like, wherever they lie. Creating, changing, moving or linking one fails with \"Permission denied\" or \"Read-only file system\", and the user is told; ask the user to make such a change. `git init`, `clone`, `commit`, `worktree add`, `remote add` and `push -u` work.".to_owned());
+    }
     let kept = match home {
         HomeMode::Clean => "",
         HomeMode::Project | HomeMode::Shared => ", but for your conversations and memory of this project",

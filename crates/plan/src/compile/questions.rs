@@ -1,5 +1,6 @@
 //! What has to be known about the host before agents can be compiled.
 
+use super::env::written_out;
 use super::library::skill_candidates;
 use crate::decode::{Named, Place};
 use crate::facts::{Holds, ProjectFacts, Questions};
@@ -95,7 +96,8 @@ impl Asker<'_> {
             self.records();
         }
         if let Some(path) = spec.role.as_ref().and_then(|role| self.resolve(&role.value, &role.place)) {
-            self.out.texts.insert(path);
+            self.out.texts.insert(path.clone());
+            self.out.paths.insert(path);
         }
         for mount in &spec.mounts {
             self.path(&mount.source.value, &mount.source.place);
@@ -124,7 +126,8 @@ impl Asker<'_> {
         match value {
             EnvText::Literal(_) | EnvText::Prompt(_) => {}
             EnvText::Command(argv) => {
-                let paths = may_use(argv, &self.project.directory);
+                let Some(directory) = self.manifest.directory(place) else { return };
+                let paths = may_use(&written_out(argv, directory), &self.project.directory);
                 paths.into_iter().for_each(|path| self.out.content(path, Holds::Code));
             }
             EnvText::Variable(name) => {

@@ -153,6 +153,7 @@ pub fn fill_ssh(
             FileContent::Text(_)
             | FileContent::JsonFrom { .. }
             | FileContent::Trust(_)
+            | FileContent::Git(_)
             | FileContent::Bytes(_) => continue,
             FileContent::SshKnownHosts { looked_up: _ } => known_hosts.clone(),
             FileContent::SshPublicKey { host, identity_file: _ } => {

@@ -30,6 +30,7 @@ pub(super) fn write(page: &mut Page, parts: &Parts<'_>) {
     environment(page);
     reach(page, markers, remote.as_ref());
     limits(page);
+    git(page);
     page.title("What it has of this machine");
     mounts(page, &table);
     credentials(page, &table);
@@ -125,6 +126,13 @@ fn limits(page: &mut Page) {
     page.key("limits.time", "\"30m\"");
     page.key("limits.cost_usd", "5.0");
     page.key("limits.tmpfs", "\"2G\"");
+}
+
+fn git(page: &mut Page) {
+    page.title("Who commits");
+    page.key("git.identity", "false");
+    page.key("git.name", "\"Coder\"");
+    page.key("git.email", "\"coder@example.org\"");
 }
 
 fn mounts(page: &mut Page, table: &str) {

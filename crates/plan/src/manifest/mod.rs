@@ -12,7 +12,7 @@ pub(crate) use bound::Bound;
 pub(crate) use layers::Layered;
 pub use layers::{Layer, LayerText, Manifest, ManifestError, parse};
 pub(crate) use schema::{
-    AgentSpec, CredentialSpec, EgressSpec, FileSpec, LibrarySpec, LimitsSpec, McpSpec, MountSpec,
+    AgentSpec, CredentialSpec, EgressSpec, FileSpec, GitSpec, LibrarySpec, LimitsSpec, McpSpec, MountSpec,
     PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,
 };
 pub(crate) use source::{CredentialText, EnvText};

@@ -109,6 +109,8 @@ table! {
         credentials: Vec<At<CredentialSpec>>,
         /// Keys that ssh inside can sign with.
         ssh: Vec<At<SshSpec>>,
+        /// Who commits inside.
+        git: Option<At<GitSpec>>,
         /// What a run may use up.
         limits: Option<At<LimitsSpec>>,
     }
@@ -124,6 +126,19 @@ table! {
         deny: Vec<At<Word>>,
         /// Tools that the model's provider runs on its own machines, such as `web_search`; none when absent.
         provider: Vec<At<Word>>,
+    }
+}
+
+table! {
+    /// Who commits inside: your own name and address, unless something else is written.
+    "`git`"
+    pub struct GitSpec {
+        /// Whether your `user.name`, `user.email`, `init.defaultBranch` and ignore file arrive inside; `true` when absent.
+        identity: Option<At<bool>>,
+        /// A name in place of yours.
+        name: Option<At<Word>>,
+        /// An address in place of yours.
+        email: Option<At<Word>>,
     }
 }
 

@@ -260,6 +260,40 @@ fn nothing_is_granted_that_is_not_written() {
 }
 
 #[test]
+fn where_nothing_guards_the_project_changes_are_kept_aside_unless_somebody_says_otherwise() {
+    let text = |workspace: &str, backend: &str| {
+        format!("[agents.a]\nharness = \"scribe\"\nbackend = \"{backend}\"\n{workspace}")
+    };
+    let direct = "workspace = \"direct\"\n";
+    let mut world = World::full();
+    let plan = |world: &World, workspace, backend| world.plan(&text(workspace, backend), "a").plan.workspace;
+    assert_eq!(plan(&world, "", "bwrap").mode, WorkspaceMode::Direct);
+    assert_eq!(plan(&world, direct, "bwrap").unguarded, None);
+    world.guard_lacks = Some("Landlock".to_owned());
+    let found = plan(&world, "", "bwrap");
+    assert_eq!((found.mode, found.unguarded), (WorkspaceMode::Overlay, None));
+    let found = plan(&world, direct, "bwrap");
+    assert_eq!((found.mode, found.unguarded.as_deref()), (WorkspaceMode::Direct, Some("Landlock")));
+    // Nothing is held back there anyway, and a test works on a copy.
+    assert_eq!(plan(&world, "", "host").mode, WorkspaceMode::Direct);
+    world.purpose = Purpose::Test;
+    assert_eq!(plan(&world, "", "bwrap").mode, WorkspaceMode::Direct);
+}
+
+#[test]
+fn the_note_says_what_is_held_back() {
+    let note = |world: &World| {
+        let plan = world.plan("[agents.a]\nharness = \"scribe\"\nworkspace = \"direct\"\n", "a").plan;
+        json!(plan).to_string()
+    };
+    let mut world = World::full();
+    let words = "would execute later are held back";
+    assert!(note(&world).contains(words));
+    world.guard_lacks = Some("Landlock".to_owned());
+    assert!(!note(&world).contains(words));
+}
+
+#[test]
 fn a_credential_is_text_around_a_source() {
     let plan = World::full().plan(FULL, "reviewer").plan;
     let secret = |part: &CredentialPart| {

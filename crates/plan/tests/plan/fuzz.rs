@@ -37,6 +37,7 @@ fn check(texts: &[(Layer, &[u8])]) {
         texts: BTreeMap::new(),
         variables: BTreeSet::new(),
         contents: BTreeMap::new(),
+        guard_lacks: None,
     };
     let world = World::full();
     let walls = AskedWalls::default();

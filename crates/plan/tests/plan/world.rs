@@ -146,6 +146,7 @@ pub struct World {
     pub project: ProjectFacts,
     pub purpose: Purpose,
     pub rigour: Rigour,
+    pub guard_lacks: Option<String>,
 }
 
 impl World {
@@ -174,6 +175,7 @@ impl World {
             project: project(),
             purpose: Purpose::Session,
             rigour: Rigour::Launch,
+            guard_lacks: None,
         }
     }
 
@@ -202,6 +204,7 @@ impl World {
             texts: asked.texts.iter().map(|at| (at.clone(), text(at))).collect(),
             contents: asked.contents.keys().map(|at| (at.clone(), content(at))).collect(),
             variables: asked.variables.into_iter().filter(|name| self.variables.contains(name)).collect(),
+            guard_lacks: self.guard_lacks.clone(),
         }
     }
 

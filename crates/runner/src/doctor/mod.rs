@@ -48,6 +48,7 @@ pub fn examine(surroundings: &Surroundings, own: &AbsPath, images: &[ImageName])
         containers(surroundings, own, scratch_path),
         seccomp(),
         landlock_abi(),
+        guard(),
         limits(),
         overlay(surroundings),
         agent(surroundings),
@@ -149,6 +150,8 @@ fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
 fn places_of_its_own(surroundings: &Surroundings, scratch: Option<&Path>) -> EnginePlaces {
     let mut places = engine_places(surroundings);
     if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
+        places.variables.retain(|(name, _)| name != "TMPDIR");
+        places.variables.push(("TMPDIR".into(), scratch.as_path().into()));
         places.runtime = scratch;
         places.service = ServiceEnd::WithCaller;
     }
@@ -301,6 +304,23 @@ fn landlock_abi() -> Checkup {
         ),
         abi => good(id, format!("ABI {abi}")),
     }
+}
+
+fn guard() -> Checkup {
+    let id = "guard";
+    let Some(lacks) = belljar_sandbox::guard_lacks() else {
+        return good(
+            id,
+            "files that this machine would execute are held back in a project that is changed in place",
+        );
+    };
+    missing(
+        id,
+        CheckupState::Absent,
+        format!("it lacks {lacks}"),
+        "`workspace = \"overlay\"` is the default; `direct` has to be agreed to",
+        vec!["Linux 6.2 or later, with landlock in the kernel's lsm= list".to_owned()],
+    )
 }
 
 fn limits() -> Checkup {

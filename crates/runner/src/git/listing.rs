@@ -92,7 +92,7 @@ impl<'a> Listing<'a> {
 
     fn read_index(&mut self, bytes: &[u8], hash: HashLength) -> Result<(), IndexError> {
         let Self { prefix, tracked, skipped, too_many, .. } = self;
-        index::read(bytes, hash, |Entry { path, skip_worktree, gitlink }| {
+        index::read(bytes, hash, |Entry { path, skip_worktree, gitlink, .. }| {
             let is_ignore_file = path == IGNORE_FILE.as_bytes() || path.ends_with(b"/.gitignore");
             if skip_worktree && is_ignore_file {
                 skipped.insert(path.to_vec());

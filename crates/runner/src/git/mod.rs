@@ -3,8 +3,8 @@
 //! git obeys the configuration and the index that it finds, and both may be a stranger's: it fetches what is missing,
 //! with the program that the configuration names. Here the index and the ignore files are only read.
 
+mod identity;
 mod ignore;
-mod index;
 mod listing;
 #[cfg(test)]
 mod tests;
@@ -12,13 +12,15 @@ mod wildmatch;
 
 use crate::project;
 use belljar_contract::AbsPath;
+use belljar_sandbox::git_index as index;
 use belljar_sandbox::git_settings;
 use belljar_sys::Errno;
 use belljar_sys::beneath::Directory;
+use belljar_sys::regular::read_regular;
+pub(crate) use identity::fill as fill_identity;
 use ignore::{LineTooLong, Rules};
-use index::{HashLength, IndexError};
+use index::HashLength;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -127,19 +129,28 @@ pub struct UserFiles {
 }
 
 impl UserFiles {
+    /// The later one wins.
+    fn configurations(&self) -> [PathBuf; 2] {
+        [self.config.join("git/config"), self.home.as_path().join(".gitconfig")]
+    }
+
     /// What the user has set git to ignore everywhere. Includes are not followed.
-    fn ignore_file(&self) -> PathBuf {
-        let named = [self.config.join("git/config"), self.home.as_path().join(".gitconfig")]
-            .iter()
-            .filter_map(|path| bounded(path, LARGEST_TEXT).ok()?)
-            .flat_map(|text| git_settings(&text))
-            .rfind(|setting| setting.is("core", "excludesfile"))
-            .and_then(|setting| setting.value);
-        let Some(named) = named else { return self.config.join("git/ignore") };
-        match named.strip_prefix(b"~/") {
+    fn ignore_file(&self) -> Result<PathBuf, SharedError> {
+        let mut named = None;
+        for path in self.configurations() {
+            let text = bounded(&path, LARGEST_TEXT).map_err(|cause| SharedError::Rules {
+                path: abs(&self.home, &path),
+                why: cause.to_string(),
+            })?;
+            let settings = git_settings(&text.unwrap_or_default());
+            let last = settings.into_iter().rfind(|setting| setting.is("core", "excludesfile"));
+            named = last.and_then(|setting| setting.value).or(named);
+        }
+        let Some(named) = named else { return Ok(self.config.join("git/ignore")) };
+        Ok(match named.strip_prefix(b"~/") {
             Some(below) => self.home.as_path().join(OsStr::from_bytes(below)),
             None => PathBuf::from(std::ffi::OsString::from_vec(named)),
-        }
+        })
     }
 }
 
@@ -164,7 +175,7 @@ pub fn shared_files(folder: &AbsPath, user: &UserFiles) -> Result<Shared, Shared
             return Err(SharedError::Index { path, why: cause.to_string() });
         }
     };
-    let user_path = user.ignore_file();
+    let user_path = user.ignore_file()?;
     let own_path = common.join("info/exclude");
     // The later file wins.
     let general = [
@@ -236,14 +247,10 @@ fn in_git(directory: &Path, name: &str, limit: u64) -> io::Result<Option<Vec<u8>
 fn bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let absent =
         |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-    let found = match fs::metadata(path) {
-        Err(error) if absent(&error) => return Ok(None),
-        found => found?,
-    };
-    if !found.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+    match read_regular(path, limit) {
+        Err(error) if absent(&error) => Ok(None),
+        read => read.map(Some),
     }
-    read_bounded(fs::File::open(path)?, limit).map(Some)
 }
 
 fn read_bounded(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
@@ -258,10 +265,4 @@ fn read_bounded(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
 /// For an error: a path that was made from the folder's own.
 fn abs(folder: &AbsPath, path: &Path) -> AbsPath {
     AbsPath::new(path).unwrap_or_else(|_never| folder.clone())
-}
-
-impl From<IndexError> for io::Error {
-    fn from(error: IndexError) -> Self {
-        io::Error::other(error)
-    }
 }

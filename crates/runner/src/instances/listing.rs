@@ -1,6 +1,7 @@
 //! All instances: what they are for, what they take, whether they are still wanted.
 
 use super::{InstanceError, MAKING, read_path, volume};
+use crate::layers::{LayerEntry, kept_in};
 use crate::locks::{self, Lock};
 use belljar_contract::{AbsPath, InstanceKey};
 use belljar_record::{Size, measure};
@@ -35,6 +36,8 @@ pub struct InstanceEntry {
     pub last_used: Option<SystemTime>,
     /// Whether a run uses it now.
     pub in_use: bool,
+    /// Changes that are kept beside the project, and neither applied nor discarded.
+    pub kept: Vec<LayerEntry>,
 }
 
 /// What became of a project.
@@ -110,6 +113,8 @@ impl Instances {
             size: measure(directory.as_path()),
             last_used,
             in_use,
+            // What cannot be read is not lost: it stays where it is.
+            kept: kept_in(&directory).unwrap_or_default(),
             key,
             directory,
         }))

@@ -12,6 +12,7 @@ use crate::findings;
 use crate::instances::HeldInstance;
 use crate::interpreter::interpreter;
 use crate::journal::{self, Journal};
+use crate::layers::{self, Layer};
 use crate::locks::{Holder, SessionLock};
 use crate::outward::{Outward, OutwardEnd, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
@@ -19,13 +20,14 @@ use crate::supervise::{Ending, Watched, supervise, take_signals};
 use crate::tape::Taping;
 use crate::terminal::Terminal;
 use crate::values::{for_the_guest, values};
-use crate::workspace::{self, Watch};
+use crate::workspace::{self, Watch, WorkspaceError};
 use attended::Attended;
 use belljar_contract::{
-    AbsPath, BackendKind, Errand, Event, ExitCode, GuestEnd, GuestVariable, Launch, LimitKind, MountSource,
-    OsText, Plan, ReachedLimit, RunName, RunStatus, WorkspaceMode,
+    AbsPath, BackendKind, Destination, Errand, Event, ExitCode, GuestEnd, GuestVariable, HeldBack, Launch,
+    LimitKind, MountSource, Need, OsText, Plan, ReachedLimit, RunName, RunStatus, Unmet, WorkspaceMode,
 };
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
+use belljar_record::{Redact, redacted_event};
 use belljar_sandbox::{
     Beginning, Engine, LaunchError, LaunchRequest, Lowering, Machine, Overlay, Waiting, held_limits,
     look_around, lower,
@@ -33,6 +35,7 @@ use belljar_sandbox::{
 use secrets::secrets;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Lowers a plan for an errand on this machine.
@@ -42,6 +45,24 @@ use std::time::SystemTime;
 pub fn lowered(planned: &Planned, surroundings: &Surroundings, errand: &Errand) -> Result<Launch, RunError> {
     let (machine, _watch) = look(planned, surroundings)?;
     lower_here(&planned.compiled.plan, errand, &machine, Terminal::wanted())
+}
+
+/// The declared limits that the plan's backend cannot enforce on this machine: a start is refused for them. What else a start
+/// lacks is not said.
+#[must_use]
+pub fn refused_limits(planned: &Planned, surroundings: &Surroundings) -> Vec<Unmet> {
+    const LIMITS: [Need; 4] = [Need::Memory, Need::Pids, Need::Cpu, Need::Tmpfs];
+    let errand = Errand::Command(vec![OsText::default()]);
+    let is_limit = |need: &Need| LIMITS.contains(need);
+    if !planned.compiled.plan.needs(&errand).iter().any(is_limit) {
+        return Vec::new();
+    }
+    match lowered(planned, surroundings, &errand) {
+        Err(RunError::Unmet(error)) => {
+            error.unmet.into_iter().filter(|unmet| is_limit(&unmet.need)).collect()
+        }
+        Ok(_) | Err(_) => Vec::new(),
+    }
 }
 
 /// What this machine has for the plan, and a watch over the project.
@@ -60,7 +81,10 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
         machine.interpreter = interpreter(agent.as_path());
     }
     let watch = Watch::begin(planned)?;
-    machine.guarded = watch.guarded();
+    machine.guard = watch.guard(plan);
+    machine.guarded = watch.guarded(machine.guard.as_ref());
+    // Shown as the run would have it; which one it is, is known when it begins.
+    machine.kept = Some(layers::shown(plan, planned.repository.as_ref()));
     Ok((machine, watch))
 }
 
@@ -90,8 +114,9 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         watch,
     } = request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
-    let (machine, guard) = look(planned, surroundings)?;
+    let (mut machine, guard) = look(planned, surroundings)?;
     let mut plan = planned.compiled.plan.clone();
+    crate::git::fill_identity(&mut plan, &surroundings.git_files());
     // What this machine cannot honour is told before anyone is asked for anything.
     let mut launch = lower_here(&plan, errand, &machine, terminal)?;
     if let Some(image) = &plan.image {
@@ -126,23 +151,32 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         (Some(id), Some(instance)) => Some(SessionLock::take(instance, &id, &holder)?),
         (Some(_), None) | (None, _) => None,
     };
-    let aside = || instance.as_ref().map(|instance| workspace::take_aside(plan, instance)).transpose();
-    let (overlay, _aside) = match plan.workspace.mode {
-        WorkspaceMode::Direct => (None, None),
-        WorkspaceMode::Overlay => (Some(workspace::overlay_of(planned)?), aside()?),
-        WorkspaceMode::Copy => {
-            let aside = aside()?;
-            workspace::copy(plan)?;
-            (None, aside)
+    let layer = match (plan.workspace.mode, &instance) {
+        (WorkspaceMode::Direct, _) | (_, None) => None,
+        (WorkspaceMode::Overlay | WorkspaceMode::Copy, Some(instance)) => {
+            Some(Layer::for_run(plan, planned.repository.as_ref(), instance).map_err(WorkspaceError::from)?)
         }
     };
-    let mut value_digests = None;
+    let mut overlays = Vec::new();
+    if let Some(layer) = &layer {
+        overlays = workspace::overlays_of(planned, layer)?;
+        belljar_sandbox::note_repository(&overlays).map_err(WorkspaceError::Note)?;
+        machine.kept = Some(layer.at());
+        launch = lower_here(plan, errand, &machine, terminal)?;
+        if let Attendant::Talk(_) = attendant {
+            attended::keep_apart(&mut launch);
+        }
+    }
+    if plan.workspace.mode == WorkspaceMode::Copy {
+        workspace::copy(&overlays)?;
+        overlays.clear();
+    }
+    let found = secrets(planned, surroundings, &values, outward.as_ref(), &taping);
+    let found = found.map_err(RunError::TapeKey)?;
+    let (redact, value_digests) = (found.redact, found.digests);
     let mut journal = match (errand, &outward) {
         (Errand::Agent(_), _) | (Errand::Command(_), Some(_)) => {
-            let found = secrets(planned, surroundings, &values, outward.as_ref(), &taping);
-            let found = found.map_err(RunError::TapeKey)?;
-            value_digests = found.digests;
-            let mut journal = Journal::open(planned, surroundings, name.as_ref(), found.redact)?;
+            let mut journal = Journal::open(planned, surroundings, name.as_ref(), Arc::clone(&redact))?;
             found.unsearched.iter().for_each(|one| journal.emit(&Event::Notice { text: one.to_string() }));
             if launch.container.is_some() {
                 journal.used(None);
@@ -165,17 +199,19 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         variables,
         identities: &identities,
         surroundings,
-        overlay: overlay.as_ref(),
+        overlays: &overlays,
         outward,
         attendant,
         waiting,
         terminal,
         taping,
+        redact: &redact,
         watch,
     };
     let mut told = OutwardEnd::default();
     let mut reached = Vec::new();
-    let ended = carry_out(prepared, model, journal.as_mut(), &mut told, &mut reached);
+    let mut held = Vec::new();
+    let ended = carry_out(prepared, model, journal.as_mut(), (&mut told, &mut reached, &mut held));
     if let Some(journal) = &mut journal {
         journal.keep_transcripts(plan);
         if let Some(files) = files {
@@ -183,7 +219,23 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
     }
     let (mut planted, mut trouble) = guard.end();
-    let findings = findings::keep(surroundings, plan, &mut planted).unwrap_or_else(|error| {
+    let mut kept = None;
+    match layer.map(|layer| crate::aside::look_at(planned, layer)) {
+        None => {}
+        Some(Ok((summary, carried))) => {
+            kept = summary;
+            planted.extend(carried);
+        }
+        Some(Err(error)) => {
+            trouble.push(format!("the changes are kept, but could not be looked at: {error}"));
+        }
+    }
+    // The names are the run's own choice: nothing of them is kept or shown as it is.
+    let mut planted: Vec<_> = planted
+        .into_iter()
+        .map(|finding| findings::redacted(finding, &plan.workspace.source, &redact))
+        .collect();
+    let findings = findings::keep(surroundings, plan, &mut planted, held).unwrap_or_else(|error| {
         trouble.push(format!("the findings are not kept: {error}"));
         None
     });
@@ -203,7 +255,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     };
     let OutwardEnd {
-        denied,
+        mut denied,
         troubles,
         needed,
         usage,
@@ -216,6 +268,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         failures,
     } = told;
     trouble.extend(failures);
+    denied.iter_mut().for_each(|one| one.redact(&redact));
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
     let folder = journal.map(|mut journal| {
         for refused in &denied {
@@ -225,14 +278,19 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         trouble.extend(failed.map(|error| format!("the record is not complete: {error}")));
         folder
     });
-    let troubles = troubles.into_iter().map(|trouble| (trouble.to_string(), trouble.fix())).collect();
-    let needed = needed.into_iter().collect();
+    let trouble = trouble.iter().map(|text| redact.scrub(text)).collect();
+    let troubles = troubles.into_iter().map(|trouble| (redact.scrub(&trouble.to_string()), trouble.fix()));
+    let troubles = troubles.collect();
+    // A host whose name holds a value is not proposed for a manifest.
+    let holds = |to: &Destination| redact.scrub_bytes(to.to_string().as_bytes()).is_some();
+    let needed = needed.into_iter().filter(|to| !holds(to)).collect();
     Ok(Report {
         outcome: ended?,
         folder,
         trouble,
         planted,
         findings,
+        kept,
         denied,
         needed,
         troubles,
@@ -281,12 +339,13 @@ struct Prepared<'a> {
     variables: Vec<GuestVariable>,
     identities: &'a BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
     surroundings: &'a Surroundings,
-    overlay: Option<&'a Overlay>,
+    overlays: &'a [Overlay],
     outward: Option<Outward>,
     attendant: Attendant,
     waiting: Option<Waiting>,
     terminal: bool,
     taping: Taping,
+    redact: &'a Redact,
     watch: &'a mut dyn FnMut(&Event),
 }
 
@@ -294,8 +353,7 @@ fn carry_out(
     prepared: Prepared<'_>,
     model: Model,
     mut journal: Option<&mut Journal>,
-    told: &mut OutwardEnd,
-    reached: &mut Vec<ReachedLimit>,
+    (told, reached, held): (&mut OutwardEnd, &mut Vec<ReachedLimit>, &mut Vec<HeldBack>),
 ) -> Result<Outcome, RunError> {
     let Prepared {
         plan,
@@ -304,12 +362,13 @@ fn carry_out(
         mut variables,
         identities,
         surroundings,
-        overlay,
+        overlays,
         outward,
         attendant,
         waiting,
         terminal,
         taping,
+        redact,
         watch,
     } = prepared;
     let name = match &journal {
@@ -336,7 +395,11 @@ fn carry_out(
     let (mut console, streams) = Attended::open(attendant, journal.as_deref())?;
     let recorded = journal.is_some();
     let mut emit = |event: &Event| {
-        watch(event);
+        let shown = redacted_event(event, redact);
+        watch(&shown);
+        if let Event::HostExecutedHeld { path, act, why } = shown.as_ref() {
+            held.push(HeldBack { path: path.clone(), act: *act, why: why.clone() });
+        }
         if let Some(journal) = &mut journal {
             journal.emit(event);
         }
@@ -347,7 +410,7 @@ fn carry_out(
     let engine = launch.container.is_some().then(|| engine_places(surroundings));
     let engine = engine.as_ref();
     let request =
-        LaunchRequest { launch, waiting, variables, streams, name: &name, overlay, engine, identities };
+        LaunchRequest { launch, waiting, variables, streams, name: &name, overlays, engine, identities };
     let mut running = belljar_sandbox::launch(request)?;
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;
@@ -385,6 +448,7 @@ fn carry_out(
     let guard = serving.as_ref().map(Serving::alive);
     console.begin(&mut emit);
     let ending = supervise(Watched {
+        plan,
         running: &mut running,
         console: console.as_console(),
         signals: &signals,

@@ -62,12 +62,19 @@ pub(super) fn secrets(
 /// Shorter lines are words that stand elsewhere too.
 const SHORTEST_LINE: usize = 8;
 
-/// What of a value also gives it away: each line of one with several, and the form that names of hosts have.
+/// What of a value also gives it away: each line of one with several, and the forms that paths and
+/// names of hosts have.
 fn parts(value: &Secret) -> Vec<Secret> {
     let whole = value.expose();
     let lines: Vec<&[u8]> = whole.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
     let lines = lines.iter().filter(|line| line.len() >= SHORTEST_LINE && line.len() < whole.len());
     let mut out: Vec<Secret> = lines.map(|line| Secret::new(*line)).collect();
+    // A path has one slash where a value may have several.
+    let mut path = whole.to_vec();
+    path.dedup_by(|later, first| *later == b'/' && *first == b'/');
+    if path != whole {
+        out.push(Secret::new(path));
+    }
     let lower = whole.to_ascii_lowercase();
     if lower != whole {
         out.push(Secret::new(lower));
@@ -86,6 +93,7 @@ mod tests {
         };
         assert_eq!(parts("user\npassword=hunter2\n"), [b"password=hunter2".to_vec()]);
         assert_eq!(parts("QwErTy-Secret"), [b"qwerty-secret".to_vec()]);
+        assert_eq!(parts("ftp://u:p@h"), [b"ftp:/u:p@h".to_vec()]);
         assert!(parts("plain-token-9").is_empty());
     }
 }

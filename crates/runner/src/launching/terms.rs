@@ -1,5 +1,6 @@
 //! What is asked of a launch, and what comes of it.
 
+use crate::aside::KeptSummary;
 use crate::guest_program::UnpackError;
 use crate::instances::InstanceError;
 use crate::journal::JournalError;
@@ -16,7 +17,7 @@ use belljar_contract::{
     AbsPath, Destination, Errand, Event, ExitCode, Finding, ReachedLimit, RunName, TapeValues,
 };
 use belljar_egress::proxy::{Mode, Reach};
-use belljar_egress::script::{LoadScriptError, Script, Transcript};
+use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script, Transcript};
 use belljar_egress::tape::{ReplayReport, Taped};
 use belljar_sandbox::{BackendError, LaunchError, Waiting};
 
@@ -96,6 +97,17 @@ impl Model {
     pub fn script(path: &AbsPath) -> Result<Self, LoadScriptError> {
         Script::load(path.as_path()).map(Model::Script)
     }
+
+    /// Plays a script that was read.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn script_text(text: &[u8]) -> Result<Self, ParseScriptError> {
+        Script::parse(text).map(Model::Script)
+    }
+
+    /// The most bytes that a script has.
+    pub const LONGEST_SCRIPT: u64 = MAX_FILE_BYTES;
 }
 
 /// How it went.
@@ -157,7 +169,7 @@ pub struct RunRequest<'a> {
     pub files: Option<FilesWatch>,
     /// Whether the exchanges with the model are kept.
     pub taping: Taping,
-    /// Told of everything that is recorded, as it happens and before it is redacted.
+    /// Told of everything that is recorded, as it happens and redacted like the record.
     pub watch: &'a mut dyn FnMut(&Event),
 }
 
@@ -182,6 +194,8 @@ pub struct Report {
     pub planted: Vec<Finding>,
     /// The name under which that list is kept.
     pub findings: Option<String>,
+    /// What it changed, where that is kept beside the project.
+    pub kept: Option<KeptSummary>,
     /// What it could not reach.
     pub denied: Vec<Denied>,
     /// What rules would have to name, where that was to be learnt.

@@ -19,7 +19,7 @@ use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamE
 use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
 use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};
-use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError};
+use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, Tools};
 use belljar_egress::tape::OnDrift;
 use belljar_egress::tls::{ExtraRoots, TlsClient, TlsClientError};
 use belljar_sandbox::PROXY_ADDRESS;
@@ -171,6 +171,7 @@ impl Outward {
                 | FileContent::JsonFrom { .. }
                 | FileContent::SshKnownHosts { .. }
                 | FileContent::SshPublicKey { .. }
+                | FileContent::Git(_)
                 | FileContent::Bytes(_) => continue,
             };
             *content = FileContent::Bytes(bytes);
@@ -222,7 +223,8 @@ fn random_token() -> Result<Secret, OutwardError> {
 /// The keys of the plan's hosts, and an agent outside that holds the user's.
 fn hold_keys(plan: &Plan, surroundings: &Surroundings) -> Result<(Vec<SshFound>, HeldKeys), OutwardError> {
     let files = belljar_egress::ssh::known_hosts_files(surroundings.home.as_path());
-    let found = belljar_egress::ssh::look_up(&plan.ssh, &files)?;
+    let tools = Tools::on(surroundings.outside_path());
+    let found = belljar_egress::ssh::look_up(&plan.ssh, &files, &tools)?;
     let runtime = RuntimeDirectory::open(&surroundings.runtime)?;
     let folder: AbsPath = runtime.path().child(&format!("ssh-{}", std::process::id()));
     let variable = |name: &str| surroundings.variables.get(std::ffi::OsStr::new(name));
@@ -231,6 +233,7 @@ fn hold_keys(plan: &Plan, surroundings: &Surroundings) -> Result<(Vec<SshFound>,
         &plan.ssh,
         &found,
         &HoldRequest {
+            tools: &tools,
             user_agent: variable("SSH_AUTH_SOCK").map(Path::new),
             folder: folder.as_path(),
             asking: if terminal { Asking::Terminal } else { Asking::NoTerminal },

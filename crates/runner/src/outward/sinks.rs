@@ -7,6 +7,7 @@ use belljar_egress::gateway::{
 use belljar_egress::log::EgressLog;
 use belljar_egress::proxy::Refusal;
 use belljar_egress::ssh::{SshSink, SshUse, SshVerdict};
+use belljar_record::Redact;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,14 @@ pub struct Denied {
     pub advice: Option<String>,
     /// How often.
     pub times: u64,
+}
+
+impl Denied {
+    /// Takes secrets out of what is said of it: the destination was chosen inside.
+    pub(crate) fn redact(&mut self, redact: &Redact) {
+        self.sentence = redact.scrub(&self.sentence);
+        self.advice = self.advice.take().map(|advice| redact.scrub(&advice));
+    }
 }
 
 /// What the user hears at the end of a run.

@@ -167,8 +167,10 @@ impl User {
     /// Every request of a run in which the agent looks for all of them.
     fn run(&self, request: &ProveRequest<'_>, backend: BackendKind) -> Result<Vec<String>, ProveError> {
         let failed = |cause| ProveError::Scene { path: self.root.clone(), cause };
-        let manifest =
-            format!("[agents.leaks]\nbackend = \"{}\"\npermissions.skip_prompts = true\n", backend.name());
+        let manifest = format!(
+            "[agents.leaks]\nbackend = \"{}\"\npermissions.skip_prompts = true\ngit.identity = false\n",
+            backend.name()
+        );
         fs::write(self.project().join("belljar.toml"), manifest).map_err(failed)?;
         let script = self.root.join("script.json");
         fs::write(&script, self.script()).map_err(failed)?;

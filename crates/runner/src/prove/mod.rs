@@ -215,6 +215,8 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
             | Stage::Unbuilt
             | Stage::Misspelt
             | Stage::Widened
+            | Stage::Filled
+            | Stage::Crowded
             | Stage::Stranger => stage::run(side, scene, &able, stage)?,
         };
         if stage == Stage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {

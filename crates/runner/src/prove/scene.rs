@@ -318,6 +318,8 @@ fn manifest(home: &Path, project: &Path, entering: &str, backend: &str, rust: &P
             "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
              [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\
              PROVE_SCRIPT = {{ command = [\"{script}\"] }}\n\n\
+             [agents.filled]\nharness = \"claude-code\"\nbackend = \"{backend}\"\nlimits = {{ tmpfs = \"16M\" }}\n\
+             [agents.crowded]\nharness = \"claude-code\"\nbackend = \"{backend}\"\nlimits = {{ pids = 40 }}\n\
              [agents.outward]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n\
              [agents.outward.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
              [agents.outward.egress]\n{RULES}\n\

@@ -18,10 +18,11 @@ pub(super) fn snapshot(path: &Path) -> Snapshot {
     let Ok(found) = path.symlink_metadata() else { return Snapshot(None) };
     Snapshot(Some(if found.is_symlink() {
         fs::read_link(path).map(|to| to.into_os_string().into_encoded_bytes()).unwrap_or_default()
-    } else if found.is_dir() {
-        Vec::new()
-    } else {
+    } else if found.is_file() {
         fs::read(path).unwrap_or_default()
+    } else {
+        // A pipe would be waited for.
+        Vec::new()
     }))
 }
 
@@ -135,7 +136,8 @@ fn shown(lines: &str, name: &str) -> Sight {
 /// Refusing to start at all is an answer, of the side that enforces.
 fn refused(row: &Row, run: &StageRun) -> bool {
     let codes: &[ExitCode] = match row.stage {
-        Stage::Directory | Stage::Unbuilt => &[ExitCode::LaunchFailed],
+        // A limit that cannot be held is refused as well.
+        Stage::Directory | Stage::Unbuilt | Stage::Filled | Stage::Crowded => &[ExitCode::LaunchFailed],
         Stage::Misspelt | Stage::Widened => &[ExitCode::LaunchFailed, ExitCode::Invalid],
         Stage::Idle | Stage::Plain | Stage::Terminal | Stage::Killed | Stage::WayOut | Stage::Stranger => &[],
     };

@@ -10,6 +10,7 @@ use belljar_sys::process::{self, Prepare};
 use belljar_sys::pty::Pair;
 use rustix::process::{Resource, Rlimit};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -83,28 +84,37 @@ pub(super) fn run(
     Ok(StageRun { findings, status, stderr })
 }
 
-/// Lets belljar try a skill in a stranger's repository, and one with an agent that lets a process forge its words. What came
+/// Lets belljar try a skill in a stranger's repository, one with an agent that lets a process forge its words, and a
+/// scenario that asks for a file of the user's. What came
 /// of it is seen on the host alone; that there was something to see, by what belljar or the agent says.
 pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, ProveError> {
     let Side::Inside { own, path, engine, backend, .. } = side else {
         return run(side, scene, rows, Stage::Stranger);
     };
     let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
-    let skill = |name: &str| {
+    let belljar = |words: &[&OsStr]| {
         // outside: prove-belljar
         let mut command = Command::new(own.as_path());
-        command.arg("skill").arg(scene.home.join(name)).args(["go", "--backend", backend.name(), "--script"]);
-        command.arg(scene.home.join("script.json")).current_dir(scene.home.join("empty"));
+        command.args(words).args(["--backend", backend.name()]).current_dir(scene.home.join("empty"));
         command.env_clear().envs(scene.environment(&stranger::path(&scene.home, path)));
         command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
         command.spawn().map(collect).map_err(failed)
     };
+    let skill = |name: &str| {
+        let (folder, script) = (scene.home.join(name), scene.home.join("script.json"));
+        let [verb, task, option] = ["skill", "go", "--script"].map(OsStr::new);
+        belljar(&[verb, folder.as_os_str(), task, option, script.as_os_str()])
+    };
     let (_, refused, _) = skill(stranger::CRAFTED)?;
     let (_, mut stderr, status) = skill(stranger::PLAIN)?;
+    let scenario = scene.home.join(stranger::GREEDY);
+    let (_, asked, _) = belljar(&[OsStr::new("test"), OsStr::new("--scripted"), scenario.as_os_str()])?;
     let finding = |row: &&Row| {
         let detail = match row.id.as_str() {
             stranger::REPOSITORY => refused.contains(".gitignore").then_some("belljar read the repository"),
+            stranger::SCENARIO if stranger::recorded(&scene.home, &scene.secret) => Some("the agent got it"),
+            stranger::SCENARIO => asked.contains("id_ed25519").then_some("belljar named what it asks for"),
             _ => stranger::recorded(&scene.home, stranger::HONEST).then_some("the agent ran"),
         };
         let outcome = belljar_contract::ProbeOutcome::Open;
@@ -112,6 +122,7 @@ pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<Sta
     };
     let findings = rows.iter().filter_map(finding).collect();
     stderr.push_str(&refused);
+    stderr.push_str(&asked);
     Ok(StageRun { findings, status, stderr })
 }
 
@@ -253,6 +264,8 @@ impl Asked {
             | Stage::Killed
             | Stage::WayOut
             | Stage::Unbuilt
+            | Stage::Filled
+            | Stage::Crowded
             | Stage::Stranger => return Ok(Self(None)),
         };
         fs::write(&file, text)?;
@@ -323,8 +336,12 @@ impl Side<'_> {
             Side::Inside { own, guest, path, engine, .. } => {
                 // outside: prove-belljar
                 let mut command = Command::new(own.as_path());
-                let agent = if stage == Stage::WayOut { "outward" } else { "prove" };
-                command.args(["exec", agent, "--"]).arg(guest.as_path());
+                command.arg("exec");
+                // The question about a widened manifest is what is tried.
+                if stage != Stage::Widened {
+                    command.arg("--yes");
+                }
+                command.args([stage.agent(), "--"]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear().envs(scene.environment(path));
                 if stage == Stage::WayOut {
                     command.envs(scene.way_out());
@@ -346,7 +363,7 @@ impl Side<'_> {
             Side::Inside { own, path, engine, .. } => {
                 // outside: prove-belljar
                 let mut command = Command::new(own.as_path());
-                command.args(["exec", "prove", "--", "sh"]);
+                command.args(["exec", "--yes", "prove", "--", "sh"]);
                 (command, path.as_os_str(), engine)
             }
         };

@@ -1,5 +1,5 @@
-//! A stranger's skill in a crafted repository, and an agent that lets a process forge its words: what belljar itself does
-//! with them, outside.
+//! A stranger's skill in a crafted repository, an agent that lets a process forge its words, and a scenario that asks for a
+//! file of the user's: what belljar itself does with them, outside.
 
 use super::scene::{SYSTEM_PATH, host_git};
 use std::fs;
@@ -14,12 +14,16 @@ const FORGED: &str = "forged-evidence.forged-frame";
 
 /// The row about the repository.
 pub(super) const REPOSITORY: &str = "outside.stranger-repository";
+/// The row about the scenario.
+pub(super) const SCENARIO: &str = "outside.stranger-scenario";
+/// A scenario that asks for a file of the user's.
+pub(super) const GREEDY: &str = "greedy/scenario.yaml";
 /// A skill in a crafted repository.
 pub(super) const CRAFTED: &str = "stranger";
 /// A skill in none.
 pub(super) const PLAIN: &str = "plain-skill";
 
-/// Makes both in the home of the made-up user. Without git there is no repository, and the row that needs it says so.
+/// Makes all of them in the home of the made-up user. Without git there is no repository, and the row that needs it says so.
 pub(super) fn make(home: &Path) -> io::Result<()> {
     let file = |name: &str, text: &str| -> io::Result<PathBuf> {
         let path = home.join(name);
@@ -34,9 +38,13 @@ pub(super) fn make(home: &Path) -> io::Result<()> {
         "script.json",
         r#"{"version": 1, "turns": [{"answer": {"reply": {"content": [{"text": "Hello."}]}}}]}"#,
     )?;
+    file(GREEDY, "prompt: go\nsession: session.yaml\nassert: [{transcript_contains: Hello.}]\n")?;
+    file("greedy/session.yaml", "uploads: [~/.ssh/id_ed25519]\n")?;
+    fs::copy(home.join("script.json"), home.join("greedy/scenario.script.json"))?;
     let agent = format!(
         "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '2.1.325 (made up)'; exit 0; }}\n\
          echo '{{\"type\": \"{HONEST}\"}}'\n\
+         [ ! -f uploads/id_ed25519 ] || echo \"{{\\\"type\\\": \\\"$(cat uploads/id_ed25519)\\\"}}\"\n\
          sh -c \"echo '{{\\\"type\\\": \\\"{FORGED}\\\"}}' > /proc/$$/fd/1\" 2>/dev/null\nexit 0\n"
     );
     let agent = file("agent/claude", &agent)?;

@@ -61,13 +61,17 @@ pub(super) enum Stage {
     Misspelt,
     /// With a project whose manifest asks for more than the user gave.
     Widened,
-    /// belljar tries a stranger's skill with a made-up agent.
+    /// With little room in memory file systems.
+    Filled,
+    /// With few processes.
+    Crowded,
+    /// belljar tries what a stranger wrote with a made-up agent.
     Stranger,
 }
 
 impl Stage {
     /// All, in the order in which they are run.
-    pub const ALL: [Stage; 10] = [
+    pub const ALL: [Stage; 12] = [
         Stage::Idle,
         Stage::Plain,
         Stage::Directory,
@@ -77,8 +81,28 @@ impl Stage {
         Stage::Unbuilt,
         Stage::Misspelt,
         Stage::Widened,
+        Stage::Filled,
+        Stage::Crowded,
         Stage::Stranger,
     ];
+
+    /// The agent of the made-up user's manifest that it runs with.
+    pub const fn agent(self) -> &'static str {
+        match self {
+            Stage::WayOut => "outward",
+            Stage::Filled => "filled",
+            Stage::Crowded => "crowded",
+            Stage::Idle
+            | Stage::Plain
+            | Stage::Directory
+            | Stage::Terminal
+            | Stage::Killed
+            | Stage::Unbuilt
+            | Stage::Misspelt
+            | Stage::Widened
+            | Stage::Stranger => "prove",
+        }
+    }
 }
 
 /// Which side the evidence comes from. Paths have names in braces.

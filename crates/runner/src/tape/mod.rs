@@ -17,6 +17,7 @@ mod scrub;
 mod show;
 mod standing;
 mod values;
+mod vouch;
 
 pub use belljar_egress::tape::{
     Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
@@ -36,6 +37,7 @@ pub use show::{ExchangeView, exchange_views};
 pub use standing::stale;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
+pub use vouch::contradiction;
 
 use belljar_contract::{BodyRef, Exchange};
 use belljar_egress::gateway::Answer;
@@ -71,12 +73,7 @@ impl ReplayModel {
     /// # Errors
     /// When the tape was made with a normaliser that is not known here.
     pub fn new(tape: Arc<Tape>, on_drift: OnDrift, pace: Pace) -> Result<Self, UnknownNormaliser> {
-        let names = tape.head.normalisers.iter();
-        let exact = |name: &String| {
-            let found = Normaliser::parse(name)?;
-            if found.name() == name { Ok(found) } else { Err(UnknownNormaliser(name.clone())) }
-        };
-        let normalisers = names.map(exact).collect::<Result<_, _>>()?;
+        let normalisers = normalisers(&tape)?;
         Ok(Self { tape, normalisers, on_drift, pace })
     }
 
@@ -92,6 +89,15 @@ impl ReplayModel {
             live,
         })
     }
+}
+
+/// The normalisers that a tape was made with.
+fn normalisers(tape: &Tape) -> Result<Vec<Normaliser>, UnknownNormaliser> {
+    let exact = |name: &String| {
+        let found = Normaliser::parse(name)?;
+        if found.name() == name { Ok(found) } else { Err(UnknownNormaliser(name.clone())) }
+    };
+    tape.head.normalisers.iter().map(exact).collect()
 }
 
 struct Bodies(Arc<Tape>);

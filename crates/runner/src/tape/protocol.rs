@@ -4,11 +4,12 @@
 //! answers are given where they were given. What the machine makes of it must be what it made of it then.
 
 use super::Tape;
+use super::vouch::model_evidence;
 use crate::talk::Keeping;
 use crate::trial::{Trial, evidence};
 use belljar_contract::{
-    AbsPath, AfterDeny, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence, Frame,
-    Judgement, LimitKind, MessageId, ModelEvidence, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
+    AfterDeny, Completeness, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence,
+    Frame, Judgement, Lane, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
 };
 use belljar_record::ReadError;
 use belljar_session::decider::Chain;
@@ -18,8 +19,8 @@ use belljar_session::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
+use std::sync::Arc;
 
 /// Why a tape cannot be read again.
 #[derive(Debug, thiserror::Error)]
@@ -78,18 +79,33 @@ pub struct Mismatch {
     pub present: Option<String>,
 }
 
+/// A recorded conversation, read again and not judged.
+pub(super) struct ReadTape {
+    pub evidence: Evidence,
+    pub completeness: Completeness,
+    pub mismatch: Option<Mismatch>,
+}
+
 /// Reads a tape again and judges it by the scenario as it is now.
 ///
 /// # Errors
 /// When evidence is missing.
-pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
-    let (run, mut found) = evidence(tape.directory(), trial.scenario.lane)?;
+pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
+    let ReadTape { evidence, completeness: _in_the_evidence, mismatch } = read(tape, trial.scenario.lane)?;
+    let observations = evidence.seen.len();
+    Ok(ReadAgain { judgement: trial.checks.judge(&evidence), evidence, observations, mismatch })
+}
+
+/// Reads a tape again.
+pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolError> {
+    let (run, mut found) = evidence(tape.directory(), lane)?;
     let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
     let out_of_time = run
         .events
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
-    let lines = frames(tape.directory())?;
+    let text = frames_text(tape)?;
+    let lines = frames(&text)?;
     let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
         name: place.name.clone(),
         directories: place.directories.clone(),
@@ -109,7 +125,6 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     again.carry_out(outputs);
     let Again { seen, end, .. } = again;
     let mismatch = mismatch(&found.seen, &recorded_end, &seen, end.as_ref());
-    let observations = seen.len();
     // The numbers and times of the record stand: they are what evidence points to.
     let place = |at: usize| found.seen.get(at).map_or((0, 0), |seen| (seen.seq, seen.offset_ms));
     let fresh = seen.into_iter().enumerate().map(|(at, what)| {
@@ -118,9 +133,8 @@ pub fn replay(tape: &Tape, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     });
     found.seen = fresh.collect();
     found.end = end;
-    // A tape's frames are not those of a run with a gateway; what was served then was compared when it was recorded.
-    found.model = ModelEvidence::NotKept;
-    Ok(ReadAgain { judgement: trial.checks.judge(&found), evidence: found, observations, mismatch })
+    found.model = model_evidence(tape, &text);
+    Ok(ReadTape { evidence: found, completeness: run.completeness, mismatch })
 }
 
 fn mismatch(
@@ -160,17 +174,21 @@ struct Line {
     frame: Value,
 }
 
-fn frames(directory: &AbsPath) -> Result<Vec<(Way, Value)>, ProtocolError> {
-    let file = match File::open(directory.child("frames.jsonl")) {
+/// The frames as they stand on the tape: the very bytes that are read are compared with the exchanges.
+fn frames_text(tape: &Tape) -> Result<String, ProtocolError> {
+    let bytes = match tape.read("frames.jsonl") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(ProtocolError::Missing { what: "frames" });
         }
-        file => file.map_err(ProtocolError::Frames)?,
+        bytes => bytes.map_err(ProtocolError::Frames)?,
     };
+    String::from_utf8(bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))
+}
+
+fn frames(text: &str) -> Result<Vec<(Way, Value)>, ProtocolError> {
     let mut out = Vec::new();
-    for (number, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(ProtocolError::Frames)?;
-        let Line { way, frame, .. } = serde_json::from_str(&line)
+    for (number, line) in text.lines().enumerate() {
+        let Line { way, frame, .. } = serde_json::from_str(line)
             .map_err(|error| ProtocolError::Line { line: number + 1, why: error.to_string() })?;
         out.push((way, frame));
     }

@@ -182,7 +182,14 @@ impl Trial {
 pub fn load_scenario_alone(surroundings: &Surroundings, path: &AbsPath) -> Result<Trial, LoadError> {
     let text = scope::read(surroundings, path)?;
     let scope = Scope::of_file(path, surroundings);
-    Ok(Trial { file: Some(path.clone()), ..scenario_alone(text, scope)? })
+    // A stranger's link could lead to any file of the user's, whose lines a fault would quote.
+    let beside = |path: &AbsPath| path.parent().map(|folder| scope::really(&folder));
+    let leads_away = beside(path) != scope::really(path).parent();
+    let alone = scenario_alone(text, scope).map_err(|error| match leads_away {
+        true => LoadError::Beyond { what: "scenario", path: path.clone() },
+        false => error,
+    });
+    Ok(Trial { file: Some(path.clone()), ..alone? })
 }
 
 /// The trial of a scenario's text, without what it names.

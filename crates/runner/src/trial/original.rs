@@ -4,6 +4,7 @@ use super::scope::of_descriptor;
 use super::stage::StageError;
 use belljar_contract::AbsPath;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +36,10 @@ impl Original {
         let wrong = |why| StageError::Source { what, path: path.clone(), why };
         let failed = |cause| StageError::Make { path: path.clone(), cause };
         let found = rustix::fs::open(path.as_path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let found = File::from(found.map_err(|_absent| wrong("does not exist"))?);
+        let found = File::from(found.map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => wrong("does not exist"),
+            other => failed(other.into()),
+        })?);
         let real = fs::read_link(of_descriptor(&found))
             .and_then(|real| AbsPath::new(real).map_err(io::Error::other));
         let real = real.map_err(failed)?;

@@ -1,10 +1,12 @@
 //! What a suite may use without an agreement, and reading files with that in mind.
 
 use super::load::LoadError;
+use super::wishes::Consent;
 use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, PathUse, Wish, Wishes};
 use belljar_plan::{DocumentError, DocumentText, Ground, SUITE_MARKS, SuiteRoot, suite_root};
 use belljar_record::tape::SUFFIX;
+use belljar_sys::regular::{open_regular, read_regular};
 use rustix::fs::{Mode, OFlags};
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -169,13 +171,37 @@ impl Located {
     fn read(self, surroundings: &Surroundings) -> Result<DocumentText, LoadError> {
         let Self { path, file, real: _ } = self;
         let failed = |cause| LoadError::Read { path: path.clone(), cause };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(of_descriptor(&file), flags, Mode::empty());
-        let opened = File::from(opened.map_err(|error| failed(error.into()))?);
+        let opened = open_regular(&of_descriptor(&file)).map_err(failed)?;
         let mut bytes = Vec::new();
         opened.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
         Ok(DocumentText { name: surroundings.shown(&path), bytes })
     }
+}
+
+/// Reads a file of a trial that the suite names, as it lies now: what is opened is the suite's own or was agreed to,
+/// wherever a link leads by now. Also says whether it is the suite's own.
+///
+/// # Errors
+/// When it is neither, cannot be read or has more bytes than `limit`.
+pub(super) fn read_agreed(
+    scope: &Scope,
+    consent: &Consent,
+    path: &AbsPath,
+    limit: u64,
+) -> io::Result<(Vec<u8>, bool)> {
+    let Located { path: _, real, file } = Located::find(path).map_err(|error| match error {
+        LoadError::Read { cause, .. } => cause,
+        other => io::Error::other(other.to_string()),
+    })?;
+    let own = scope.holds_real(&real);
+    if !own && !consent.covers_path(&scope.suite, &real) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it leads to a file that was not agreed to",
+        ));
+    }
+    // The descriptor leads to the file that was looked at, whatever the path leads to by now.
+    Ok((read_regular(&of_descriptor(&file), limit)?, own))
 }
 
 /// A path that leads to an open file, whatever became of its name.

@@ -71,6 +71,14 @@ pub enum StageError {
         /// The stage.
         path: AbsPath,
     },
+    /// The agent put something else in the place of a folder.
+    #[error(
+        "`{path}` is not a folder any more: an earlier part of the conversation replaced it; begin a new conversation"
+    )]
+    Replaced {
+        /// The folder.
+        path: AbsPath,
+    },
     /// A name that is none.
     #[error("`{name}` cannot be the name of {what}")]
     Name {
@@ -149,6 +157,7 @@ impl Stage {
 
     fn with(place: Place, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
         let outputs = workspace.child(OUTPUTS);
+        is_folder(&outputs)?;
         fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
         let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
         let visible = vec![OUTPUTS.to_owned()];
@@ -200,7 +209,7 @@ impl Stage {
         }
         let to = self.workspace.child(&name);
         // What an earlier part of the conversation made of it stays.
-        if !(self.was_there && to.as_path().is_dir()) {
+        if !(is_folder(&to)? && self.was_there) {
             copy_folder(&Original::open("the folder", (from, permitted))?, &to)?;
         }
         match access {
@@ -218,6 +227,7 @@ impl Stage {
     pub fn upload(&mut self, (from, permitted): (&AbsPath, Permitted<'_>)) -> Result<(), StageError> {
         let uploads = self.workspace.child(UPLOADS);
         if !self.read_only.iter().any(|name| name == UPLOADS) {
+            is_folder(&uploads)?;
             fs::create_dir_all(&uploads)
                 .map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
             self.read_only.push(UPLOADS.to_owned());
@@ -269,6 +279,17 @@ impl Stage {
             }
         }
         Ok(to)
+    }
+}
+
+/// Whether a folder of the workspace is there. The agent of an earlier part may have left a link in its place, which belljar
+/// would follow; nobody writes there now.
+fn is_folder(path: &AbsPath) -> Result<bool, StageError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(true),
+        Ok(_) => Err(StageError::Replaced { path: path.clone() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(StageError::Make { path: path.clone(), cause }),
     }
 }
 
@@ -336,5 +357,38 @@ fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
         | Kind::CharacterDevice
         | Kind::BlockDevice
         | Kind::Unknown => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_that_an_agent_left_in_the_place_of_a_folder_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        let (state, given) = (top.child("state"), top.child("pre-commit"));
+        fs::create_dir_all(top.child("hooks")).unwrap();
+        fs::write(&given, "mine").unwrap();
+        let workspace = Stage::lasting(&state, "talk").unwrap().workspace().clone();
+        symlink(top.child("hooks"), workspace.child(UPLOADS)).unwrap();
+        symlink(top.child("hooks"), workspace.child("folder")).unwrap();
+        let mut stage = Stage::lasting(&state, "talk").unwrap();
+        let refused = stage.upload((&given, &|_| true)).unwrap_err();
+        assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
+        fs::create_dir(top.child("folder")).unwrap();
+        let refused = stage.folder((&top.child("folder"), &|_| true), FolderAccess::ReadOnly).unwrap_err();
+        assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
+        assert_eq!(
+            fs::read_dir(top.child("hooks")).unwrap().count(),
+            0,
+            "nothing was written through a link"
+        );
+        drop(stage);
+        fs::remove_dir(workspace.child(OUTPUTS)).unwrap();
+        symlink(top.child("hooks"), workspace.child(OUTPUTS)).unwrap();
+        Stage::lasting(&state, "talk").unwrap_err();
     }
 }

@@ -1,9 +1,10 @@
 //! What a trial asks for beyond its own directory, and the proof that the user agreed to it.
 
 use super::load::Trial;
-use super::scope::really;
+use super::scope::{read_agreed, really};
 use belljar_contract::{AbsPath, AskedWalls, BackendKind, Digest, PathUse, Wish, Wishes};
 use belljar_plan::{Fidelity, McpEntry, McpEnv, Scenario, Session};
+use std::io;
 
 /// What a trial is carried out for; what it would not use needs no agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,14 @@ impl Trial {
     /// A file that is read for the trial beside those that it names.
     pub fn reads(&mut self, used_as: PathUse, path: AbsPath) {
         self.named.push((used_as, path));
+    }
+
+    /// Reads such a file, up to a limit; whether it is the suite's own as well. What is opened is that or was agreed to.
+    ///
+    /// # Errors
+    /// When it is neither, or cannot be read.
+    pub fn read_agreed(&self, path: &AbsPath, consent: &Consent, limit: u64) -> io::Result<(Vec<u8>, bool)> {
+        read_agreed(&self.scope, consent, path, limit)
     }
 
     /// What the trial asks for, as everything lies now.
@@ -251,5 +260,13 @@ pub(super) mod tests {
         fs::remove_file(top.child("suite/key")).unwrap();
         symlink("../home/key", top.child("suite/key")).unwrap();
         assert!(!refused(&consent));
+        let read = |name: &str| trial.read_agreed(&top.child(name), &consent, 100);
+        assert_eq!(read("suite/key").unwrap(), (fs::read(home.child("key")).unwrap(), false));
+        assert!(read("suite/a.yaml").unwrap().1, "the suite's own");
+        // A link that leads elsewhere by now leads to nothing that was agreed to.
+        fs::remove_file(top.child("suite/key")).unwrap();
+        symlink("../home/other", top.child("suite/key")).unwrap();
+        fs::write(home.child("other"), "another").unwrap();
+        assert_eq!(read("suite/key").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 }

@@ -46,14 +46,19 @@ pub(super) enum Processes {
     Numbers(u32),
     /// The container's control group.
     Engine(u32),
+    /// The same, and a resource limit of the command: an engine without the superuser's power may be unable to set the group.
+    EngineAndResource(u32),
 }
 
 impl Processes {
     const fn mechanism(self) -> &'static str {
         match self {
-            Processes::Resource(_) => "RLIMIT_NPROC, counted per user namespace",
-            Processes::Numbers(_) => "pid_max of the pid namespace",
+            Processes::Resource(_) => "RLIMIT_NPROC, counted per user namespace; looked at twice a second",
+            Processes::Numbers(_) => "pid_max of the pid namespace; looked at twice a second",
             Processes::Engine(_) => "the container's control group: pids",
+            Processes::EngineAndResource(_) => {
+                "RLIMIT_NPROC, counted per user namespace; looked at twice a second; and the container's control group: pids"
+            }
         }
     }
 }
@@ -62,7 +67,12 @@ impl Processes {
 pub(super) fn processes(plan: &Plan, capacity: Capacity) -> Option<Result<Processes, String>> {
     let pids = plan.limits.default_pids()?;
     Some(match plan.backend {
-        BackendKind::Container => Ok(Processes::Engine(pids)),
+        BackendKind::Container => Ok(match in_namespaces(pids, capacity) {
+            Ok(Processes::Resource(_)) => Processes::EngineAndResource(pids),
+            Ok(Processes::Numbers(_) | Processes::Engine(_) | Processes::EngineAndResource(_)) | Err(_) => {
+                Processes::Engine(pids)
+            }
+        }),
         BackendKind::Host => Err("without a sandbox no limit is set".to_owned()),
         BackendKind::Bwrap | BackendKind::Microvm => in_namespaces(pids, capacity),
     })
@@ -92,7 +102,7 @@ pub fn default_process_limit(capacity: Capacity) -> Result<&'static str, String>
 pub(super) fn resources(plan: &Plan, capacity: Capacity) -> Vec<GuestLimit> {
     let core = GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 };
     let processes = match processes(plan, capacity) {
-        Some(Ok(Processes::Resource(pids))) => Some(u64::from(pids)),
+        Some(Ok(Processes::Resource(pids) | Processes::EngineAndResource(pids))) => Some(u64::from(pids)),
         Some(Ok(Processes::Numbers(_) | Processes::Engine(_)) | Err(_)) | None => None,
     };
     let processes =
@@ -168,6 +178,8 @@ mod tests {
         assert!(held(Bwrap, (6, 13), true).unwrap().is_err());
         assert!(held(Bwrap, (5, 13), false).unwrap().is_err());
         assert_eq!(held(Container, (5, 4), true), Some(Ok(Processes::Engine(4096))));
+        assert_eq!(held(Container, (5, 4), false), Some(Ok(Processes::Engine(4096))));
+        assert_eq!(held(Container, (5, 14), false), Some(Ok(Processes::EngineAndResource(4096))));
         assert!(held(Host, (6, 18), false).unwrap().is_err());
     }
 

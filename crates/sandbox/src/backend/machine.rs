@@ -1,7 +1,8 @@
 //! What lowering has to know about this machine, asked once.
 
+use super::KeptAt;
 use super::defaults::Capacity;
-use belljar_contract::{AbsPath, Access, Errand, OsText, Plan};
+use belljar_contract::{AbsPath, Access, Errand, GuestGuard, OsText, Plan};
 use std::path::Path;
 
 /// A part of the system's root that is shown inside.
@@ -48,6 +49,11 @@ pub struct Machine {
     /// Paths in the project that are mounted over themselves, in order: what the host would execute later
     /// read-only, and the directories that must not be renamed away from above it.
     pub guarded: Vec<(AbsPath, Access)>,
+    /// Where the guest holds back what the host would execute later; nothing where there is nothing to guard, or no
+    /// guard.
+    pub guard: Option<GuestGuard>,
+    /// Where changes are kept, when the plan does not have them written to the project.
+    pub kept: Option<KeptAt>,
 }
 
 /// Everything that lowering is a function of.
@@ -112,6 +118,8 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         limits: Vec::new(),
         capacity: Capacity::here(),
         guarded: Vec::new(),
+        guard: None,
+        kept: None,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::LaunchError;
 use belljar_contract::{AbsPath, FileContent, Made, SHARED_FILE_MAX};
+use belljar_sys::regular::read_regular;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -79,10 +80,8 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
         FileContent::Text(text) => Ok(text.clone().into_bytes()),
         FileContent::JsonFrom { source, members, base } => {
             let failed = |cause| LaunchError::Content { name: name.to_owned(), cause };
-            let mut text = String::new();
-            let file = fs::File::open(source).map_err(failed)?;
-            file.take(SHARED_FILE_MAX).read_to_string(&mut text).map_err(failed)?;
-            let theirs: serde_json::Value = serde_json::from_str(&text)
+            let text = read_regular(source.as_path(), SHARED_FILE_MAX).map_err(failed)?;
+            let theirs: serde_json::Value = serde_json::from_slice(&text)
                 .map_err(|error| failed(io::Error::other(format!("`{source}` is not JSON: {error}"))))?;
             let mut object = base.clone();
             for member in members {
@@ -93,7 +92,10 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
             Ok(object.to_string().into_bytes())
         }
         FileContent::Bytes(bytes) => Ok(bytes.clone()),
-        FileContent::Trust(_) | FileContent::SshKnownHosts { .. } | FileContent::SshPublicKey { .. } => {
+        FileContent::Trust(_)
+        | FileContent::Git(_)
+        | FileContent::SshKnownHosts { .. }
+        | FileContent::SshPublicKey { .. } => {
             let cause = io::Error::other("it was not made for this run");
             Err(LaunchError::Content { name: name.to_owned(), cause })
         }

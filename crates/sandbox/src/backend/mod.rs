@@ -4,6 +4,7 @@ mod bwrap;
 mod container;
 mod defaults;
 mod either;
+mod guard;
 mod host;
 mod limits;
 mod machine;
@@ -19,6 +20,7 @@ pub use container::{
 };
 pub use defaults::{Capacity, default_limits, default_process_limit};
 pub use either::Running;
+pub use guard::guard_lacks;
 pub use limits::{LEAF_PREFIX, held_limits};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
 pub use running::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams};
@@ -37,20 +39,39 @@ pub struct BackendError {
     pub unmet: Vec<Unmet>,
 }
 
-/// Where the changes that are kept aside lie.
-#[must_use]
-pub fn overlay_directory(plan: &Plan) -> AbsPath {
-    plan.instance.directory.child("overlay")
+/// Where the changes of a run are kept that does not write to the project itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptAt {
+    /// A directory of the instance.
+    pub directory: AbsPath,
+    /// The repository of the project, where it lies elsewhere: it is kept out of reach in the same way.
+    pub repository: Option<AbsPath>,
 }
 
-/// Where the copy of the project lies.
-#[must_use]
-pub fn copy_directory(plan: &Plan) -> AbsPath {
-    plan.instance.directory.child("copy")
-}
+impl KeptAt {
+    /// The layers of the project.
+    #[must_use]
+    pub fn project(&self) -> AbsPath {
+        self.directory.child("project")
+    }
 
-fn overlay(plan: &Plan) -> Overlay {
-    Overlay::new(plan.workspace.source.as_path(), overlay_directory(plan).as_path())
+    /// The layers of the repository elsewhere.
+    #[must_use]
+    pub fn of_repository(&self) -> AbsPath {
+        self.directory.child("repository")
+    }
+
+    /// Where the layers of a source of the plan's mounts are, if they are kept here.
+    fn of(&self, plan: &Plan, source: &AbsPath) -> Option<Overlay> {
+        let at = if *source == plan.workspace.source {
+            self.project()
+        } else if self.repository.as_ref() == Some(source) {
+            self.of_repository()
+        } else {
+            return None;
+        };
+        Some(Overlay::new(source.as_path(), at.as_path()))
+    }
 }
 
 /// Lowers a plan: what exactly would be started. Nothing happens.

@@ -6,8 +6,8 @@ use super::waiting::{Begun, LEAVING, Leaving, Waiting};
 use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
-    AbsPath, GUEST_REPORT_MAX, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder, GuestReport,
-    GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind, OsText,
+    AbsPath, GUEST_REPORT_MAX, GuestAct, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder,
+    GuestReport, GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Groups, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -154,7 +154,7 @@ pub struct LaunchRequest<'a> {
     /// The name of the run; names what belongs to it on the host.
     pub name: &'a str,
     /// Layers to mount where only the sandbox sees them, when the plan keeps changes aside.
-    pub overlay: Option<&'a Overlay>,
+    pub overlays: &'a [Overlay],
     /// Where an engine is looked for, when the plan wants a container.
     pub engine: Option<&'a EnginePlaces>,
     /// What the sources were when the plan was made.
@@ -176,8 +176,19 @@ pub enum Beginning {
 }
 
 /// What happened to a started command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
+    /// The guard held something back.
+    Held {
+        /// Where, inside.
+        path: OsText,
+        /// What was tried.
+        act: GuestAct,
+        /// What would run it.
+        why: String,
+    },
+    /// The guard held back more than it tells of.
+    HeldMore(u64),
     /// It stopped itself and waits for SIGCONT.
     Stopped,
     /// It ended.
@@ -267,7 +278,7 @@ struct Heard {
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    let LaunchRequest { launch, waiting, variables, streams, name, overlay, engine, identities } = request;
+    let LaunchRequest { launch, waiting, variables, streams, name, overlays, engine, identities } = request;
     for made in &launch.made {
         making::make(made)?;
     }
@@ -276,8 +287,8 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
             // Nothing is started with bubblewrap.
             let leaving = waiting.and_then(Waiting::let_go);
             let image = &container.image;
-            let overlay = overlay.map(|overlay| telling::layers(overlay, image)).transpose()?;
-            let ground = GuestGround::Container { overlay };
+            let overlays = overlays.iter().map(|overlay| telling::layers(overlay, image));
+            let ground = GuestGround::Container { overlays: overlays.collect::<Result<_, _>>()? };
             let root = telling::tell(ground, Some(image), &launch.root, launch.bounds, identities)?;
             let (vessel, control) = Vessel::launch(places, launch, container, name)?;
             message::ask_for_senders(control.as_fd())
@@ -286,7 +297,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError>
         }
         (Some(_), None) => return Err(EngineError::Absent { tried: Vec::new() }.into()),
         (None, _) => {
-            let (begun, leaving) = Waiting::for_launch(waiting, launch, overlay, identities)?;
+            let (begun, leaving) = Waiting::for_launch(waiting, launch, overlays, identities)?;
             // While bubblewrap makes the namespaces.
             match telling::tell(GuestGround::Namespaces, None, &launch.root, launch.bounds, identities) {
                 Ok(root) => {
@@ -477,13 +488,16 @@ impl Running {
     /// When it is not a message.
     pub fn report(&mut self) -> Result<News, LaunchError> {
         match self.receive().map(|heard| heard.report) {
-            Ok(GuestReport::Exited { end, used, full }) => {
+            Ok(GuestReport::Exited { end, used, full, crowded }) => {
                 self.used = Some(used);
-                self.reached.kinds.extend(full.then_some(LimitKind::Tmpfs));
+                let told = [full.then_some(LimitKind::Tmpfs), crowded.then_some(LimitKind::Pids)];
+                self.reached.kinds.extend(told.into_iter().flatten());
                 self.look_at_groups();
                 Ok(News::Ended(end))
             }
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
+            Ok(GuestReport::Held { path, act, why }) => Ok(News::Held { path, act, why }),
+            Ok(GuestReport::HeldMore { count }) => Ok(News::HeldMore(count)),
             Ok(other) => Err(unexpected(&other)),
             Err(MessageError::Closed) => {
                 self.look_at_groups();

@@ -32,6 +32,7 @@ pub(super) fn plan(backend: BackendKind) -> Plan {
             source: root.clone(),
             target: root.clone(),
             directory: root,
+            unguarded: None,
         },
         mounts: Vec::new(),
         files: Vec::new(),

@@ -75,7 +75,7 @@ impl Waiting {
     pub fn begin(bwrap: &AbsPath, guest: &AbsPath, is: Identity) -> Result<Self, LaunchError> {
         let identities = BTreeMap::from([(guest.clone(), is)]);
         let opening = bwrap::opening(bwrap, guest);
-        let begun = Begun::start(&opening, None, &identities)?;
+        let begun = Begun::start(&opening, &[], &identities)?;
         Ok(Self { opening, guest: (guest.clone(), is), begun: Some(begun) })
     }
 
@@ -83,7 +83,7 @@ impl Waiting {
     pub(super) fn for_launch(
         mut earlier: Option<Self>,
         launch: &Launch,
-        overlay: Option<&Overlay>,
+        overlays: &[Overlay],
         identities: &BTreeMap<AbsPath, Identity>,
     ) -> Result<(Begun, Option<Leaving>), LaunchError> {
         let opening = Opening {
@@ -91,12 +91,12 @@ impl Waiting {
             arguments: launch.arguments.clone(),
             command: launch.command.clone(),
         };
-        let fits = |earlier: &&mut Self| overlay.is_none() && earlier.is(&opening, identities);
+        let fits = |earlier: &&mut Self| overlays.is_empty() && earlier.is(&opening, identities);
         if let Some(begun) = earlier.as_mut().filter(fits).and_then(|earlier| earlier.begun.take()) {
             return Ok((begun, None));
         }
         let leaving = earlier.and_then(Self::let_go);
-        Ok((Begun::start(&opening, overlay, identities)?, leaving))
+        Ok((Begun::start(&opening, overlays, identities)?, leaving))
     }
 
     /// Nobody wants it any more.
@@ -120,7 +120,7 @@ impl Drop for Waiting {
 impl Begun {
     fn start(
         opening: &Opening,
-        overlay: Option<&Overlay>,
+        overlays: &[Overlay],
         identities: &BTreeMap<AbsPath, Identity>,
     ) -> Result<Self, LaunchError> {
         let (control, theirs) =
@@ -144,9 +144,9 @@ impl Begun {
         }
         let mut kept = opener.kept;
         kept.extend([by_descriptor, theirs]);
-        let (bwrap, words) = match overlay {
-            Some(overlay) => start_in_overlay(&argv, kept, overlay)?,
-            None => start(&argv, kept)?,
+        let (bwrap, words) = match overlays {
+            [] => start(&argv, kept)?,
+            overlays => start_in_overlays(&argv, kept, overlays)?,
         };
         Ok(Self { bwrap, words, control })
     }
@@ -197,12 +197,12 @@ fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), Lau
     Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
 }
 
-/// The same in a mount namespace with the overlay. The kernel makes a user namespace only for a process that shares
+/// The same in a mount namespace with the overlays. The kernel makes a user namespace only for a process that shares
 /// its memory with no other, so this one is copied.
-fn start_in_overlay(
+fn start_in_overlays(
     argv: &[Vec<u8>],
     kept: Vec<OwnedFd>,
-    overlay: &Overlay,
+    overlays: &[Overlay],
 ) -> Result<(OwnedChild, File), LaunchError> {
     let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
     // outside: bwrap
@@ -210,7 +210,8 @@ fn start_in_overlay(
     command.current_dir("/");
     command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.own_session().keeps(kept);
-    let preparation = belljar_sys::overlay::prepare(&mut command, overlay.begin()?)?;
+    let specs = overlays.iter().map(Overlay::begin).collect::<Result<_, _>>()?;
+    let preparation = belljar_sys::overlay::prepare(&mut command, specs)?;
     let spawned = command.spawn();
     // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
     drop(command);

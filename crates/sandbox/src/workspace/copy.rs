@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use belljar_class::SpecialKind;
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status, is_superuser};
 use belljar_sys::mounts::{Copied, Identity, share_or_copy};
 
-use super::class::{SpecialKind, special};
+use super::class::special;
 use super::place::copy_errno;
 use super::removal::empty;
 

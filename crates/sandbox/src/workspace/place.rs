@@ -42,6 +42,12 @@ impl From<Errno> for PlaceError {
     }
 }
 
+/// What is made.
+pub(super) enum Content<'content> {
+    File(&'content File),
+    Link(&'content Path),
+}
+
 /// A place in a directory.
 pub(super) struct Placing<'path> {
     parent: Directory,
@@ -137,6 +143,83 @@ impl<'path> Placing<'path> {
             return Ok(opened(&self.parent, || absent_is_fine(self.parent.remove(&aside)))?);
         }
         opened(&self.parent, || self.parent.rename(&aside, &self.parent, self.name, Onto::Nothing))?;
+        Err(PlaceError::NotAsExpected)
+    }
+
+    /// Makes a file or a link beside its place, whole, for [`Placing::exchange`]. Nothing shows yet.
+    pub(super) fn stage(
+        &self,
+        content: &Content<'_>,
+        like: &Status,
+        before: Option<&Status>,
+    ) -> Result<(OsString, u64), PlaceError> {
+        let name = match content {
+            Content::File(content) => {
+                let (made, name) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
+                let filled = opened(&self.parent, || {
+                    share_or_copy(content, &made).map_err(copy_errno)?;
+                    if is_superuser() {
+                        self.parent.set_owner(&name, like.owner, like.group)?;
+                    }
+                    self.parent.set_mode(&name, like.mode)?;
+                    self.parent.set_modified(&name, Some(like.modified))
+                });
+                if let Err(cause) = filled {
+                    opened(&self.parent, || absent_is_fine(self.parent.remove(&name)))?;
+                    return Err(cause.into());
+                }
+                name
+            }
+            Content::Link(target) => self.fresh(None, |name| self.parent.make_symlink(target, name))?.1,
+        };
+        let made = opened(&self.parent, || self.parent.status(&name))?.identity.inode;
+        match before {
+            Some(before) => Ok((self.announce(&name, before)?, made)),
+            None => Ok((name, made)),
+        }
+    }
+
+    /// A name that is free.
+    pub(super) fn fresh_name() -> Result<OsString, PlaceError> {
+        Ok(unfinished(None)?)
+    }
+
+    /// The name under which what is in the place would be moved aside.
+    pub(super) fn aside(before: &Status) -> Result<OsString, PlaceError> {
+        Ok(unfinished(Some(Places { made: 0, before: before.into() }))?)
+    }
+
+    /// Lets what was staged and what is in the place change places, or puts it where nothing is.
+    pub(super) fn exchange(&self, staged: &OsStr, before: Option<&Status>) -> Result<(), PlaceError> {
+        let rename =
+            |onto| opened(&self.parent, || self.parent.rename(staged, &self.parent, self.name, onto));
+        let Some(before) = before else {
+            return match rename(Onto::Nothing) {
+                Err(Errno::EXIST) => Err(PlaceError::NotAsExpected),
+                answer => Ok(answer?),
+            };
+        };
+        match rename(Onto::Exchange) {
+            Err(Errno::NOENT) => return Err(PlaceError::NotAsExpected),
+            answer => answer?,
+        }
+        if same(&self.parent.status(staged)?, before) {
+            return Ok(());
+        }
+        rename(Onto::Exchange)?;
+        Err(PlaceError::NotAsExpected)
+    }
+
+    /// Moves what is in the place aside.
+    pub(super) fn move_aside(&self, aside: &OsStr, before: &Status) -> Result<(), PlaceError> {
+        match opened(&self.parent, || self.parent.rename(self.name, &self.parent, aside, Onto::Nothing)) {
+            Err(Errno::NOENT) => return Err(PlaceError::NotAsExpected),
+            answer => answer?,
+        }
+        if same(&self.parent.status(aside)?, before) {
+            return Ok(());
+        }
+        opened(&self.parent, || self.parent.rename(aside, &self.parent, self.name, Onto::Nothing))?;
         Err(PlaceError::NotAsExpected)
     }
 

@@ -10,15 +10,16 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use belljar_class::{
+    Alias, Class, EntryKind, Extent, GIT_POINTER, GitSetting, GitSigns, GitTop, Grade, HOOK, Hit,
+    LARGEST_CONFIG, Leads, Making, NEVER_RUN, Named, SpecialKind, USED_OUTSIDE, Unless, What, classify_in,
+    follow,
+};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Kind, Status, Time};
 use belljar_sys::mounts::Identity;
 
-use super::class::{self, Alias, Class, EntryKind, SpecialKind};
-use super::git_config::{self, What};
-use super::host_executed::{GIT_POINTER, Grade, USED_OUTSIDE};
-use super::links::{Leads, follow};
-use super::matching::{self, Extent, GitSigns, GitTop, Hit};
+use super::class;
 use super::tree::Tree;
 
 /// No real tree is deeper; one that was made to be is not walked to its end.
@@ -27,8 +28,6 @@ const DEEPEST: usize = 512;
 const MOST_ALIASES: usize = 256;
 /// Entries that are looked at again because a link leads to them.
 const MOST_THROUGH_LINKS: usize = 400_000;
-/// No configuration of git is larger; one that is cannot be protected, because not all of it is read.
-pub const LARGEST_CONFIG: u64 = 1 << 20;
 
 /// Why a tree could not be scanned.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +52,8 @@ pub struct Protected {
     pub kind: ProtectedKind,
     /// What would run it.
     pub why: &'static str,
+    /// Whether a guard inside judges what is to take its place. A mount would keep everything out.
+    pub decided_by_content: bool,
 }
 
 /// What a protected entry is.
@@ -105,6 +106,8 @@ pub struct Scan {
 pub(super) struct Seen {
     pub(super) class: Class,
     pub(super) mark: Mark,
+    /// The settings of a git configuration that are not known to be harmless, where all readers agree on them.
+    pub(super) powers: Option<Vec<GitSetting>>,
 }
 
 /// What tells one state of an entry from another. Directories have no times: they change with their entries.
@@ -131,6 +134,18 @@ impl Scan {
         anchors.into_iter().map(Path::to_owned).collect()
     }
 
+    /// Places of the class that lead to others of the tree, whether or not something is there.
+    #[must_use]
+    pub fn aliases(&self) -> &[Alias] {
+        &self.aliases
+    }
+
+    /// Files that are used outside because somebody named them.
+    #[must_use]
+    pub fn named(&self) -> &[PathBuf] {
+        &self.named
+    }
+
     /// Whether a file lies below that is used outside because somebody named it.
     #[must_use]
     pub fn holds_named(&self, directory: &Path) -> bool {
@@ -152,7 +167,7 @@ pub fn scan(root: &Path) -> Result<Scan, ScanError> {
 /// As [`scan`].
 pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
     let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
-    let place = |named: &git_config::Named| {
+    let place = |named: &Named| {
         let Leads::Inside(path) = follow(Path::new("x"), tree.relative(&named.path)?, &tree) else {
             return None;
         };
@@ -164,7 +179,7 @@ pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanErro
         };
         is_there.then_some(path)
     };
-    Ok(git_config::named(config).iter().filter_map(place).collect())
+    Ok(belljar_class::named(config).iter().filter_map(place).collect())
 }
 
 /// The same with files of the tree that are used outside because somebody named them; they are of the class.
@@ -211,8 +226,8 @@ struct Pending {
 impl Walk<'_> {
     fn below(&mut self, path: PathBuf, place: Option<PathBuf>) {
         let inherited = place.as_ref().and_then(|place| {
-            let names = matching::names(place);
-            matching::whole(&names, &matching::lexical_tops(&names))
+            let names = belljar_class::names(place);
+            belljar_class::whole(&names, &belljar_class::lexical_tops(&names))
         });
         let inherited = inherited.filter(|hit| hit.extent == Extent::Subtree);
         let mut pending = vec![Pending { path, place, inherited }];
@@ -225,7 +240,7 @@ impl Walk<'_> {
 
     fn directory(&mut self, at: &Pending, pending: &mut Vec<Pending>) -> Result<(), UnseenBecause> {
         let Pending { path, place, inherited } = at;
-        let mut names = matching::names(place.as_ref().unwrap_or(path));
+        let mut names = belljar_class::names(place.as_ref().unwrap_or(path));
         if names.len() > DEEPEST {
             return Err(UnseenBecause::TooDeep);
         }
@@ -253,7 +268,7 @@ impl Walk<'_> {
         }
         let depth = names.len();
         names.push(b"");
-        let mut tops = matching::lexical_tops(&names);
+        let mut tops = belljar_class::lexical_tops(&names);
         names.pop();
         if signs.is_git_directory() && !tops.iter().any(|top| top.depth == depth) {
             tops.push(GitTop { depth, bare: true });
@@ -293,10 +308,14 @@ impl Walk<'_> {
     }
 
     fn hit(&self, names: &[&[u8]], tops: &[GitTop], inherited: Option<Hit>, kind: Kind) -> Option<Hit> {
+        let of_hooks = inherited.is_some_and(|hit| hit.why == HOOK);
+        if kind == Kind::File && (belljar_class::is_exempt(names, tops) || of_hooks && is_example(names)) {
+            return None;
+        }
         let own = match kind {
-            Kind::Directory => matching::at(names, tops).filter(|hit| hit.extent == Extent::Subtree),
-            Kind::Symlink => matching::at_or_below(names, tops),
-            _ => matching::at(names, tops),
+            Kind::Directory => belljar_class::at(names, tops).filter(|hit| hit.extent == Extent::Subtree),
+            Kind::Symlink => belljar_class::at_or_below(names, tops),
+            _ => belljar_class::at(names, tops),
         };
         let is_pointer = || names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git"));
         if kind != Kind::Directory && is_pointer() {
@@ -313,13 +332,26 @@ impl Walk<'_> {
                 Kind::Directory => ProtectedKind::Directory,
                 _ => ProtectedKind::File,
             };
-            self.out.protected.push(Protected { path: entry.path.clone(), kind, why });
+            let held = belljar_class::held(&entry.path, Making::File, self.tree);
+            let decided_by_content = kind == ProtectedKind::File
+                && entry.place.is_none()
+                && held.is_some_and(|held| held.unless == Unless::HarmlessConfig);
+            self.out.protected.push(Protected { path: entry.path.clone(), kind, why, decided_by_content });
         }
         let place = entry.place.as_deref().unwrap_or(&entry.path);
+        let mut powers = None;
         if status.kind == Kind::File && why != GIT_POINTER && is_git_config(place) {
-            self.configuration(&entry.path, place);
+            powers = self.configuration(&entry.path, place);
+        }
+        // A directory runs nothing; what is in it is seen by itself.
+        let hooks = place.file_name() == Some(OsStr::new("hooks")) && why == HOOK;
+        if status.kind == Kind::Directory && hooks {
+            return;
         }
         self.see(entry.path.clone(), Class::HostExecuted { grade, why }, Ok(status));
+        if let Some(seen) = self.out.seen.get_mut(&entry.path) {
+            seen.powers = powers;
+        }
     }
 
     fn link(&mut self, entry: Entry, status: Result<Status, Errno>, target: Result<PathBuf, Errno>) {
@@ -344,17 +376,17 @@ impl Walk<'_> {
         let Ok(status) = status else { return };
         let mark = Mark::of(&status);
         let class = match self.out.seen.remove(&path) {
-            Some(before) => class::stronger(before.class, class),
+            Some(before) => belljar_class::stronger(before.class, class),
             None => class,
         };
-        self.out.seen.insert(path, Seen { class, mark });
+        self.out.seen.insert(path, Seen { class, mark, powers: None });
     }
 
     /// What a configuration of git names counts as lying where git looks by default.
-    fn configuration(&mut self, path: &Path, place: &Path) {
-        let (Some(git), Some(real)) = (place.parent(), path.parent()) else { return };
-        let Ok((directory, name)) = self.tree.parent(path) else { return };
-        let Ok(file) = directory.file(name) else { return };
+    fn configuration(&mut self, path: &Path, place: &Path) -> Option<Vec<GitSetting>> {
+        let (git, real) = (place.parent()?, path.parent()?);
+        let (directory, name) = self.tree.parent(path).ok()?;
+        let file = directory.file(name).ok()?;
         let mut text = Vec::new();
         let unseen = match file.take(LARGEST_CONFIG + 1).read_to_end(&mut text) {
             Ok(_) if text.len() as u64 > LARGEST_CONFIG => Some(UnseenBecause::TooLarge),
@@ -363,9 +395,9 @@ impl Walk<'_> {
         };
         if let Some(why) = unseen {
             self.out.unseen.push(Unseen { path: path.to_owned(), why });
-            return;
+            return None;
         }
-        let named = git_config::named(&text);
+        let named = belljar_class::named(&text);
         let inside = |base: &Path, path: &Path| {
             let at = self.tree.relative(path)?;
             // What was absolute begins at the top.
@@ -391,15 +423,18 @@ impl Walk<'_> {
                 What::WorkTree => continue,
             };
             let Some(leads_to) = base.and_then(|base| inside(base, &named.path)) else { continue };
-            // Most words of a command line name nothing of the tree, and its top is not a program.
-            let is_program = || {
-                let found = self.tree.status(&leads_to);
-                found.is_ok_and(|found| found.is_some_and(|found| found.kind != Kind::Directory))
+            // Most words of a command line name nothing of the tree, and its top is not a program. One that is not there
+            // may still be made.
+            let is_program = || match self.tree.status(&leads_to) {
+                Ok(Some(found)) => found.kind != Kind::Directory,
+                Ok(None) => leads_to.components().count() > 1,
+                Err(_) => false,
             };
             if named.what != What::Program || is_program() {
                 self.aliases.insert(Alias { place, leads_to });
             }
         }
+        belljar_class::powerful_settings(&text, git)
     }
 
     fn named(&mut self, named: &[PathBuf]) {
@@ -421,7 +456,7 @@ impl Walk<'_> {
                 return;
             }
             let Ok(Some(status)) = self.tree.status(&leads_to) else { continue };
-            let class = class::classify_in(&place, &kind_of(&status), self.tree);
+            let class = classify_in(&place, &kind_of(&status), self.tree);
             let hit = match class {
                 Class::HostExecuted { grade, why } => Some(Hit { grade, why, extent: Extent::Subtree }),
                 Class::Ordinary | Class::EscapingSymlink { .. } | Class::Special { .. } => None,
@@ -446,6 +481,11 @@ struct Entry {
 
 fn kind_of(status: &Status) -> EntryKind {
     if status.kind == Kind::Directory { EntryKind::Directory } else { EntryKind::File }
+}
+
+/// Whether git never runs a file of a directory of hooks.
+fn is_example(names: &[&[u8]]) -> bool {
+    matches!(names, [.., b"hooks", name] if name.ends_with(NEVER_RUN.as_bytes()))
 }
 
 fn is_git_config(place: &Path) -> bool {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::class::Class;
+use belljar_class::Class;
+
 use super::scan::{Scan, ScanError, Unseen, scan_named};
 
 /// An entry for the report at the end of a run.
@@ -42,6 +43,11 @@ pub fn created_since(before: &Scan, root: &Path) -> Result<CreatedSince, ScanErr
     let after = scan_named(root, &before.named)?;
     let created = after.seen.into_iter().filter_map(|(path, now)| {
         let since = match before.seen.get(&path) {
+            // A configuration of git that names nothing, or nothing else than before.
+            None if now.powers.as_ref().is_some_and(Vec::is_empty) => return None,
+            Some(then) if then.class == now.class && then.powers.is_some() && then.powers == now.powers => {
+                return None;
+            }
             None => Since::Appeared,
             Some(then) if then.mark != now.mark || then.class != now.class => Since::Changed,
             Some(_) => return None,

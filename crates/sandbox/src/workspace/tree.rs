@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use belljar_class::{GitSigns, Surroundings};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Status};
-
-use super::class::Surroundings;
-use super::matching::GitSigns;
 
 /// A tree that does not change while it is looked at, or whose changes do not matter.
 pub(super) struct Tree {

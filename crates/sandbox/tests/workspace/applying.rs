@@ -31,7 +31,12 @@ fn a_parent_that_became_a_link_leads_nowhere() {
         symlink("../outside", root.join("src")).unwrap();
         for on_conflict in [OnConflict::Refuse, OnConflict::Overwrite] {
             let consent = Consent { to: project.changes().into_iter().map(|change| change.path).collect() };
-            let request = ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict };
+            let request = ApplyRequest {
+                selection: &Selection::All,
+                consent: &consent,
+                on_conflict,
+                mode: belljar_sandbox::ApplyMode::Write,
+            };
             project.overlay().apply(&request).unwrap();
             assert_eq!(listing(&project.outside()), outside, "{script}");
         }
@@ -51,8 +56,12 @@ fn a_file_that_became_a_link_is_not_written_through() {
     link(&root, "file", "../outside/victim");
     assert_eq!(why(&project, "file"), Some(RefusedBecause::ChangedSince));
     let consent = yes_to(&[]);
-    let request =
-        ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict: OnConflict::Overwrite };
+    let request = ApplyRequest {
+        selection: &Selection::All,
+        consent: &consent,
+        on_conflict: OnConflict::Overwrite,
+        mode: belljar_sandbox::ApplyMode::Write,
+    };
     project.overlay().apply(&request).unwrap();
     assert_eq!(fs::read_to_string(project.outside().join("victim")).unwrap(), "ours");
     assert_eq!(fs::read_to_string(root.join("file")).unwrap(), "evil\n");
@@ -116,8 +125,12 @@ fn what_changed_meanwhile_is_not_overwritten() {
     assert_eq!(refused, expected.map(|path| (path, &RefusedBecause::ChangedSince)));
     assert_eq!(fs::read_to_string(root.join("edited")).unwrap(), "3");
     let consent = yes_to(&[]);
-    let request =
-        ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict: OnConflict::Overwrite };
+    let request = ApplyRequest {
+        selection: &Selection::All,
+        consent: &consent,
+        on_conflict: OnConflict::Overwrite,
+        mode: belljar_sandbox::ApplyMode::Write,
+    };
     assert_eq!(project.overlay().apply(&request).unwrap().refused, []);
     assert_eq!(fs::read_to_string(root.join("edited")).unwrap(), "2\n");
     assert!(!root.join("deleted").exists());
@@ -233,7 +246,12 @@ fn a_special_file_takes_the_place_of_nothing() {
     project.edit("mkfifo new; rm file; mkfifo file; rmdir directory; mkfifo directory");
     for on_conflict in [OnConflict::Refuse, OnConflict::Overwrite] {
         let consent = yes_to(&["new", "file", "directory"]);
-        let request = ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict };
+        let request = ApplyRequest {
+            selection: &Selection::All,
+            consent: &consent,
+            on_conflict,
+            mode: belljar_sandbox::ApplyMode::Write,
+        };
         let applied = project.overlay().apply(&request).unwrap();
         let why: Vec<_> = applied.refused.iter().map(|refused| &refused.why).collect();
         assert_eq!(why, [&RefusedBecause::Special; 3]);
@@ -257,13 +275,18 @@ fn what_is_used_outside_by_name_needs_its_own_yes() {
             let consent = yes_to(yes);
             let on_conflict = OnConflict::Refuse;
             overlay
-                .apply(&ApplyRequest { selection: &Selection::All, consent: &consent, on_conflict })
+                .apply(&ApplyRequest {
+                    selection: &Selection::All,
+                    consent: &consent,
+                    on_conflict,
+                    mode: belljar_sandbox::ApplyMode::Write,
+                })
                 .unwrap()
         };
         let refused: Vec<PathBuf> = apply(&[]).refused.into_iter().map(|refused| refused.path).collect();
         assert!(refused.contains(&PathBuf::from(path)), "{script}: {refused:?}");
         let kept = fs::read_to_string(project.lower().join("scripts/token.sh"));
-        assert!(kept.as_ref().map_or(true, |text| text == "fine"), "{script}: {kept:?}");
+        assert_eq!(kept.unwrap(), "fine", "{script}");
         assert_eq!(apply(&[path, "scripts/token.sh"]).refused, [], "{script}");
     }
 }

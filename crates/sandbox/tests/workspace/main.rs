@@ -8,7 +8,6 @@ mod overlaying;
 mod property;
 mod scanning;
 mod support;
-mod table;
 
 use std::fs;
 use std::io::Write;

@@ -260,7 +260,7 @@ fn a_layer_that_was_swapped_is_not_mounted() {
     fs::rename(project.lower(), moved).unwrap();
     fs::create_dir(project.lower()).unwrap();
     let mut command = Command::new("true");
-    let preparation = overlay::prepare(&mut command, spec).unwrap();
+    let preparation = overlay::prepare(&mut command, vec![spec]).unwrap();
     assert!(command.output().is_err());
     assert_eq!(preparation.failed_step(), Some(Step::Layers));
     assert!(

@@ -154,6 +154,10 @@ fn two_scans_tell_what_appeared_and_what_changed() {
     put(root, ".git/objects/00/11", "ordinary");
     put(root, "README", "ordinary");
     put(root, "new/.git/hooks/post-checkout", "evil");
+    put(root, "new/.git/config", "[core]\nfsmonitor = evil\n");
+    // A text without names is not reported.
+    let config = fs::read_to_string(root.join(".git/config")).unwrap();
+    put(root, ".git/config", &format!("{config}[user]\nname = a\n"));
     put(root, ".venv/bin/python", "new");
     // The same size and the same mtime, by another file.
     let old = fs::metadata(root.join(".claude/settings.json")).unwrap();
@@ -187,12 +191,9 @@ fn two_scans_tell_what_appeared_and_what_changed() {
             ".claude/settings.json guarded changed",
             ".venv/bin/python watched changed",
             "fine escaping appeared",
-            "new/.git/hooks guarded appeared",
+            "new/.git/config guarded appeared",
             "new/.git/hooks/post-checkout guarded appeared",
             "planted/HEAD watched appeared",
-            "planted/config guarded appeared",
-            "planted/hooks guarded appeared",
-            "planted/hooks/pre-commit.sample guarded appeared",
         ]
     );
 }

@@ -8,7 +8,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use belljar_sandbox::{Applied, ApplyRequest, Change, Class, Consent, Grade, OnConflict, Overlay, Selection};
+use belljar_sandbox::{
+    Applied, ApplyMode, ApplyRequest, Change, Class, Consent, Grade, OnConflict, Overlay, Selection,
+};
 use belljar_sys::overlay;
 
 pub fn superuser() -> bool {
@@ -126,7 +128,7 @@ impl Project {
     }
 
     fn run(&self, mut command: Command) {
-        let preparation = overlay::prepare(&mut command, self.overlay().begin().unwrap()).unwrap();
+        let preparation = overlay::prepare(&mut command, vec![self.overlay().begin().unwrap()]).unwrap();
         let output = match command.output() {
             Ok(output) => output,
             Err(error) => panic!("{error} at {:?}", preparation.failed_step()),
@@ -146,7 +148,8 @@ impl Project {
     }
 
     pub fn apply(&self, selection: &Selection, consent: &Consent) -> Applied {
-        let request = ApplyRequest { selection, consent, on_conflict: OnConflict::Refuse };
+        let request =
+            ApplyRequest { selection, consent, on_conflict: OnConflict::Refuse, mode: ApplyMode::Write };
         self.overlay().apply(&request).unwrap()
     }
 

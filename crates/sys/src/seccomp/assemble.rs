@@ -94,7 +94,10 @@ impl Backwards {
     }
 
     fn refusal(&mut self, answer: Answer) -> Place {
-        self.answer(libc::SECCOMP_RET_ERRNO | answer.errno().raw_os_error() as u32)
+        self.answer(match answer.errno() {
+            Some(errno) => libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32,
+            None => libc::SECCOMP_RET_USER_NOTIF,
+        })
     }
 
     fn leave(&mut self) -> Place {

@@ -14,12 +14,14 @@
 //! network are the namespaces. [`kept`] lists calls that look as if they should be refused, and why they are not.
 
 mod assemble;
+pub mod calls;
+pub mod notify;
 mod table;
 
 use libc::sock_filter;
 use rustix::io::Errno;
 
-pub use table::{Answer, Check, Entry, Is, When, apart_entries, entries, kept};
+pub use table::{Answer, Check, Entry, Is, When, apart_entries, entries, guard_entries, kept};
 
 /// Why the filter could not be built or installed.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +58,23 @@ impl Filter {
     /// Fails only if the table is at fault.
     pub fn apart() -> Result<Self, SeccompError> {
         Self::from_entries(apart_entries())
+    }
+
+    /// A filter without `openat2`, which [`Filter::guard`] refuses instead: for a process that carries out the calls of
+    /// others, and needs it.
+    ///
+    /// # Errors
+    /// Fails only if the table is at fault.
+    pub fn with_a_guard(table: impl Iterator<Item = &'static Entry>) -> Result<Self, SeccompError> {
+        Self::from_entries(table.filter(|entry| entry.number != libc::SYS_openat2))
+    }
+
+    /// The filter made of [`guard_entries`], to be installed with a listener.
+    ///
+    /// # Errors
+    /// Fails only if the table is at fault.
+    pub fn guard() -> Result<Self, SeccompError> {
+        Self::from_entries(guard_entries())
     }
 
     /// The filter made of the given entries.

@@ -65,15 +65,18 @@ pub enum Answer {
     NotPermitted,
     /// `ENOSYS`, so that a library takes the older way.
     NotImplemented,
+    /// The holder of the filter's listener is asked.
+    Ask,
 }
 
 impl Answer {
-    /// The errno of the answer.
+    /// The errno of the answer; none where somebody is asked for it.
     #[must_use]
-    pub const fn errno(self) -> Errno {
+    pub const fn errno(self) -> Option<Errno> {
         match self {
-            Answer::NotPermitted => Errno::PERM,
-            Answer::NotImplemented => Errno::NOSYS,
+            Answer::NotPermitted => Some(Errno::PERM),
+            Answer::NotImplemented => Some(Errno::NOSYS),
+            Answer::Ask => None,
         }
     }
 }
@@ -87,6 +90,12 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
 /// take its descriptors or attach to it.
 pub fn apart_entries() -> impl Iterator<Item = &'static Entry> {
     entries().chain(APART.iter())
+}
+
+/// Calls that make, open for writing, move or shorten a file, for a filter with a listener; and `openat2`, which
+/// whoever answers needs and nobody else has ([`entries`] refuses it).
+pub fn guard_entries() -> impl Iterator<Item = &'static Entry> {
+    GUARD.iter().chain(GUARD_OLD).chain(SETUID.iter().filter(|entry| entry.number == libc::SYS_openat2))
 }
 
 /// Calls that look as if they belonged here, each with the reason why [`entries`] lets it through.
@@ -358,6 +367,55 @@ const PROCESSOR: &[Entry] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const PROCESSOR: &[Entry] = &[];
+
+const MAKES_WHY: &str = "makes a name, or writes to a file, that the host may execute later";
+
+/// Opening only to read is let through; so is opening for a path alone, which is told by none of these bits.
+const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE) as u32;
+
+const fn ask(call: &'static str, number: i64) -> Entry {
+    Entry { call, number, when: When::Always, answer: Answer::Ask, why: MAKES_WHY }
+}
+
+macro_rules! ask_to_write {
+    ($call:literal, $number:expr, $flags:literal) => {
+        Entry {
+            call: $call,
+            number: $number,
+            when: When::Arguments(&[Check {
+                argument: $flags,
+                is: Is::MaskedNot { mask: WRITES, value: 0 },
+            }]),
+            answer: Answer::Ask,
+            why: MAKES_WHY,
+        }
+    };
+}
+
+const GUARD: &[Entry] = &[
+    ask_to_write!("openat", libc::SYS_openat, 2),
+    ask("mkdirat", libc::SYS_mkdirat),
+    ask("mknodat", libc::SYS_mknodat),
+    ask("symlinkat", libc::SYS_symlinkat),
+    ask("linkat", libc::SYS_linkat),
+    ask("renameat2", libc::SYS_renameat2),
+    ask("truncate", libc::SYS_truncate),
+];
+
+/// Calls that newer processors do not have.
+#[cfg(target_arch = "x86_64")]
+const GUARD_OLD: &[Entry] = &[
+    ask_to_write!("open", libc::SYS_open, 1),
+    ask("creat", libc::SYS_creat),
+    ask("mkdir", libc::SYS_mkdir),
+    ask("mknod", libc::SYS_mknod),
+    ask("symlink", libc::SYS_symlink),
+    ask("link", libc::SYS_link),
+    ask("rename", libc::SYS_rename),
+    ask("renameat", libc::SYS_renameat),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const GUARD_OLD: &[Entry] = &[ask("renameat", libc::SYS_renameat)];
 
 const FORGE_WHY: &str = "a tool could write frames of the protocol in the agent's name";
 

@@ -5,8 +5,9 @@ use crate::finding::Finding;
 use crate::form::HostMatch;
 use crate::run::Run;
 use belljar_contract::{
-    EGRESS_NOT_DIALLED, EgressDecision, EgressLogState, EgressRow, EgressVerdict, EgressWay,
+    EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressLogState, EgressRow, EgressVerdict, EgressWay,
 };
+use std::collections::BTreeMap;
 
 pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
 
@@ -116,16 +117,16 @@ impl Check for Allowed {
         let allowed = decisions.iter().filter(|(_, decision)| {
             decision.verdict == EgressVerdict::Allowed && decision.way != EgressWay::Lookup
         });
+        let ends: BTreeMap<u64, &EgressEnd> = rows
+            .iter()
+            .filter_map(|row| match row {
+                EgressRow::Finished { seq, at_ms: _, end } => Some((*seq, end)),
+                EgressRow::Opened { .. } | EgressRow::Decided { .. } | EgressRow::Closed { .. } => None,
+            })
+            .collect();
         let mut failure = None;
         for (number, decision) in allowed {
-            let end = rows.iter().find_map(|row| match row {
-                EgressRow::Finished { seq, at_ms: _, end } if seq == number => Some(end),
-                EgressRow::Finished { .. }
-                | EgressRow::Opened { .. }
-                | EgressRow::Decided { .. }
-                | EgressRow::Closed { .. } => None,
-            });
-            match end.map(|end| &end.failure) {
+            match ends.get(number).map(|end| &end.failure) {
                 Some(None) => {
                     return Finding::pass(format!("{} was reached", self.0)).shown(&line(*number, decision));
                 }

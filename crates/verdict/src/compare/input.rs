@@ -1,7 +1,8 @@
 //! Whether a frame shows the input that the model gave a tool.
 
 use super::index::Index;
-use belljar_contract::{Digest, ModelItem};
+use belljar_contract::{Digest, ModelItem, input_digest};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Members that Claude Code fills in from a file of its own, where the model left them out (2.1.325, 2026-11-17).
@@ -21,8 +22,14 @@ pub(super) fn fits(
         Some(forms) => forms.contains(digest),
         None => added(name),
     };
-    // `Edit` has one that is added by default and may be left out.
-    let left_out = |name: &&String| !shown.contains_key(*name) && *name != "replace_all";
+    // Claude Code leaves out the member of `Edit` that has its default.
+    let by_default = |name: &str| {
+        let default = input_digest(&Value::Bool(false));
+        tool == "Edit"
+            && name == "replace_all"
+            && forms.get(name).is_some_and(|forms| forms.contains(&default))
+    };
+    let left_out = |name: &&String| !shown.contains_key(*name) && !by_default(name);
     if shown.iter().all(member) && !forms.keys().any(|name| left_out(&name)) {
         return true;
     }

@@ -14,6 +14,7 @@ use belljar_contract::{
 };
 use index::Index;
 use speaker::{EndedTurn, Framed, Speakers};
+use std::collections::BTreeSet;
 
 /// More are not named.
 const NAMED: usize = 5;
@@ -41,12 +42,15 @@ pub(crate) fn differences(
     let mut comparison = Comparison {
         speakers: Speakers::new(&index),
         index: &index,
-        egress,
+        reached: reached(egress),
         turn: Turn::default(),
         out: Vec::new(),
     };
     for frame in frames {
         comparison.take(frame);
+        if comparison.out.len() == NAMED {
+            return comparison.out;
+        }
     }
     comparison.hidden();
     comparison.out
@@ -65,7 +69,7 @@ struct Turn {
 struct Comparison<'a> {
     index: &'a Index<'a>,
     speakers: Speakers<'a>,
-    egress: Option<&'a EgressLogReading>,
+    reached: BTreeSet<String>,
     turn: Turn,
     out: Vec<String>,
 }
@@ -154,20 +158,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether a connection to a host was made. A gateway never runs without a log of the ways out, so a missing log shows
-    /// no connection.
     fn was_reached(&self, host: &str) -> bool {
-        let Some(log) = self.egress else { return false };
-        log.rows.iter().any(|row| {
-            let EgressRow::Decided { seq, decision, .. } = row else { return false };
-            let travels = !matches!(decision.way, EgressWay::Lookup | EgressWay::Ssh | EgressWay::Model);
-            let to =
-                decision.destination.rsplit_once(':').map_or(decision.destination.as_str(), |(to, _)| to);
-            travels
-                && decision.verdict == EgressVerdict::Allowed
-                && to.eq_ignore_ascii_case(host)
-                && was_connected(log, *seq)
-        })
+        self.reached.contains(&host.to_ascii_lowercase())
     }
 
     fn ended(&mut self, frame: &FrameSeen) {
@@ -269,12 +261,24 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether an allowed connection ended without a failure, or after the host had sent something.
-fn was_connected(log: &EgressLogReading, decision: u64) -> bool {
-    log.rows.iter().any(|row| match row {
-        EgressRow::Finished { seq, end, .. } => {
-            *seq == decision && (end.failure.is_none() || end.received > 0)
-        }
-        EgressRow::Opened { .. } | EgressRow::Decided { .. } | EgressRow::Closed { .. } => false,
-    })
+/// The hosts to which a connection was made: it ended without a failure, or after the host had sent something. A gateway
+/// never runs without a log of the ways out, so a missing log shows no connection.
+fn reached(log: Option<&EgressLogReading>) -> BTreeSet<String> {
+    let rows = log.map_or(&[][..], |log| &log.rows);
+    let connected: BTreeSet<u64> = rows.iter().filter_map(connected).collect();
+    let host = |row: &EgressRow| {
+        let EgressRow::Decided { seq, decision, .. } = row else { return None };
+        let travels = !matches!(decision.way, EgressWay::Lookup | EgressWay::Ssh | EgressWay::Model);
+        let allowed = decision.verdict == EgressVerdict::Allowed;
+        let to = decision.destination.rsplit_once(':').map_or(decision.destination.as_str(), |(to, _)| to);
+        (travels && allowed && connected.contains(seq)).then(|| to.to_ascii_lowercase())
+    };
+    rows.iter().filter_map(host).collect()
+}
+
+fn connected(row: &EgressRow) -> Option<u64> {
+    match row {
+        EgressRow::Finished { seq, end, .. } => (end.failure.is_none() || end.received > 0).then_some(*seq),
+        EgressRow::Opened { .. } | EgressRow::Decided { .. } | EgressRow::Closed { .. } => None,
+    }
 }

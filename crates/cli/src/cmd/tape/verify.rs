@@ -7,17 +7,18 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, visible};
 use belljar_runner::Surroundings;
 use belljar_runner::tape::{
-    Changed, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, own_names, private_findings,
-    redacted_values, scenario_of, stale,
+    Changed, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, contradiction, own_names,
+    private_findings, redacted_values, scenario_of, stale,
 };
 use belljar_runner::trial::{Consent, Trial, TrialUse, load_scenario};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Check that tapes are whole, current, and fit to be given to others
 ///
 /// The status is 1 where something was found, 2 where a tape is broken, and 3 where something of it is missing or could not be
-/// checked. Found is what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be
+/// checked, or where its frames, its record and its exchanges with the model do not agree. Found is what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be
 /// given away: homes, names of this user and machine, addresses, keys, and values that the recording redacted. Values are
 /// searched for by keyed digests, on the machine that recorded the tape. Reports places, never values.
 #[derive(Debug, clap::Args)]
@@ -89,6 +90,8 @@ fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
 
 /// What was found on one tape.
 struct CheckedTape {
+    /// Why the conversation on it cannot be believed.
+    contradiction: Option<String>,
     changed: Vec<Changed>,
     private: Vec<PrivateFinding>,
     values: ValueSearch,
@@ -100,23 +103,32 @@ fn one(
     consent: &Consent,
 ) -> Result<CheckedTape, CliError> {
     let unread = |error: std::io::Error| CliError::from_chain(ExitCode::Unverified, &error);
+    let tape = Arc::new(tape);
+    let contradiction =
+        contradiction(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let private = private_findings(&tape, &own_names(surroundings)).map_err(unread)?;
     let values = redacted_values(&tape, &surroundings.state).map_err(unread)?;
     let changed =
         stale(&trial, &tape.head, surroundings, consent).map_err(|error| failure(error, surroundings))?;
-    Ok(CheckedTape { changed, private, values })
+    Ok(CheckedTape { contradiction, changed, private, values })
 }
 
 fn told(checked: &CheckedTape) -> (ExitCode, Value, String) {
-    let CheckedTape { changed, private, values } = checked;
+    let CheckedTape { contradiction, changed, private, values } = checked;
     let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
-    let exit = match (clean, values.unchecked) {
-        (false, _) => ExitCode::Failed,
-        (true, 0) => ExitCode::Passed,
+    let exit = match (contradiction, clean, values.unchecked) {
+        // What is found on a tape that contradicts itself says little.
+        (Some(_), ..) => ExitCode::Unverified,
+        (None, false, _) => ExitCode::Failed,
+        (None, true, 0) => ExitCode::Passed,
         // A search that did not take place has found nothing, and shows nothing.
-        (true, _) => ExitCode::Unverified,
+        (None, true, _) => ExitCode::Unverified,
     };
-    let mut text = values_text(values);
+    let mut text = String::new();
+    if let Some(why) = contradiction {
+        text.push_str(&format!("  not verified: {}\n", visible(why)));
+    }
+    text.push_str(&values_text(values));
     for Changed { what, recorded, present, .. } in changed {
         text.push_str(&format!(
             "  stale: {} was {} when it was recorded and is {}\n",
@@ -139,7 +151,11 @@ fn told(checked: &CheckedTape) -> (ExitCode, Value, String) {
     if !private.is_empty() {
         text.push_str("  `belljar tape scrub` takes out what can be replaced\n");
     }
-    (exit, json!({"changed": changed, "private": private, "values": values}), text)
+    (
+        exit,
+        json!({"contradiction": contradiction, "changed": changed, "private": private, "values": values}),
+        text,
+    )
 }
 
 fn values_text(values: &ValueSearch) -> String {

@@ -60,7 +60,7 @@ pub const WEAKENINGS: &[Weakening] = &[
     },
     Weakening {
         name: "no guards over the project",
-        edit: "parts[:] = [part for part in parts if not ('bind' in part and part['bind']['at'].startswith(project + '/'))]",
+        edit: "parts[:] = [part for part in parts if not ('bind' in part and part['bind']['at'].startswith(project + '/'))]\nspec['guard'] = None",
         unsealed: false,
         red: &[
             "executed.git-hook",
@@ -70,6 +70,17 @@ pub const WEAKENINGS: &[Weakening] = &[
             "executed.nested-git-hook",
             "executed.nested-git-config",
             "executed.environment-command",
+            "executed.editor-tasks",
+            "executed.agent-servers",
+            "executed.agent-settings",
+            "executed.directory-environment",
+            "executed.husky-hook",
+            "executed.git-elsewhere",
+            "executed.new-repository",
+            "executed.completed-repository",
+            "executed.moved-into-place",
+            "executed.linked-settings",
+            "executed.pipe",
         ],
     },
     Weakening {
@@ -85,6 +96,13 @@ pub const WEAKENINGS: &[Weakening] = &[
         edit: "drop('--unshare-net')",
         unsealed: true,
         red: &["sockets.loopback", "sockets.loopback6", "sockets.datagram", "sockets.abstract"],
+    },
+    Weakening {
+        name: "no limits",
+        // The control group holds what stands in bubblewrap's place, and not the sandbox that this starts.
+        edit: "spec['root']['built']['bounds'] = {'tmpfs': None, 'pid_max': None}",
+        unsealed: false,
+        red: &["limits.memory-files", "limits.processes"],
     },
     Weakening {
         name: "the host's shared memory",

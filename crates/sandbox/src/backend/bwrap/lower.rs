@@ -7,7 +7,7 @@
 use super::etc;
 use crate::backend::defaults::{self, Processes, default_limits};
 use crate::backend::waiting::Opening;
-use crate::backend::{Lowering, SystemEntry, copy_directory, overlay};
+use crate::backend::{Lowering, Machine, SystemEntry};
 use belljar_contract::{
     AbsPath, Access, BackendKind, BindSource, Control, Doors, EnvSource, Errand, FileContent, GUEST_PROTOCOL,
     GuestAddress, GuestBeginning, GuestBounds, GuestFiles, GuestFilter, GuestListener, GuestRoot, GuestSpec,
@@ -232,19 +232,41 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
                 parts.bind(agent, target, Access::ReadOnly);
             }
         }
-        MountSource::Workspace => match plan.workspace.mode {
-            WorkspaceMode::Direct => parts.bind(&plan.workspace.source, target, *access),
-            WorkspaceMode::Copy => parts.bind(&copy_directory(plan), target, *access),
-            // Mounted in a namespace that only bubblewrap and the guest see, so nothing can be opened out here.
-            WorkspaceMode::Overlay => {
-                let from = AbsPath::new(overlay(plan).target()).ok().map(BindSource::Mounted);
-                parts.0.extend(from.map(|from| RootPart::Bind { from, at, access: Access::ReadWrite }));
-            }
-        },
+        MountSource::Workspace => kept_or_own(&plan.workspace.source, mount, lowering, parts),
+        MountSource::Host(path) if is_repository(path, mount, machine) => {
+            kept_or_own(path, mount, lowering, parts);
+        }
         MountSource::Host(path) => parts.bind(path, target, *access),
         // The runner makes them before a launch.
         MountSource::InstanceDirectory(path) | MountSource::InstanceFile(path) => {
             parts.bind(path, target, *access);
+        }
+    }
+}
+
+/// Whether a mount is that of the project's repository, whose changes are kept with those of the project.
+fn is_repository(path: &AbsPath, mount: &Mount, machine: &Machine) -> bool {
+    let repository = machine.kept.as_ref().and_then(|kept| kept.repository.as_ref());
+    repository == Some(path) && mount.target == *path && mount.access == Access::ReadWrite
+}
+
+/// The project or its repository: itself, its copy, or the overlay on it.
+fn kept_or_own(source: &AbsPath, mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
+    let Lowering { plan, machine, .. } = lowering;
+    let kept = machine.kept.as_ref().and_then(|kept| kept.of(plan, source));
+    let place = |path: std::path::PathBuf| AbsPath::new(path).ok();
+    match plan.workspace.mode {
+        WorkspaceMode::Direct => parts.bind(source, &mount.target, mount.access),
+        WorkspaceMode::Copy => {
+            if let Some(copy) = kept.and_then(|kept| place(kept.copy())) {
+                parts.bind(&copy, &mount.target, mount.access);
+            }
+        }
+        // Mounted in a namespace that only bubblewrap and the guest see, so nothing can be opened out here.
+        WorkspaceMode::Overlay => {
+            let from = kept.and_then(|kept| place(kept.target())).map(BindSource::Mounted);
+            let at = mount.target.clone();
+            parts.0.extend(from.map(|from| RootPart::Bind { from, at, access: Access::ReadWrite }));
         }
     }
 }
@@ -326,6 +348,7 @@ pub(in crate::backend) fn guest(lowering: &Lowering<'_>, terminal: bool) -> Gues
         root: GuestRoot::AsFound,
         files: GuestFiles::AsMounted,
         filter: GuestFilter::Standard,
+        guard: machine.guard.clone(),
         umask: 0o022,
         limits: defaults::resources(plan, machine.capacity),
         grace_ms: GRACE_MS,
@@ -339,7 +362,10 @@ pub(in crate::backend) fn bounds(lowering: &Lowering<'_>) -> GuestBounds {
         tmpfs: plan.limits.tmpfs_bytes(machine.capacity.memory),
         pid_max: match defaults::processes(plan, machine.capacity) {
             Some(Ok(Processes::Numbers(most))) => Some(most),
-            Some(Ok(Processes::Resource(_) | Processes::Engine(_)) | Err(_)) | None => None,
+            Some(
+                Ok(Processes::Resource(_) | Processes::Engine(_) | Processes::EngineAndResource(_)) | Err(_),
+            )
+            | None => None,
         },
     }
 }
@@ -399,6 +425,9 @@ pub(in crate::backend) fn control(need: Need, lowering: &Lowering<'_>) -> Mechan
         Need::Descriptors => Ok("every descriptor but the standard streams is closed"),
         Need::Terminal => Ok("a pseudo-terminal of belljar's, or none"),
         Need::Lifetime => Ok("the guest ends everything when the supervisor goes; parent-death signal"),
+        Need::HostExecuted if lowering.machine.guard.is_some() => {
+            Ok("Landlock and a broker of the guest hold them back; read-only mounts; what is new is reported")
+        }
         Need::HostExecuted => {
             Ok("read-only mounts over those that exist; those made during the run are reported")
         }

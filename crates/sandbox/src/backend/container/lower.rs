@@ -2,7 +2,7 @@
 
 use super::{contents, image};
 use crate::backend::defaults::default_limits;
-use crate::backend::{Lowering, bwrap, overlay_directory};
+use crate::backend::{Lowering, bwrap};
 use belljar_contract::{
     AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Doors, Errand,
     Launch, LaunchArgument, Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
@@ -85,12 +85,14 @@ fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount>
 /// What an overlay is made of, where changes are kept aside: the guest mounts it.
 fn layers(lowering: &Lowering<'_>) -> Vec<ContainerMount> {
     let plan = lowering.plan;
-    match plan.workspace.mode {
-        WorkspaceMode::Direct | WorkspaceMode::Copy => Vec::new(),
-        WorkspaceMode::Overlay => vec![
-            ContainerMount { path: plan.workspace.source.clone(), access: Access::ReadOnly },
-            ContainerMount { path: overlay_directory(plan), access: Access::ReadWrite },
-        ],
+    match (plan.workspace.mode, &lowering.machine.kept) {
+        (WorkspaceMode::Direct | WorkspaceMode::Copy, _) | (WorkspaceMode::Overlay, None) => Vec::new(),
+        (WorkspaceMode::Overlay, Some(kept)) => {
+            let lower = [Some(&plan.workspace.source), kept.repository.as_ref()].into_iter().flatten();
+            let lower = lower.map(|path| ContainerMount { path: path.clone(), access: Access::ReadOnly });
+            let upper = ContainerMount { path: kept.directory.clone(), access: Access::ReadWrite };
+            lower.chain([upper]).collect()
+        }
     }
 }
 

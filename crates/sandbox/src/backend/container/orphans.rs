@@ -4,6 +4,7 @@ use super::body::{OWNER, RUN, SUPERVISOR};
 use super::engine::{Engine, EngineError};
 use super::http::{Sent, escaped};
 use super::monitor;
+use belljar_sys::birth::{Birth, Standing};
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -22,22 +23,14 @@ pub(super) fn owner() -> String {
     format!("{} {}", rustix::process::geteuid().as_raw(), processes.display())
 }
 
-/// This process, so that it can be told from a later one with the same number.
+/// This process, so that it can be told from a later one with the same number. Empty without `/proc`.
 pub(super) fn this_process() -> String {
-    let pid = std::process::id();
-    format!("{pid}:{}", born(&pid.to_string()).unwrap_or_default())
-}
-
-/// When a process began, as the kernel counts; the field after the twentieth behind the name.
-fn born(pid: &str) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after) = text.rsplit_once(')')?;
-    after.split_whitespace().nth(19).map(str::to_owned)
+    Birth::own().map_or_else(|_| String::new(), |own| own.to_string())
 }
 
 /// Whether the process that a label names is still the one that wrote it.
 pub(super) fn lives(label: &str) -> bool {
-    label.split_once(':').is_some_and(|(pid, time)| born(pid).is_some_and(|born| born == time))
+    Birth::parse(label).is_some_and(|birth| birth.standing() == Standing::Runs)
 }
 
 /// Whether a container of a list is belljar's own, of this user, and has lost its supervisor. Images have no label of a
@@ -94,8 +87,8 @@ mod tests {
     fn a_supervisor_is_known_by_its_number_and_its_birth() {
         let own = this_process();
         assert!(lives(&own), "{own}");
-        let (pid, _) = own.split_once(':').unwrap();
-        assert!(!lives(&format!("{pid}:1")));
-        assert!(!lives("4194304000:1") && !lives("") && !lives(pid));
+        let (process, _) = own.rsplit_once('.').unwrap();
+        assert!(!lives(&format!("{process}.1")));
+        assert!(!lives("") && !lives(process));
     }
 }

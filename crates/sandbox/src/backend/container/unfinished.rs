@@ -36,7 +36,7 @@ fn tag(role: Role) -> String {
         Role::New => "new",
         Role::Replaced => "replaced",
     };
-    format!("{}-{}-{role}", dashed(&owner()), dashed(&this_process()))
+    format!("{}-{}-{role}", dashed(&owner()), this_process())
 }
 
 pub(super) fn name(role: Role) -> String {
@@ -54,11 +54,7 @@ pub(super) fn is_abandoned(name: &str) -> bool {
     let tag = name.strip_prefix(UNFINISHED).and_then(|rest| rest.strip_prefix(':'));
     let of_owner = tag.and_then(|tag| tag.strip_prefix(&dashed(&owner()))?.strip_prefix('-'));
     let Some(of_owner) = of_owner else { return false };
-    let mut parts = of_owner.split('-');
-    match (parts.next(), parts.next()) {
-        (Some(pid), Some(born)) => !lives(&format!("{pid}:{born}")),
-        _ => false,
-    }
+    of_owner.split_once('-').is_some_and(|(process, _role)| !lives(process))
 }
 
 impl Engine {
@@ -129,9 +125,11 @@ mod tests {
         let own = name(Role::New);
         assert!(!is_abandoned(&own), "{own}: this process runs");
         let owner = dashed(&owner());
-        assert!(is_abandoned(&format!("{UNFINISHED}:{owner}-4194304000-1-new")));
+        let this = this_process();
+        let (process, _start) = this.rsplit_once('.').unwrap();
+        assert!(is_abandoned(&format!("{UNFINISHED}:{owner}-{process}.1-new")), "an earlier process");
         for other in [
-            format!("{UNFINISHED}:9{owner}-4194304000-1-new"),
+            format!("{UNFINISHED}:9{owner}-{process}.1-new"),
             format!("{UNFINISHED}:{owner}"),
             format!("{UNFINISHED}:latest"),
             "localhost/belljar/from:0123456789ab".to_owned(),

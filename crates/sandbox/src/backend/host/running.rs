@@ -39,7 +39,7 @@ pub struct Unwalled {
 }
 
 pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled, LaunchError> {
-    let LaunchRequest { launch, waiting, variables, streams, name: _, overlay: _, engine: _, identities: _ } =
+    let LaunchRequest { launch, waiting, variables, streams, name: _, overlays: _, engine: _, identities: _ } =
         request;
     // Nothing is started behind walls.
     drop(waiting);

@@ -8,15 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use belljar_class::{Class, EntryKind, classify_in};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Kind, Status, Time};
 
 use super::changes::{Change, ChangeKind, compare};
 use super::discard::{forget, forget_deletion};
 use super::layers::Layers;
-use super::starts::{Starts, changed_after};
+use super::starts::{Bases, changed_after};
 use super::{LayersError, Overlay};
-use crate::workspace::class::{Class, EntryKind, classify_in};
+use crate::workspace::Carried;
 use crate::workspace::place::{Expected, PlaceError, Placing};
 use crate::workspace::tree::Tree;
 
@@ -46,7 +47,7 @@ pub struct Consent {
 }
 
 impl Consent {
-    fn covers(&self, change: &Change) -> bool {
+    pub(super) fn covers(&self, change: &Change) -> bool {
         match (&change.class, &change.entry) {
             (Class::Ordinary, _) => true,
             (Class::Special { .. }, _) => false,
@@ -68,6 +69,15 @@ pub enum OnConflict {
     Overwrite,
 }
 
+/// Whether anything is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyMode {
+    /// It is.
+    Write,
+    /// It is only told what would be.
+    DryRun,
+}
+
 /// What to apply.
 #[derive(Debug, Clone)]
 pub struct ApplyRequest<'request> {
@@ -77,6 +87,8 @@ pub struct ApplyRequest<'request> {
     pub consent: &'request Consent,
     /// What to do where the project changed.
     pub on_conflict: OnConflict,
+    /// Whether anything is written.
+    pub mode: ApplyMode,
 }
 
 /// A change that was not made.
@@ -100,6 +112,22 @@ pub enum RefusedBecause {
     Special,
     /// The project changed here since the run began.
     ChangedSince,
+    /// Commits on this name, or the index, hold what the host would execute later, or could not be read.
+    Carries {
+        /// What they hold.
+        paths: Vec<Carried>,
+        /// What is not known.
+        unread: Option<String>,
+    },
+    /// It goes with others of which not all could be written.
+    HeldBack {
+        /// How many there are.
+        files: usize,
+    },
+    /// git has it locked.
+    Locked,
+    /// An object of git that does not hold what its name says.
+    Unsound,
     /// A directory on the way is a link now, or leads out.
     NotBelow,
     /// A directory above it was not made.
@@ -144,11 +172,25 @@ impl Overlay {
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Applied, LayersError> {
         let layers = self.open()?;
-        let path = self.starts();
-        let starts = Starts::read(&path).map_err(|cause| LayersError::Starts { path, cause })?;
         let changes = compare(&layers).changes;
-        let mut work = Applying { layers: &layers, request, out: Applied::default(), modes: Vec::new() };
-        let tasks = work.choose(&changes, &starts);
+        self.apply_changes(&layers, &changes, request, stop)
+    }
+
+    /// The same with some of the changes.
+    pub(super) fn apply_changes(
+        &self,
+        layers: &Layers,
+        changes: &[Change],
+        request: &ApplyRequest<'_>,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Applied, LayersError> {
+        let bases = self.read_bases()?;
+        let mut work = Applying { layers, request, out: Applied::default(), modes: Vec::new() };
+        let tasks = work.choose(changes, &bases);
+        if request.mode == ApplyMode::DryRun {
+            work.out.applied = tasks.iter().map(|task| task.change.path.clone()).collect();
+            return Ok(work.out);
+        }
         let parent = |task: &Task<'_>| task.change.path.parent().map(Path::to_owned).unwrap_or_default();
         self.begin_apply(tasks.iter().map(parent).collect())?;
         let deleted = |task: &&Task<'_>| task.change.kind == ChangeKind::Deleted;
@@ -193,7 +235,7 @@ struct Applying<'apply> {
     modes: Vec<(PathBuf, Status)>,
 }
 
-fn failed(cause: Errno) -> RefusedBecause {
+pub(super) fn failed(cause: Errno) -> RefusedBecause {
     match cause {
         Errno::LOOP | Errno::XDEV => RefusedBecause::NotBelow,
         other => RefusedBecause::Failed { errno: other.raw_os_error() },
@@ -206,7 +248,7 @@ impl Applying<'_> {
     }
 
     /// The changes that may be made, looked at before anything is written.
-    fn choose<'changes>(&mut self, changes: &'changes [Change], starts: &Starts) -> Vec<Task<'changes>> {
+    fn choose<'changes>(&mut self, changes: &'changes [Change], bases: &Bases) -> Vec<Task<'changes>> {
         let selection = &self.request.selection;
         let chosen: Vec<&Change> = changes.iter().filter(|change| selection.includes(&change.path)).collect();
         // Directories that are new and lead to a chosen change come along.
@@ -221,7 +263,7 @@ impl Applying<'_> {
         }
         let mut tasks = Vec::new();
         for (path, change) in wanted {
-            match self.check(change, starts) {
+            match self.check(change, bases) {
                 Ok(before) => tasks.push(Task { change, before }),
                 Err(why) => self.refuse(path, why),
             }
@@ -229,19 +271,19 @@ impl Applying<'_> {
         tasks
     }
 
-    fn check(&self, change: &Change, starts: &Starts) -> Result<Option<Status>, RefusedBecause> {
+    fn check(&self, change: &Change, bases: &Bases) -> Result<Option<Status>, RefusedBecause> {
         if matches!(change.class, Class::Special { .. }) {
             return Err(RefusedBecause::Special);
         }
         if !self.request.consent.covers(change) {
             return Err(RefusedBecause::NeedsConsent { class: change.class.clone() });
         }
-        let start = starts.of(change.born);
+        let start = bases.of(change);
         let before = self.layers.lower.status(&change.path).map_err(failed)?;
         match self.request.on_conflict {
             OnConflict::Overwrite => {}
             OnConflict::Refuse => {
-                if before.as_ref().is_some_and(|before| changed_after(start, before)) {
+                if before.as_ref().is_some_and(|before| bases.changed(change, before)) {
                     return Err(RefusedBecause::ChangedSince);
                 }
                 self.unmoved(&change.path, start)?;
@@ -385,7 +427,7 @@ impl Applying<'_> {
     }
 }
 
-fn place_failed(error: PlaceError) -> RefusedBecause {
+pub(super) fn place_failed(error: PlaceError) -> RefusedBecause {
     match error {
         PlaceError::NotAsExpected => RefusedBecause::ChangedSince,
         PlaceError::Refused(cause) => failed(cause),

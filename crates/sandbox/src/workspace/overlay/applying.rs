@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use belljar_sys::Errno;
 use belljar_sys::birth::Birth;
@@ -52,11 +52,10 @@ impl Note {
 }
 
 impl Overlay {
-    /// The overlay whose layers are in `directory`, where an apply of it was interrupted.
+    /// Whether an apply of it was interrupted.
     #[must_use]
-    pub fn interrupted(directory: &Path) -> Option<Self> {
-        let note = Note::parse(&fs::read(directory.join("applying")).ok()?)?;
-        Some(Self::new(&note.lower, directory))
+    pub fn is_interrupted(&self) -> bool {
+        fs::read(self.note()).is_ok_and(|bytes| Note::parse(&bytes).is_some())
     }
 
     fn note(&self) -> PathBuf {

@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use belljar_class::{Class, EntryKind, classify_in};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status, Time};
 
 use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
-use crate::workspace::class::{Class, EntryKind, classify_in, entry_kind};
+use crate::workspace::class::entry_kind;
 use crate::workspace::scan::{Unseen, UnseenBecause};
 
 const DEEPEST: usize = 512;
@@ -238,7 +239,8 @@ fn names(directory: &Directory) -> Result<BTreeSet<OsString>, Errno> {
     Ok(names)
 }
 
-fn same_content(mut one: File, mut other: File) -> bool {
+/// Whether two files hold the same; what cannot be read does not.
+pub(super) fn same_content(mut one: File, mut other: File) -> bool {
     let mut buffers = [vec![0; 64 << 10], vec![0; 64 << 10]];
     loop {
         let [first, second] = &mut buffers;

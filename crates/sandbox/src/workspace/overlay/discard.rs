@@ -8,7 +8,7 @@ use belljar_sys::beneath::{Directory, Kind, Onto};
 use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 
 use super::apply::{Refused, RefusedBecause, Selection};
-use super::changes::{Change, ChangeKind, compare};
+use super::changes::{Change, ChangeKind, compare, same_content};
 use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
 use crate::workspace::removal::{absent_is_fine, empty, opened};
@@ -133,6 +133,56 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
         }
         Some(_) => opened(&parent, || absent_is_fine(parent.remove(name))),
     }
+}
+
+/// Removes what says nothing from the upper layer: files that are the same in the project, and empty directories that the
+/// project has as well. The kernel makes them on the way to a change, or when only a time is set.
+pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
+    let mut pending = vec![PathBuf::new()];
+    let (mut directories, mut files) = (Vec::new(), Vec::new());
+    while let Some(path) = pending.pop() {
+        // What cannot be entered holds something, for all that is known.
+        let Ok(directory) = layers.upper.root().directory(&path) else { continue };
+        directory.entries(|name, kind| match kind {
+            Kind::Directory => pending.push(path.join(name)),
+            Kind::File => files.push(path.join(name)),
+            _ => {}
+        })?;
+        // Where the project's own does not show, every file says something.
+        if layers.is_hidden(&path) {
+            files.retain(|file| file.parent() != Some(&path));
+        }
+        directories.push(path);
+    }
+    for path in &files {
+        let ((above, name), Ok((below, _))) = (layers.upper.parent(path)?, layers.lower.parent(path)) else {
+            continue;
+        };
+        let (new, Some(old)) = (above.status(name)?, below.status_if_present(name)?) else { continue };
+        let alike = (new.kind, new.mode, new.size) == (old.kind, old.mode, old.size);
+        if alike
+            && let (Ok(new), Ok(old)) = (above.file(name), below.file(name))
+            && same_content(new, old)
+        {
+            opened(&above, || absent_is_fine(above.remove(name)))?;
+        }
+    }
+    // The deepest first.
+    directories.sort_by(|one, other| other.cmp(one));
+    for path in directories.iter().filter(|path| !path.as_os_str().is_empty()) {
+        let (parent, name) = layers.upper.parent(path)?;
+        let (above, below) = (parent.status(name)?, layers.lower.status(path)?);
+        let says_nothing = below
+            .is_some_and(|below| below.kind == Kind::Directory && below.mode == above.mode)
+            && !is_opaque(&layers.upper.root().passage(path)?)?;
+        if says_nothing {
+            match opened(&parent, || parent.remove_directory(name)) {
+                Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the mark of a deletion that the project has made, too. One that a whole directory says stays: nothing shows

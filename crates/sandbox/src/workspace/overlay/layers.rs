@@ -4,21 +4,20 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use belljar_class::{Alias, GitSigns, Surroundings};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status};
 use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 
 use super::LayersError;
-use crate::workspace::class::{Alias, Surroundings};
-use crate::workspace::matching::GitSigns;
 use crate::workspace::scan::{Scan, scan_tree};
 use crate::workspace::tree::Tree;
 
 pub(super) struct Layers {
     pub(super) lower: Tree,
     pub(super) upper: Tree,
-    aliases: Vec<Alias>,
-    named: Vec<PathBuf>,
+    pub(super) aliases: Vec<Alias>,
+    pub(super) named: Vec<PathBuf>,
     hidden: RefCell<HashMap<PathBuf, bool>>,
     git: RefCell<HashMap<PathBuf, bool>>,
 }
@@ -34,7 +33,7 @@ impl Layers {
     }
 
     /// Whether what the project has in this directory does not show.
-    fn is_hidden(&self, directory: &Path) -> bool {
+    pub(super) fn is_hidden(&self, directory: &Path) -> bool {
         if let Some(known) = self.hidden.borrow().get(directory) {
             return *known;
         }
@@ -53,7 +52,7 @@ impl Layers {
     }
 
     /// Whether the agent saw an entry here.
-    fn shows(&self, path: &Path) -> bool {
+    pub(super) fn shows(&self, path: &Path) -> bool {
         match self.upper.status(path) {
             Ok(Some(status)) => !is_whiteout(&status),
             Ok(None) | Err(_) => {

@@ -8,10 +8,15 @@
 mod apply;
 mod applying;
 mod changes;
+mod copied;
 mod discard;
+mod group;
+mod kept;
 mod layers;
+mod repository;
 mod sides;
 mod starts;
+mod transaction;
 
 use std::path::{Path, PathBuf};
 
@@ -19,13 +24,16 @@ use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, is_superuser};
 use belljar_sys::overlay::{OverlayError, OverlaySpec};
 
-pub use apply::{Applied, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection};
+pub use apply::{Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection};
 pub use changes::{Change, ChangeKind, Changes};
 pub use discard::Discarded;
+pub use kept::{Kept, KeptChanges};
+pub(in crate::workspace) use repository::Place;
+pub use repository::note_repository;
 pub use sides::{Side, SideContent};
 
+use crate::workspace::copy::CopyError;
 use layers::Layers;
-use starts::Starts;
 
 /// Why the layers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +74,18 @@ pub enum LayersError {
         #[source]
         cause: std::io::Error,
     },
+    /// What was copied cannot be noted or found again.
+    #[error("cannot keep track of the copy in {}", path.display())]
+    Copied {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The project cannot be copied.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// The directories do not make an overlay.
     #[error("cannot prepare the overlay")]
     Spec(#[source] OverlayError),
@@ -102,6 +122,12 @@ impl Overlay {
     pub fn with_named(mut self, named: Vec<PathBuf>) -> Self {
         self.named = named;
         self
+    }
+
+    /// The project.
+    #[must_use]
+    pub fn lower(&self) -> &Path {
+        &self.lower
     }
 
     /// Where the changes are.
@@ -142,19 +168,13 @@ impl Overlay {
         if is_new {
             self.take_after_project()?;
         }
-        let starts = self.starts();
-        Starts::add(&self.directory, &starts)
-            .map_err(|cause| LayersError::Starts { path: starts.clone(), cause })?;
+        self.note_start()?;
         OverlaySpec::new(&self.lower, &upper, &self.work(), &self.target()).map_err(LayersError::Spec)
     }
 
     fn make_directories(&self) -> Result<(), LayersError> {
-        use std::os::unix::fs::DirBuilderExt;
-        for path in [self.directory.clone(), self.upper(), self.work(), self.target(), self.trash()] {
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.map_err(|cause| LayersError::Make { path, cause })?;
-        }
-        Ok(())
+        let all = [self.directory.clone(), self.upper(), self.work(), self.target(), self.trash()];
+        all.iter().try_for_each(|path| make_private(path))
     }
 
     /// The top of the mount shows the permissions of the upper layer.
@@ -172,7 +192,39 @@ impl Overlay {
         layers.set_mode(upper, project.mode).map_err(fault)
     }
 
+    /// Removes directories of the layer that say nothing.
+    fn prune(&self) -> Result<(), LayersError> {
+        if !self.upper().exists() {
+            return Ok(());
+        }
+        discard::prune(&self.open()?).map_err(|cause| LayersError::Open { path: self.upper(), cause })
+    }
+
+    /// Whether no change is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let none = |path: PathBuf| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        !self.has_copy() && (!self.upper().exists() || none(self.upper()))
+    }
+
     fn open(&self) -> Result<Layers, LayersError> {
         Layers::open(&self.lower, &self.upper(), &self.named)
     }
+}
+
+fn make_private(path: &Path) -> Result<(), LayersError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|cause| LayersError::Make { path: path.to_owned(), cause })
+}
+
+/// Writes a file, whole or not at all.
+fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let new = path.with_extension("new");
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(content)?;
+    // A machine that stops must not leave the name without the content.
+    file.sync_data()?;
+    std::fs::rename(&new, path)
 }

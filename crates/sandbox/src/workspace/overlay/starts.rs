@@ -1,17 +1,26 @@
 //! When runs began, by the clock of the file system: what changed in the project after that is not overwritten.
 //!
-//! Nothing is recorded per file, so that a start costs the same for ten files and a hundred thousand. A ctime cannot
-//! be set by anyone, and a change later than the start has a later one. So has a file one of whose other names was
-//! applied before: its second name is refused in a later apply, which is safe, and rare.
+//! Nothing is recorded per file of the project, so that a start costs the same for ten files and a hundred thousand. A
+//! ctime cannot be set by anyone, and a change later than the start has a later one. So has a file one of whose other names
+//! was applied before: its second name is refused in a later apply, which is safe, and rare.
+//!
+//! A run may go on with the changes of an earlier one. What the layer holds then is noted with the start that it belongs
+//! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use belljar_sys::beneath::{Directory, Status, Time};
+use belljar_sys::beneath::{Directory, Kind, Status, Time};
+
+use super::changes::Change;
+use super::{LayersError, Overlay};
 
 /// The form of the file, and its version.
 const HEAD: &str = "belljar overlay starts 1";
+/// The same for the list of what was in the layer.
+const BASES: &[u8] = b"belljar overlay bases 1";
 
 /// The beginnings of the runs on an upper layer, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +29,11 @@ pub(super) struct Starts(Vec<Time>);
 impl Starts {
     /// Notes that a run begins now.
     pub(super) fn add(directory: &Path, file: &Path) -> std::io::Result<()> {
-        let now = now(directory)?;
-        let mut out = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
-        if out.metadata()?.len() == 0 {
-            writeln!(out, "{HEAD}")?;
-        }
-        writeln!(out, "{} {}", now.seconds, now.nanoseconds)
+        let Starts(mut starts) = Self::read(file)?;
+        starts.push(now(directory)?);
+        let line = |time: &Time| format!("{} {}\n", time.seconds, time.nanoseconds);
+        let text: String = starts.iter().map(line).collect();
+        super::replace(file, format!("{HEAD}\n{text}").as_bytes())
     }
 
     /// Reads them. Without the file there are none; a line that is not understood is an error.
@@ -61,6 +69,140 @@ impl Starts {
     }
 }
 
+/// The form of the list of what was put back.
+const RESTORED: &[u8] = b"belljar restored 1";
+
+fn parse_restored(bytes: &[u8]) -> Option<HashMap<PathBuf, (u64, Time)>> {
+    let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
+    (parts.next()? == RESTORED).then_some(())?;
+    let entry = |part: &[u8]| {
+        let mut words = part.splitn(4, |byte| *byte == b' ');
+        let mut text = || std::str::from_utf8(words.next()?).ok();
+        let inode = text()?.parse().ok()?;
+        let time = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
+        Some((PathBuf::from(OsStr::from_bytes(words.next()?)), (inode, time)))
+    };
+    parts.map(entry).collect()
+}
+
+/// What each change of the layer is a change to.
+pub(super) struct Bases {
+    starts: Starts,
+    /// Of entries that were in the layer when the last run began.
+    carried: HashMap<PathBuf, Time>,
+    /// Entries of the project that an undone apply put back: their inode, and the time that this gave them.
+    restored: HashMap<PathBuf, (u64, Time)>,
+}
+
+impl Bases {
+    /// Whether the project's entry changed after the start that a change belongs to.
+    pub(super) fn changed(&self, change: &Change, now: &Status) -> bool {
+        let put_back = self.restored.get(&change.path) == Some(&(now.identity.inode, now.changed));
+        !put_back && changed_after(self.of(change), now)
+    }
+
+    /// The start that a change belongs to.
+    pub(super) fn of(&self, change: &Change) -> Option<Time> {
+        self.at(&change.path, change.born)
+    }
+
+    fn at(&self, path: &Path, born: Option<Time>) -> Option<Time> {
+        let carried = self.carried.get(path).copied();
+        // What went with a directory has no entry of its own.
+        carried.or_else(|| self.starts.of(born))
+    }
+
+    fn bytes(carried: &HashMap<PathBuf, Time>) -> Vec<u8> {
+        let mut out = BASES.to_vec();
+        for (path, time) in carried {
+            out.extend(format!("\0{} {} ", time.seconds, time.nanoseconds).as_bytes());
+            out.extend(path.as_os_str().as_bytes());
+        }
+        out.extend(b"\0\0");
+        out
+    }
+
+    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, Time>> {
+        let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
+        (parts.next()? == BASES).then_some(())?;
+        let entry = |part: &[u8]| {
+            let mut words = part.splitn(3, |byte| *byte == b' ');
+            let mut text = || std::str::from_utf8(words.next()?).ok();
+            let time = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
+            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), time))
+        };
+        parts.map(entry).collect()
+    }
+}
+
+impl Overlay {
+    fn bases(&self) -> PathBuf {
+        self.directory.join("bases")
+    }
+
+    pub(super) fn read_bases(&self) -> Result<Bases, LayersError> {
+        let path = self.starts();
+        let starts = Starts::read(&path).map_err(|cause| LayersError::Starts { path, cause })?;
+        let path = self.bases();
+        let carried = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
+            answer => answer
+                .and_then(|bytes| {
+                    Bases::parse(&bytes).ok_or_else(|| std::io::Error::other("not a list of bases"))
+                })
+                .map_err(|cause| LayersError::Starts { path, cause })?,
+        };
+        // Without it more is asked about.
+        let restored = std::fs::read(self.restored()).ok().and_then(|bytes| parse_restored(&bytes));
+        Ok(Bases { starts, carried, restored: restored.unwrap_or_default() })
+    }
+
+    fn restored(&self) -> PathBuf {
+        self.directory.join("restored")
+    }
+
+    /// Notes entries that an undone apply put back, unchanged.
+    pub(super) fn note_restored(&self, entries: Vec<(PathBuf, Status)>) -> std::io::Result<()> {
+        let earlier = std::fs::read(self.restored()).ok().and_then(|bytes| parse_restored(&bytes));
+        let mut all = earlier.unwrap_or_default();
+        all.extend(entries.into_iter().map(|(path, now)| (path, (now.identity.inode, now.changed))));
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut out = RESTORED.to_vec();
+        for (path, (inode, time)) in &all {
+            out.extend(format!("\0{inode} {} {} ", time.seconds, time.nanoseconds).as_bytes());
+            out.extend(path.as_os_str().as_bytes());
+        }
+        out.extend(b"\0\0");
+        super::replace(&self.restored(), &out)
+    }
+
+    /// Notes what the layer holds before another run begins, each entry with the start that it belongs to.
+    pub(super) fn note_bases(&self) -> std::io::Result<()> {
+        let Ok(upper) = Directory::open(&self.upper()) else { return Ok(()) };
+        let before = self.read_bases().map_err(std::io::Error::other)?;
+        let mut carried = HashMap::new();
+        let mut pending = vec![PathBuf::new()];
+        while let Some(path) = pending.pop() {
+            // What cannot be read cannot be applied either.
+            let Ok(directory) = upper.directory(&path) else { continue };
+            let mut names = Vec::new();
+            directory.entries(|name, _kind| names.push(name.to_owned()))?;
+            for name in names {
+                let (at, status) = (path.join(&name), directory.status(&name)?);
+                if let Some(start) = before.at(&at, status.born) {
+                    carried.insert(at.clone(), start);
+                }
+                if status.kind == Kind::Directory {
+                    pending.push(at);
+                }
+            }
+        }
+        super::replace(&self.bases(), &Bases::bytes(&carried))
+    }
+}
+
 /// Whether an entry of the project changed after the start.
 ///
 /// The times of a directory move with its entries, so that only being moved itself, or given other permissions, is
@@ -70,7 +212,7 @@ pub(super) fn changed_after(start: Option<Time>, status: &Status) -> bool {
     // Equal is before: the clock of files ticks in milliseconds, and the agent starts later than that.
     let later = status.changed > start;
     match status.kind {
-        belljar_sys::beneath::Kind::Directory => later && status.modified < status.changed,
+        Kind::Directory => later && status.modified < status.changed,
         _ => later,
     }
 }

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use super::host_executed::{BUILD_OUTPUT, Grade, HOST_EXECUTED, HostExecuted};
+use super::table::{BUILD_OUTPUT, Grade, HOST_EXECUTED, HostExecuted, NEVER_RUN};
 
 /// A line of the table, taken apart.
-pub(super) struct Line {
-    pub(super) entry: &'static HostExecuted,
+struct Line {
+    entry: &'static HostExecuted,
     place: Place,
     /// The names, without a last `**`.
     names: Vec<&'static [u8]>,
@@ -24,8 +24,9 @@ enum Place {
     BareDirectory,
 }
 
+/// How far a line of the table reaches.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
-pub(super) enum Extent {
+pub enum Extent {
     /// The entry itself.
     Entry,
     /// The entry and everything below.
@@ -34,10 +35,11 @@ pub(super) enum Extent {
 
 /// A directory on the way to an entry that is a git directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct GitTop {
+pub struct GitTop {
     /// How many names lead to it.
-    pub(super) depth: usize,
-    pub(super) bare: bool,
+    pub depth: usize,
+    /// Whether it is called anything but `.git`.
+    pub bare: bool,
 }
 
 /// The lines by the last of their names, so that an ordinary name costs one look.
@@ -101,10 +103,13 @@ impl Line {
 
 /// What a path matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hit {
-    pub(super) grade: Grade,
-    pub(super) why: &'static str,
-    pub(super) extent: Extent,
+pub struct Hit {
+    /// How it is treated.
+    pub grade: Grade,
+    /// What would run it.
+    pub why: &'static str,
+    /// How far it reaches.
+    pub extent: Extent,
 }
 
 fn hit(line: &Line, path: &[&[u8]]) -> Hit {
@@ -118,7 +123,8 @@ fn stronger(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
 }
 
 /// The strongest line that ends at this very path; what its ancestors match is not asked.
-pub(super) fn at(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+#[must_use]
+pub fn at(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
     let last = path.last()?;
     let mut lowered = [0; 64];
     let literal = lowered.get_mut(..last.len()).and_then(|lowered| {
@@ -136,7 +142,8 @@ pub(super) fn at(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
 }
 
 /// The strongest line that lies at or below this path: what a link of this name would stand in for.
-pub(super) fn at_or_below(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+#[must_use]
+pub fn at_or_below(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
     let lines = INDEX.literal.values().flatten().chain(&INDEX.wild);
     lines
         .filter(|line| (1..line.names.len()).any(|count| line.ends_at(path, tops, count)))
@@ -145,20 +152,65 @@ pub(super) fn at_or_below(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
 }
 
 /// The strongest line for the path, by itself or by a directory that it lies in.
-pub(super) fn whole(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+#[must_use]
+pub fn whole(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
+    if is_exempt(path, tops) { None } else { whole_or_exempt(path, tops) }
+}
+
+/// The same for what is exempt, too.
+pub(super) fn whole_or_exempt(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
     let above = (1..path.len())
         .filter_map(|depth| at(&path[..depth], tops).filter(|hit| hit.extent == Extent::Subtree));
     above.fold(at(path, tops), |best, found| stronger(best, Some(found)))
 }
 
+/// Whether git never runs a file here, though it lies beside those that it runs.
+#[must_use]
+pub fn is_exempt(path: &[&[u8]], tops: &[GitTop]) -> bool {
+    let Some((name, above)) = path.split_last() else { return false };
+    is_hooks_directory(above, tops) && name.ends_with(NEVER_RUN.as_bytes())
+}
+
+/// Whether it is the directory of a git directory's hooks.
+pub(super) fn is_hooks_directory(path: &[&[u8]], tops: &[GitTop]) -> bool {
+    path.last() == Some(&b"hooks".as_slice()) && tops.iter().any(|top| top.depth + 1 == path.len())
+}
+
+/// Whether a link here would stand in for git directories inside another: those of submodules and work trees.
+pub(super) fn holds_git_directories(path: &[&[u8]]) -> bool {
+    let is_git = |name: &&[u8]| name.eq_ignore_ascii_case(b".git");
+    path.iter().enumerate().filter(|(_, name)| is_git(name)).any(|(at, _)| {
+        let is = |name: &[u8], wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
+        match &path[at + 1..] {
+            [name, below @ ..] if is(name, b"modules") => !below.iter().any(|name| is_inner(name)),
+            [name] | [name, _] => is(name, b"worktrees"),
+            _ => false,
+        }
+    })
+}
+
+/// Whether it lies in the directory of submodules of a git directory.
+pub(super) fn is_below_modules(path: &[&[u8]]) -> bool {
+    path.iter()
+        .position(|name| name.eq_ignore_ascii_case(b".git"))
+        .is_some_and(|at| path.len() > at + 2 && path[at + 1].eq_ignore_ascii_case(b"modules"))
+}
+
+/// Directories of a git directory that hold no other.
+fn is_inner(name: &[u8]) -> bool {
+    [b"objects".as_slice(), b"refs", b"logs", b"info"].contains(&name)
+}
+
 /// The names of a path.
-pub(super) fn names(path: &Path) -> Vec<&[u8]> {
+#[must_use]
+pub fn names(path: &Path) -> Vec<&[u8]> {
     path.iter().map(OsStr::as_bytes).collect()
 }
 
 /// The git directories on the way to the last name, as far as names tell: `.git`, and those of submodules (their names
 /// may have slashes) and worktrees inside it.
-pub(super) fn lexical_tops(path: &[&[u8]]) -> Vec<GitTop> {
+#[must_use]
+pub fn lexical_tops(path: &[&[u8]]) -> Vec<GitTop> {
     let mut tops = Vec::new();
     let Some(git) = path.iter().position(|name| name.eq_ignore_ascii_case(b".git")) else { return tops };
     for depth in git + 1..path.len() {
@@ -179,7 +231,7 @@ pub(super) fn lexical_tops(path: &[&[u8]]) -> Vec<GitTop> {
 /// Whether a directory with these entries is one that git would obey. More is taken for one than git does: a `HEAD`
 /// elsewhere can point to a directory of objects and refs.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct GitSigns {
+pub struct GitSigns {
     head: bool,
     objects: bool,
     refs: bool,
@@ -187,9 +239,11 @@ pub(super) struct GitSigns {
 }
 
 impl GitSigns {
-    pub(super) const NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
+    /// The names that tell.
+    pub const NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 
-    pub(super) fn see(&mut self, name: &OsStr) {
+    /// Takes note of a name.
+    pub fn see(&mut self, name: &OsStr) {
         match name.as_bytes() {
             b"HEAD" => self.head = true,
             b"objects" => self.objects = true,
@@ -199,7 +253,9 @@ impl GitSigns {
         }
     }
 
-    pub(super) fn is_git_directory(self) -> bool {
+    /// Whether what was seen makes one.
+    #[must_use]
+    pub fn is_git_directory(self) -> bool {
         (self.objects && self.refs) || (self.head && self.commondir)
     }
 }

@@ -22,39 +22,73 @@ impl GitSetting {
     pub fn is(&self, section: &str, key: &str) -> bool {
         self.section == section.as_bytes() && self.subsection.is_none() && self.key == key.as_bytes()
     }
+
+    /// As git calls it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let part = self.subsection.as_deref().map(|part| format!("{}.", words(part))).unwrap_or_default();
+        format!("{}.{part}{}", words(&self.section), words(&self.key))
+    }
 }
 
 /// The settings of a file, in order.
 #[must_use]
 pub fn git_settings(text: &[u8]) -> Vec<GitSetting> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let mut reader = Reader { text, at: 0 };
-    let mut header = None;
-    let mut out = Vec::new();
-    while let Some(byte) = reader.next() {
-        match byte {
-            b'#' | b';' => reader.skip_line(),
-            b'[' => header = reader.header(),
-            byte if byte.is_ascii_whitespace() => {}
-            byte if byte.is_ascii_alphabetic() => {
-                reader.at -= 1;
-                let setting = reader.setting();
-                let (Some((section, subsection)), Some((key, value))) = (&header, setting) else { continue };
-                let (section, subsection) = (Vec::clone(section), Option::clone(subsection));
-                out.push(GitSetting { section, subsection, key, value });
-            }
-            _ => reader.skip_line(),
-        }
+    Reader { text, at: 0, faulty: false }.settings()
+}
+
+/// The same; nothing where the file has a fault, or anything that readers are known to disagree about.
+#[must_use]
+pub fn git_settings_strict(text: &[u8]) -> Option<Vec<GitSetting>> {
+    let odd = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n');
+    if text.iter().any(odd) || text.starts_with(b"\xef\xbb\xbf") {
+        return None;
     }
-    out
+    let mut reader = Reader { text, at: 0, faulty: false };
+    let settings = reader.settings();
+    (!reader.faulty).then_some(settings)
 }
 
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
+    /// Whether git would have stopped.
+    faulty: bool,
 }
 
 impl Reader<'_> {
+    fn settings(&mut self) -> Vec<GitSetting> {
+        let mut header = None;
+        let mut out = Vec::new();
+        while let Some(byte) = self.next() {
+            match byte {
+                b'#' | b';' => self.skip_line(),
+                b'[' => {
+                    header = self.header();
+                    self.faulty |= header.is_none();
+                }
+                byte if byte.is_ascii_whitespace() => {}
+                byte if byte.is_ascii_alphabetic() => {
+                    self.at -= 1;
+                    let setting = self.setting();
+                    let (Some((section, subsection)), Some((key, value))) = (&header, setting) else {
+                        self.faulty = true;
+                        continue;
+                    };
+                    let (section, subsection) = (Vec::clone(section), Option::clone(subsection));
+                    out.push(GitSetting { section, subsection, key, value });
+                }
+                _ => {
+                    self.faulty = true;
+                    self.skip_line();
+                }
+            }
+        }
+        out
+    }
+
     fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
         self.at += 1;
@@ -89,7 +123,10 @@ impl Reader<'_> {
                 }
                 b' ' | b'\t' => break,
                 b'\n' => return None,
-                byte => name.push(byte.to_ascii_lowercase()),
+                byte => {
+                    self.faulty |= !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
+                    name.push(byte.to_ascii_lowercase());
+                }
             }
             self.at += 1;
         }
@@ -158,10 +195,14 @@ impl Reader<'_> {
                     kept = out.len();
                 }
                 b'\\' => match self.next() {
-                    None => break,
+                    None => {
+                        self.faulty = true;
+                        break;
+                    }
                     Some(b'\n') => {}
                     Some(b'\r') if self.peek() == Some(b'\n') => self.at += 1,
                     Some(escaped) => {
+                        self.faulty |= !b"ntb\\\"".contains(&escaped);
                         out.push(match escaped {
                             b'n' => b'\n',
                             b't' => b'\t',
@@ -178,6 +219,7 @@ impl Reader<'_> {
                 }
             }
         }
+        self.faulty |= quoted;
         out.truncate(kept);
         out
     }

@@ -25,7 +25,7 @@ const TYPE_GITLINK: u32 = 0o160_000;
 
 /// How many bytes an object name has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HashLength {
+pub enum HashLength {
     /// SHA-1.
     Twenty,
     /// SHA-256.
@@ -33,7 +33,9 @@ pub(crate) enum HashLength {
 }
 
 impl HashLength {
-    const fn bytes(self) -> usize {
+    /// The number.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
         match self {
             Self::Twenty => 20,
             Self::ThirtyTwo => 32,
@@ -43,18 +45,24 @@ impl HashLength {
 
 /// An entry, as far as its name is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub struct Entry<'a> {
     /// Its path in the work tree. Never empty, absolute or leading out, and never in a git directory.
     pub path: &'a [u8],
     /// The work tree does not hold it on purpose.
     pub skip_worktree: bool,
     /// It stands for another repository.
     pub gitlink: bool,
+    /// The name of the object.
+    pub id: &'a [u8],
+    /// Its kind and permissions.
+    pub mode: u32,
+    /// Its side, where a merge is not finished.
+    pub stage: u8,
 }
 
 /// Why an index cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum IndexError {
+pub enum IndexError {
     /// It ends early, or its parts contradict each other.
     #[error("it is damaged or cut off")]
     Damaged,
@@ -71,7 +79,10 @@ pub(crate) enum IndexError {
 
 /// Shows each entry to `visit`, in the order of the index, until it has seen enough. An index of which any part cannot
 /// be read is an error, also when the entries before that part could be.
-pub(crate) fn read(
+///
+/// # Errors
+/// When any part of it cannot be read.
+pub fn read(
     bytes: &[u8],
     hash: HashLength,
     mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
@@ -92,8 +103,8 @@ pub(crate) fn read(
     for _ in 0..count {
         let entry = cursor.entry(version, hash, &mut path)?;
         check(&path)?;
-        let Head { skip_worktree, gitlink } = entry;
-        if visit(Entry { path: &path, skip_worktree, gitlink }).is_break() {
+        let Head { skip_worktree, gitlink, id, mode, stage } = entry;
+        if visit(Entry { path: &path, skip_worktree, gitlink, id, mode, stage }).is_break() {
             return Ok(());
         }
     }
@@ -125,9 +136,12 @@ fn check(path: &[u8]) -> Result<(), IndexError> {
     Ok(())
 }
 
-struct Head {
+struct Head<'a> {
     skip_worktree: bool,
     gitlink: bool,
+    id: &'a [u8],
+    mode: u32,
+    stage: u8,
 }
 
 struct Cursor<'a> {
@@ -179,15 +193,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an entry; `path` holds that of the entry before it, and that of this one afterwards.
-    fn entry(&mut self, version: u32, hash: usize, path: &mut Vec<u8>) -> Result<Head, IndexError> {
+    fn entry(&mut self, version: u32, hash: usize, path: &mut Vec<u8>) -> Result<Head<'a>, IndexError> {
         let start = self.taken;
         let stat = self.take(STAT_LENGTH)?;
         let mode = stat[MODE_AT..MODE_AT + 4].try_into().map_err(|_length| IndexError::Damaged)?;
-        let kind = u32::from_be_bytes(mode) & TYPE_MASK;
+        let mode = u32::from_be_bytes(mode);
+        let kind = mode & TYPE_MASK;
         if kind == TYPE_DIRECTORY {
             return Err(IndexError::Unsupported("a sparse index"));
         }
-        self.take(hash)?;
+        let id = self.take(hash)?;
         let flags = self.short()?;
         let further = match (flags & EXTENDED != 0, version) {
             (false, _) => 0,
@@ -214,6 +229,8 @@ impl<'a> Cursor<'a> {
         if path.len() > LONGEST_PATH {
             return Err(IndexError::Path);
         }
-        Ok(Head { skip_worktree: further & SKIP_WORKTREE != 0, gitlink: kind == TYPE_GITLINK })
+        let stage = (flags >> 12 & 3) as u8;
+        let skip_worktree = further & SKIP_WORKTREE != 0;
+        Ok(Head { skip_worktree, gitlink: kind == TYPE_GITLINK, id, mode, stage })
     }
 }

@@ -59,7 +59,8 @@ const fn watched(
     HostExecuted { pattern, grade: Watched, why, matches, near_misses }
 }
 
-const HOOK: &str = "git runs it on commit, checkout, merge or push";
+/// Why hooks are of the class.
+pub const HOOK: &str = "git runs it on commit, checkout, merge or push";
 const CONFIG: &str = "git runs what it names: fsmonitor on status, filters, pagers, hooks elsewhere";
 const AGENT: &str = "the agent on the host runs the hooks and commands it names";
 const SERVERS: &str = "the agent on the host starts the servers it names";
@@ -67,7 +68,9 @@ const EDITOR: &str = "the editor runs the tasks and programs it names when the f
 const STARTUP: &str = "the tool runs it when it is started in this folder";
 const SHELL: &str = "the shell runs it, or what it names, on entering the folder";
 const MANAGER: &str = "the package manager runs the programs and scripts it names";
+const NIX: &str = "a shell that enters the folder with nix runs it; an ordinary part of a project";
 const SHIM: &str = "it stands for a command on the PATH of scripts, editors and activated shells";
+const JJ: &str = "Jujutsu runs the programs and aliases it names";
 const COMPLETES: &str = "it makes a repository of the directory, whose configuration git then obeys";
 
 /// The class.
@@ -149,6 +152,34 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
         &["lefthook.yml", "lefthook-local.yaml"],
         &["lefthook.md"],
     ),
+    watched(
+        ".overcommit.yml",
+        "the installed hook runs the programs it names, once it is signed",
+        &[".overcommit.yml"],
+        &["overcommit.yml"],
+    ),
+    watched(".git-hooks/**", HOOK, &[".git-hooks/pre_commit/a.rb"], &["git-hooks/a.rb"]),
+    watched(
+        ".trunk/trunk.yaml",
+        "the installed hook runs the actions it names",
+        &[".trunk/trunk.yaml"],
+        &[".trunk/notes.md", "trunk.yaml"],
+    ),
+    // Other version control.
+    guarded(
+        ".hg/hgrc*",
+        "Mercurial runs the hooks, aliases and extensions it names on every command",
+        &[".hg/hgrc", ".hg/hgrc-not-shared"],
+        &["hgrc", ".hgignore", ".hg/store/data"],
+    ),
+    guarded(
+        ".hg/sharedpath",
+        "Mercurial reads configuration from where it points",
+        &[".hg/sharedpath"],
+        &["sharedpath"],
+    ),
+    guarded(".jj/repo/config.toml", JJ, &[".jj/repo/config.toml"], &["config.toml", ".jj/repo/store/type"]),
+    guarded(".jj/workspace-config.toml", JJ, &[".jj/workspace-config.toml"], &["workspace-config.toml"]),
     watched(".lefthook/**", HOOK, &[".lefthook/pre-commit/check.sh"], &["lefthook/check.sh"]),
     // Agents.
     guarded(
@@ -209,6 +240,29 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     guarded(".kiro/hooks/**", AGENT, &[".kiro/hooks/a.kiro.hook"], &[".kiro/specs/a.md"]),
     guarded(".windsurf/*.json", AGENT, &[".windsurf/hooks.json"], &[".windsurf/rules/a.md"]),
     guarded(".roo/mcp.json", SERVERS, &[".roo/mcp.json"], &[".roo/rules/a.md"]),
+    guarded(
+        ".github/hooks/**",
+        AGENT,
+        &[".github/hooks/a.json"],
+        &[".github/workflows/ci.yml", "hooks/a.json"],
+    ),
+    guarded(".clinerules/hooks/**", AGENT, &[".clinerules/hooks/PreToolUse"], &[".clinerules/style.md"]),
+    guarded(
+        ".aider.conf.y*ml",
+        "the agent on the host runs the lint, test and notification commands it names",
+        &[".aider.conf.yml", ".aider.conf.yaml"],
+        &[".aider.chat.history.md", "aider.conf.yml"],
+    ),
+    guarded(".continue/config.*", SERVERS, &[".continue/config.yaml"], &[".continue/rules/a.md"]),
+    guarded(".continue/mcpServers/**", SERVERS, &[".continue/mcpServers/a.yaml"], &["mcpServers/a.yaml"]),
+    guarded(".qwen/*.json", AGENT, &[".qwen/settings.json"], &["QWEN.md", ".qwen/QWEN.md"]),
+    guarded(".qwen/.env", AGENT, &[".qwen/.env"], &[".qwen/env"]),
+    guarded(".qwen/extensions/**", AGENT, &[".qwen/extensions/e/x.json"], &["qwen/extensions/e"]),
+    guarded(".amazonq/*.json", SERVERS, &[".amazonq/mcp.json"], &[".amazonq/rules/a.md"]),
+    guarded(".amazonq/cli-agents/**", AGENT, &[".amazonq/cli-agents/a.json"], &["cli-agents/a.json"]),
+    guarded(".kilocode/mcp.json", SERVERS, &[".kilocode/mcp.json"], &[".kilocode/rules/a.md"]),
+    guarded(".augment/*.json", AGENT, &[".augment/settings.json"], &[".augment/rules/a.md"]),
+    watched(".augment/commands/**", AGENT, &[".augment/commands/a.md"], &["augment/commands/a.md"]),
     // Editors.
     guarded(
         ".vscode/*.json",
@@ -228,6 +282,18 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     guarded(".vimrc", EDITOR, &[".vimrc"], &["vimrc"]),
     guarded(".lvimrc", EDITOR, &[".lvimrc"], &["lvimrc"]),
     guarded(".dir-locals*.el", EDITOR, &[".dir-locals.el", ".dir-locals-2.el"], &["dir-locals.el"]),
+    guarded(
+        ".ycm_extra_conf.py",
+        "the editor runs it when a file beside or below it is opened",
+        &[".ycm_extra_conf.py", "src/.ycm_extra_conf.py"],
+        &["ycm_extra_conf.py"],
+    ),
+    watched(
+        ".pylintrc",
+        "the editor's linter runs its `init-hook`; people and agents edit it as any setting of a project",
+        &[".pylintrc"],
+        &["pylintrc.md"],
+    ),
     guarded(
         ".devcontainer/**",
         "the editor runs its `initializeCommand` on the host",
@@ -281,6 +347,27 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
         &[".cargo/config", ".cargo/config.toml"],
         &["cargo/config.toml", "Cargo.toml", ".cargo/audit.toml"],
     ),
+    watched(
+        "rust-toolchain*",
+        "it chooses which toolchain rustup starts, for the editor too; an ordinary part of a project",
+        &["rust-toolchain", "rust-toolchain.toml"],
+        &["toolchain.toml"],
+    ),
+    watched("flake.nix", NIX, &["flake.nix"], &["flake.lock", "default.nix"]),
+    watched("shell.nix", NIX, &["shell.nix", "nix/shell.nix"], &["shell.sh"]),
+    guarded(
+        "tools/bazel",
+        "bazel starts it in its own place, whatever is asked of it",
+        &["tools/bazel"],
+        &["tools/bazel.md", "bazel", "tools/bazel/BUILD"],
+    ),
+    watched(".bazelrc", MANAGER, &[".bazelrc"], &["bazelrc"]),
+    watched(
+        ".bazelversion",
+        "it chooses which bazel is fetched and started",
+        &[".bazelversion"],
+        &["bazelversion"],
+    ),
     watched(".bundle/config", MANAGER, &[".bundle/config"], &["bundle/config"]),
     watched(".mvn/**", MANAGER, &[".mvn/wrapper/maven-wrapper.jar"], &["mvn/jvm.config"]),
     watched("gradle/wrapper/**", MANAGER, &["gradle/wrapper/gradle-wrapper.jar"], &["gradle/libs.toml"]),
@@ -308,11 +395,32 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     ),
 ];
 
+/// What looks as if it belonged here, and why it is not of the class.
+pub const NOT_TAKEN: &[(&str, &str)] = &[
+    ("gradlew, mvnw", "a script that runs when somebody runs it, as every script of a project"),
+    (".github/workflows", "runs on another machine, after a push that shows the change"),
+    (
+        "Makefile, package.json, pyproject.toml, build.rs",
+        "building and testing runs it: that is what is asked for",
+    ),
+    ("default.nix", "evaluated when somebody builds it"),
+    ("bin/", "projects keep their own scripts there, and it is on no PATH by itself"),
+    (".gitattributes", "assigns filters that a configuration has to define, and that one is guarded"),
+    ("CLAUDE.md, AGENTS.md, .clinerules/*.md, rules of agents", "text that an agent reads and does not run"),
+    (".git/objects/info/alternates", "names objects and runs nothing"),
+];
+
+/// No configuration of git is larger; one that is cannot be judged, because not all of it is read.
+pub const LARGEST_CONFIG: u64 = 1 << 20;
+
+/// Files with this ending in a directory of hooks are examples; git runs none of them.
+pub const NEVER_RUN: &str = ".sample";
+
 /// A `.git` that is no directory points to one, and git obeys the configuration there.
-pub(super) const GIT_POINTER: &str = "git obeys the configuration where it points";
+pub const GIT_POINTER: &str = "git obeys the configuration where it points";
 
 /// A regular file with a set-id bit runs as its owner, whoever starts it.
-pub(super) const SET_ID: &str = "whoever starts it runs as its owner";
+pub const SET_ID: &str = "whoever starts it runs as its owner";
 
 /// A file that the user's manifest, or the configuration of a repository elsewhere, names.
-pub(super) const USED_OUTSIDE: &str = "a manifest or git's configuration has it run or read outside";
+pub const USED_OUTSIDE: &str = "a manifest or git's configuration has it run or read outside";

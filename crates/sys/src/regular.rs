@@ -13,7 +13,7 @@ const ENXIO: i32 = 6;
 ///
 /// # Errors
 /// When it cannot be opened, or is something else.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let special = || io::Error::other("it is not a regular file");
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
@@ -32,13 +32,15 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// When it cannot be opened or read, is not a regular file, or is larger ([`io::ErrorKind::FileTooLarge`]).
-pub(crate) fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(bytes) }
 }
 
-pub(crate) fn too_large(limit: u64) -> io::Error {
+/// The error of a file that is larger than a limit.
+#[must_use]
+pub fn too_large(limit: u64) -> io::Error {
     let size = match limit >> 20 {
         0 => format!("{limit} bytes"),
         mebibytes => format!("{mebibytes} MiB"),

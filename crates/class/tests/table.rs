@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use belljar_sandbox::{
+use belljar_class::{
     Class, EntryKind, Grade, HOST_EXECUTED, SpecialKind, Surroundings, classify, classify_in,
 };
 

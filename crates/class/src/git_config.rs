@@ -8,14 +8,16 @@ use std::path::PathBuf;
 
 /// A place that a configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
-    pub(super) what: What,
-    pub(super) path: PathBuf,
+pub struct Named {
+    /// What git does with it.
+    pub what: What,
+    /// As it is written.
+    pub path: PathBuf,
 }
 
 /// What git does with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub enum What {
     /// Runs the hooks in it. Relative to the work tree.
     Hooks,
     /// Reads it as configuration. Relative to the file that names it.
@@ -44,7 +46,8 @@ enum Runs {
 }
 
 /// The places that a configuration names; what is not understood names nothing.
-pub(super) fn named(text: &[u8]) -> Vec<Named> {
+#[must_use]
+pub fn named(text: &[u8]) -> Vec<Named> {
     git_settings(text).iter().flat_map(of_setting).collect()
 }
 

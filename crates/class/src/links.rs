@@ -11,7 +11,7 @@ const HOPS: usize = 40;
 
 /// Where a link leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Leads {
+pub enum Leads {
     /// To this place of the tree, whether or not something is there.
     Inside(PathBuf),
     /// Out of the tree.
@@ -27,7 +27,8 @@ enum Move {
 
 /// Follows the link at `relative` with the text `target`. An absolute text leads out even when it names a place of
 /// the tree: the same tree stands at other paths in other sandboxes.
-pub(super) fn follow(relative: &Path, target: &Path, surroundings: &dyn Surroundings) -> Leads {
+#[must_use]
+pub fn follow(relative: &Path, target: &Path, surroundings: &dyn Surroundings) -> Leads {
     let mut reached: Vec<OsString> =
         relative.parent().unwrap_or(Path::new("")).iter().map(Into::into).collect();
     let mut moves = VecDeque::new();

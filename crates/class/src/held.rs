@@ -1,0 +1,251 @@
+//! What a guard holds back while a run lasts: the guarded part of the class, by the place and the kind of what would be
+//! there.
+//!
+//! Links are judged as what they could stand in for; where they lead is for the caller to find out. What is
+//! only watched is not held back.
+
+use std::path::{Path, PathBuf};
+
+use super::class::{Surroundings, tops};
+use super::matching::{self, Extent, GitTop};
+use super::table::{GIT_POINTER, Grade, USED_OUTSIDE};
+
+/// What would be at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Making {
+    /// A file, a pipe or a socket.
+    File,
+    /// A directory, empty or not.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A symbolic link to a name in the same directory.
+    LinkBeside,
+}
+
+impl Making {
+    /// A link with this text.
+    #[must_use]
+    pub fn link(text: &[u8]) -> Self {
+        if text.contains(&b'/') || matches!(text, b"." | b"..") { Making::Link } else { Making::LinkBeside }
+    }
+
+    const fn is_link(self) -> bool {
+        matches!(self, Making::Link | Making::LinkBeside)
+    }
+}
+
+/// Something that is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// What would run it.
+    pub why: &'static str,
+    /// What of its content could make it harmless.
+    pub unless: Unless,
+}
+
+/// Contents that are let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unless {
+    /// None.
+    Never,
+    /// A git configuration: [`may_replace`](super::may_replace) decides.
+    HarmlessConfig,
+    /// A file that points to a git directory.
+    KnownRepository,
+    /// A file that points from the part of a work tree to its repository.
+    OwnRepository,
+}
+
+/// Whether an entry of this kind is held back at this path of the tree.
+#[must_use]
+pub fn held(relative: &Path, making: Making, around: &dyn Surroundings) -> Option<Held> {
+    let through = around.aliases().iter().filter_map(|alias| {
+        let rest = relative.strip_prefix(&alias.leads_to).ok()?;
+        let place: PathBuf = alias.place.iter().chain(rest.iter()).collect();
+        // Another file stands in for it, so its own name decides nothing about its content.
+        held_at(&place, making, around).map(|held| Held { unless: Unless::Never, ..held })
+    });
+    let stands_in = |leads_to: &Path| making.is_link() && leads_to.starts_with(relative);
+    let leads = around.aliases().iter().find(|alias| stands_in(&alias.leads_to));
+    let leads = leads.and_then(|alias| held_at(&alias.place, Making::Link, around));
+    let named = around.named().iter().any(|named| match making {
+        Making::Directory => false,
+        Making::Link | Making::LinkBeside => named.starts_with(relative) || relative.starts_with(named),
+        Making::File => relative.starts_with(named),
+    });
+    let named = named.then_some(Held { why: USED_OUTSIDE, unless: Unless::Never });
+    // What only its own content can excuse comes last.
+    through.chain(leads).chain(named).next().or_else(|| held_at(relative, making, around))
+}
+
+fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option<Held> {
+    let names = matching::names(relative);
+    let never = |why| Some(Held { why, unless: Unless::Never });
+    if making != Making::Directory && names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git")) {
+        let unless = if making == Making::File && names.last() == Some(&b".git".as_slice()) {
+            Unless::KnownRepository
+        } else {
+            Unless::Never
+        };
+        return Some(Held { why: GIT_POINTER, unless });
+    }
+    // Most names match no line, wherever a git directory may be: nothing is looked at for them.
+    let anywhere: Vec<GitTop> = (0..=names.len()).map(|depth| GitTop { depth, bare: true }).collect();
+    let guarded = |hit: &matching::Hit| hit.grade == Grade::Guarded;
+    let find = |tops: &[GitTop]| match making {
+        Making::File => matching::whole_or_exempt(&names, tops).filter(guarded),
+        Making::Directory => matching::whole_or_exempt(&names, tops)
+            .filter(|hit| guarded(hit) && hit.extent == Extent::Subtree),
+        Making::Link | Making::LinkBeside => matching::at_or_below(&names, tops)
+            .into_iter()
+            .chain(matching::whole_or_exempt(&names, tops))
+            .find(guarded),
+    };
+    // What lies beside the git directory of a submodule is guarded like it; git itself tries whether it can make links there.
+    let beside = making == Making::LinkBeside && matching::is_below_modules(&names);
+    if making.is_link() && !beside && matching::holds_git_directories(&names) {
+        return never(GIT_POINTER);
+    }
+    find(&anywhere)?;
+    let tops = tops(&names, around);
+    let hit = find(&tops)?;
+    let exempt = match making {
+        Making::File => matching::is_exempt(&names, &tops),
+        Making::Directory => matching::is_hooks_directory(&names, &tops),
+        Making::Link | Making::LinkBeside => false,
+    };
+    if exempt {
+        return None;
+    }
+    let in_git = tops.iter().any(|top| top.depth + 1 == names.len());
+    let unless = match names.last().copied() {
+        Some(b"config" | b"config.worktree") if making == Making::File && in_git => Unless::HarmlessConfig,
+        Some(b"commondir") if making == Making::File && in_git => Unless::OwnRepository,
+        Some(_) | None => Unless::Never,
+    };
+    Some(Held { why: hit.why, unless })
+}
+
+/// Whether a name is one of those that together make a git directory of the directory that has them.
+#[must_use]
+pub fn is_git_sign(name: &[u8]) -> bool {
+    matching::GitSigns::NAMES.iter().any(|sign| sign.as_bytes() == name)
+}
+
+/// Whether the names on the way say that the last of them is in a git directory.
+#[must_use]
+pub fn is_in_git_by_name(relative: &Path) -> bool {
+    let names = matching::names(relative);
+    matching::lexical_tops(&names).iter().any(|top| top.depth + 1 == names.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Alias;
+
+    #[derive(Default)]
+    struct Around {
+        git: &'static str,
+        aliases: Vec<Alias>,
+        named: Vec<PathBuf>,
+    }
+
+    impl Surroundings for Around {
+        fn is_git_directory(&self, directory: &Path) -> bool {
+            !self.git.is_empty() && directory == Path::new(self.git)
+        }
+
+        fn link_target(&self, _path: &Path) -> Option<PathBuf> {
+            None
+        }
+
+        fn aliases(&self) -> &[Alias] {
+            &self.aliases
+        }
+
+        fn named(&self) -> &[PathBuf] {
+            &self.named
+        }
+    }
+
+    fn is_held(path: &str, making: Making) -> bool {
+        held(Path::new(path), making, &Around { git: "bare", ..Around::default() }).is_some()
+    }
+
+    #[test]
+    fn holds_the_guarded_part_of_the_class() {
+        use Making::{Directory, File, Link, LinkBeside};
+        for (path, making) in [
+            (".envrc", File),
+            ("a/b/.vscode/tasks.json", File),
+            (".git/hooks/pre-commit", File),
+            (".git/hooks/pre-commit.sample/x", File),
+            (".git/hooks/d", Directory),
+            (".claude/hooks", Directory),
+            (".claude/hooks/a.sample", File),
+            (".idea", Directory),
+            (".git", File),
+            ("sub/.GIT", Link),
+            (".vscode", Link),
+            (".git/hooks", Link),
+            (".git/modules", Link),
+            (".git/modules/a", Link),
+            (".git/worktrees", Link),
+            (".git/worktrees/w", Link),
+            (".git/modules", LinkBeside),
+            (".vscode", LinkBeside),
+            ("bare/config", File),
+            ("bare/hooks/update", File),
+        ] {
+            assert!(is_held(path, making), "{path} {making:?}");
+        }
+        for (path, making) in [
+            ("src/main.rs", File),
+            (".git/index.lock", File),
+            (".git/config.lock", File),
+            (".git/hooks", Directory),
+            (".git/hooks/pre-commit.sample", File),
+            (".git", Directory),
+            (".envrc", Directory),
+            (".vscode", Directory),
+            (".git/objects/ab/x", Link),
+            (".git/modules/a/tXYZ", LinkBeside),
+            ("config", File),
+            ("other/config", File),
+            (".env", File),
+            ("node_modules/.bin/tsc", Link),
+            (".claude/skills/a/SKILL.md", File),
+        ] {
+            assert!(!is_held(path, making), "{path} {making:?}");
+        }
+    }
+
+    #[test]
+    fn says_what_content_could_excuse() {
+        let unless =
+            |path: &str| held(Path::new(path), Making::File, &Around::default()).map(|held| held.unless);
+        assert_eq!(unless(".git/config"), Some(Unless::HarmlessConfig));
+        assert_eq!(unless(".git/modules/a/b/config"), Some(Unless::HarmlessConfig));
+        assert_eq!(unless(".git/Config"), Some(Unless::Never));
+        assert_eq!(unless(".git/worktrees/w/commondir"), Some(Unless::OwnRepository));
+        assert_eq!(unless("wt/.git"), Some(Unless::KnownRepository));
+        assert_eq!(unless(".cargo/config"), Some(Unless::Never));
+        assert_eq!(unless(".git/hooks/pre-commit"), Some(Unless::Never));
+    }
+
+    #[test]
+    fn holds_what_stands_in_and_what_was_named() {
+        let alias = Alias { place: ".git/hooks".into(), leads_to: "tools/hooks".into() };
+        let config = Alias { place: ".git/config".into(), leads_to: "more.cfg".into() };
+        let around = Around { git: "", aliases: vec![alias, config], named: vec!["scripts/token.sh".into()] };
+        let held = |path: &str, making| held(Path::new(path), making, &around);
+        assert!(held("tools/hooks/pre-commit", Making::File).is_some());
+        assert!(held("tools/hooks", Making::Link).is_some() && held("tools", Making::Link).is_some());
+        assert!(held("tools/hooks", Making::Directory).is_none() && held("tools/x", Making::File).is_none());
+        assert_eq!(held("more.cfg", Making::File).map(|held| held.unless), Some(Unless::Never));
+        assert!(held("scripts/token.sh", Making::File).is_some() && held("scripts", Making::Link).is_some());
+        assert!(held("scripts/other.sh", Making::File).is_none());
+    }
+}

@@ -1,0 +1,28 @@
+//! The class of files that a host executes later: which names, which contents, and why.
+//!
+//! Pure. The caller says what lies around an entry ([`Surroundings`]); nothing is read here. The guard inside the
+//! sandbox, the scan before and after a run, `diff` and `apply` all ask this crate, so that a file is of the class for
+//! all of them or for none.
+
+mod class;
+mod git_config;
+mod git_harmless;
+mod git_settings;
+mod held;
+mod links;
+mod matching;
+mod table;
+
+pub use class::{
+    Alias, Class, EntryKind, NamesOnly, SpecialKind, Surroundings, classify, classify_in, stronger,
+};
+pub use git_config::{Named, What, named};
+pub use git_harmless::{Unfit, may_replace, powerful_settings};
+pub use git_settings::{GitSetting, git_settings, git_settings_strict};
+pub use held::{Held, Making, Unless, held, is_git_sign, is_in_git_by_name};
+pub use links::{Leads, follow};
+pub use matching::{Extent, GitSigns, GitTop, Hit, at, at_or_below, is_exempt, lexical_tops, names, whole};
+pub use table::{
+    BUILD_OUTPUT, GIT_POINTER, Grade, HOOK, HOST_EXECUTED, HostExecuted, LARGEST_CONFIG, NEVER_RUN,
+    NOT_TAKEN, SET_ID, USED_OUTSIDE,
+};

@@ -1,0 +1,326 @@
+//! The guard of a project that is changed in place: what the host would execute later is held back while a command runs.
+
+use crate::stage::Stage;
+use belljar_testkit::process::{Finished, run_within};
+use belljar_testkit::require;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SEMANTICS: &str = include_str!("guard/semantics.py");
+const RACE: &str = include_str!("guard/race.py");
+/// Longer than everything here takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+const BWRAP: &[&str] = &["exec", "--yes"];
+
+fn sh(stage: &Stage, script: &str) -> Finished {
+    run_within(&mut stage.command(&[BWRAP, &["--", "sh", "-c", script]].concat()), DEADLINE).unwrap()
+}
+
+fn git(stage: &Stage, directory: &Path, words: &[&str]) {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(words);
+    command.current_dir(directory).env("HOME", stage.path("home")).env("GIT_CONFIG_NOSYSTEM", "1");
+    let done = run_within(&mut command, DEADLINE).unwrap();
+    assert!(done.status.success(), "git {words:?}: {}", done.stderr);
+}
+
+fn repository() -> Stage {
+    let stage = Stage::new();
+    let project = stage.path("project");
+    git(&stage, &project, &["init", "-q", "-b", "main"]);
+    git(&stage, &project, &["config", "user.name", "t"]);
+    git(&stage, &project, &["config", "user.email", "t@example.org"]);
+    stage.write("project/file", "one\n");
+    git(&stage, &project, &["add", "file"]);
+    git(&stage, &project, &["commit", "-q", "-m", "first"]);
+    stage
+}
+
+/// Each of these would have the host execute something.
+const ATTACKS: &[&str] = &[
+    "echo x > .envrc",
+    "mkdir -p sub/.vscode && echo {} > sub/.vscode/tasks.json",
+    "echo x > ordinary && mv ordinary .mcp.json",
+    "echo x > ordinary2 && ln ordinary2 .mcp.json",
+    "ln -s src .vscode",
+    "mkdir .idea",
+    "echo x > .git/commondir",
+    "mkdir -p .git/x && printf '[core]\\n\\tfsmonitor = x\\n' > .git/x/config && echo x > .git/commondir",
+    "echo x > .git/hooks/pre-commit",
+    "printf '[core]\\n\\tfsmonitor = x\\n' >> .git/config",
+    ": > .git/config",
+    "truncate -s 0 .git/config",
+    "ln .git/config other-name",
+    "mv .git/config elsewhere",
+    "mv .git g2",
+    "git config core.fsmonitor x",
+    "git config alias.st '!x'",
+    "git config include.path x",
+    "printf '[core]\\n\\tfsmonitor = x\\n' > c && mv c .git/config",
+    "mkfifo .envrc",
+    "mkdir new && printf '[core]\\n\\tfsmonitor = x\\n' > new/config && mkdir new/objects new/refs",
+    "git init -q made && echo x > made/.git/hooks/pre-commit",
+    "git init -q made2 && git -C made2 config core.hooksPath x",
+    "mkdir -p node_modules/e/.vscode && echo {} > node_modules/e/.vscode/tasks.json && mv node_modules/e out",
+    "mkdir plain && echo x > plain/pre-commit && mv plain .git/hooks/d",
+    "mkdir p && echo 'gitdir: /x' > p/.git",
+    "mkdir -p far && ln -s ../far .git/modules",
+    "python3 -c 'import os; f=os.open(\".\", os.O_TMPFILE|os.O_RDWR); os.link(f\"/proc/self/fd/{f}\", \".envrc\", src_dir_fd=f)'",
+    "ln -s .envrc innocent && echo x > innocent",
+    "ln -s .git/hooks hk && echo x > hk/pre-commit",
+];
+
+#[test]
+fn what_the_host_would_execute_is_held_back() {
+    require!(Bwrap, Git, Python);
+    let stage = repository();
+    for attack in ATTACKS {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        assert!(found.stderr.contains("belljar: held back: "), "{attack}: {}", found.stderr);
+    }
+    for absent in [
+        ".envrc",
+        ".mcp.json",
+        ".idea",
+        ".vscode",
+        "sub/.vscode/tasks.json",
+        ".git/commondir",
+        ".git/hooks/pre-commit",
+        "made/.git/hooks/pre-commit",
+        "out",
+        "p/.git",
+    ] {
+        assert!(stage.path("project").join(absent).symlink_metadata().is_err(), "{absent} was made");
+    }
+    let config = fs::read_to_string(stage.path("project/.git/config")).unwrap();
+    assert!(config.contains("t@example.org") && !config.contains("fsmonitor"), "{config}");
+}
+
+#[test]
+fn a_line_tells_of_each_place_once_and_quotes_its_name() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let found = sh(
+        &stage,
+        "for i in 1 2 3; do echo x > .envrc; done; d=$(printf 'a\\033[2Jb'); mkdir \"$d\"; echo x > \"$d/.envrc\"; true",
+    );
+    let lines: Vec<&str> = found.stderr.lines().filter(|line| line.contains("held back: create")).collect();
+    assert_eq!(lines.len(), 2, "{}", found.stderr);
+    assert!(lines[0].contains(" .envrc: the shell runs it"), "{}", found.stderr);
+    assert!(!lines.iter().any(|line| line.contains('\u{1b}')), "{lines:?}");
+    // It is kept with what the run left.
+    let kept = stage.run(&["findings"]);
+    assert!(kept.stdout.contains("held back: create .envrc: the shell runs it"), "{}", kept.stdout);
+    let value = stage.json(&["findings", "--json"]);
+    assert_eq!(value["data"]["held"].as_array().map(Vec::len), Some(2), "{value}");
+}
+
+/// What git, and those who use it, do every day.
+const TOOLS: &[&str] = &[
+    "echo two > file && git add -A && git commit -q -m two && git log --oneline",
+    "git switch -q -c side && echo s > s && git add s && git commit -q -m s && git switch -q main",
+    "echo m > m && git add m && git commit -q -m m && git merge -q side -m merged",
+    "echo z >> file && git stash -q && git stash pop -q && git checkout -q file",
+    "git rebase -q --force-rebase HEAD~1",
+    "git gc -q && git fsck --no-dangling",
+    "git remote add origin https://example.org/x.git && git remote set-url origin https://example.org/y.git",
+    "git remote remove origin",
+    "git branch one && git branch -u main one && git branch -D one",
+    "git config user.name other && git config --unset user.name && git config user.name t",
+    "git init -q made && git -C made config user.name t && test -f made/.git/hooks/pre-commit.sample",
+    "git clone -q . cloned && git -C cloned log --oneline && git -C cloned commit -q --allow-empty -m c",
+    "git clone -q --bare . bare.git && git clone -q bare.git again",
+    "git -C again push -q -u origin HEAD:topic && git -C again config branch.main.merge",
+    "git worktree add -q tree && git -C tree commit -q --allow-empty -m t && git worktree list && git worktree remove tree",
+    "git -c protocol.file.allow=always submodule add -q \"$PWD/bare.git\" part && git -C part log --oneline && git commit -q -m part",
+    "mkdir t && (cd t && seq 1 300 | xargs touch) && tar cf t.tar t && mkdir t2 && tar xf t.tar -C t2 && test $(ls t2/t | wc -l) = 300",
+    "cp -a t t3 && mv t3 t4 && rm -rf t4",
+    "python3 -m venv --without-pip v && v/bin/python -c 'print(1)'",
+    "printf 'all: a b c d\\na b c d:\\n\\techo $@ > $@.out\\n' > Makefile && make -s -j4 && test -f d.out",
+    "command -v sqlite3 > /dev/null || exit 0; sqlite3 x.db 'create table a(b); insert into a values(1); select * from a'",
+    "command -v rsync > /dev/null || exit 0; rsync -a t/ t5",
+    "command -v npm > /dev/null || exit 0; mkdir -p pkg app && echo '{\"name\":\"pkg\",\"version\":\"1.0.0\"}' > pkg/package.json && cd app && echo '{}' > package.json && npm install --offline --no-audit --no-fund --silent ../pkg && test -d node_modules/pkg",
+    "mv cloned moved && git -C moved log --oneline",
+    "mkdir .claude .vscode && echo x > .claude/notes.md && mkdir -p .claude/skills/a && echo x > .claude/skills/a/SKILL.md",
+    "echo A=1 > .env && mkdir -p node_modules/.bin && ln -s ../x node_modules/.bin/x",
+    "mktemp -p . && sort -T . file > sorted && sed -i s/a/b/ sorted && install -m 755 sorted s.sh",
+    "(echo through > /dev/stdout) > redirected && test \"$(cat redirected)\" = through",
+];
+
+#[test]
+fn what_people_do_with_git_and_other_tools_works() {
+    require!(Bwrap, Git, Python);
+    let stage = repository();
+    for line in TOOLS {
+        let known =
+            "export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@x GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@x;";
+        let found = sh(&stage, &format!("{known} {line}"));
+        assert_eq!(found.status.code(), Some(0), "{line}\n{}{}", found.stdout, found.stderr);
+        assert!(!found.stderr.contains("held back"), "{line}\n{}", found.stderr);
+    }
+}
+
+/// The same script in a directory that is guarded and in one that is not.
+const COMPARED: &str = "mkdir /var/tmp/native $PWD/guarded; python3 semantics.py /var/tmp/native > /var/tmp/n 2>&1; \
+    python3 semantics.py $PWD/guarded > /var/tmp/g 2>&1; cat /var/tmp/n; diff /var/tmp/n /var/tmp/g";
+
+#[test]
+fn calls_answer_as_they_do_without_a_guard() {
+    require!(Bwrap, Python);
+    let stage = Stage::new();
+    stage.write("project/semantics.py", SEMANTICS);
+    let found = sh(&stage, COMPARED);
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    assert!(found.stdout.lines().count() > 110, "{}", found.stdout);
+    assert!(
+        found.stdout.contains("under signals 0\n") && found.stdout.contains("threads 0\n"),
+        "{}",
+        found.stdout
+    );
+}
+
+/// The control shows that the attacks work where nothing guards; the look at the class must be empty where something does.
+fn race(seconds: u32) {
+    let stage = Stage::new();
+    stage.write("project/race.py", RACE);
+    let script =
+        format!("mkdir /var/tmp/r r; python3 race.py /var/tmp/r 2; python3 race.py $PWD/r {seconds}");
+    let found = sh(&stage, &script);
+    let lines: Vec<&str> = found.stdout.lines().collect();
+    let [open, guarded] = lines.as_slice() else { panic!("{}{}", found.stdout, found.stderr) };
+    assert!(!open.starts_with("seen 0 "), "{open}");
+    assert_eq!(*guarded, "seen 0 [] tries True");
+}
+
+#[test]
+fn no_race_makes_a_file_of_the_class() {
+    require!(Bwrap, Python);
+    race(6);
+}
+
+#[test]
+#[ignore = "takes a minute; `./dev ci` runs it"]
+fn no_race_makes_a_file_of_the_class_in_a_minute() {
+    require!(Bwrap, Python);
+    race(60);
+}
+
+/// The host replaces files by rename while the command runs: a mount over them is gone then, the guard is not.
+#[test]
+fn files_that_the_host_replaces_stay_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    stage.write("project/.envrc", "export A=1\n");
+    let script = "echo ready; read go; echo 'export EVIL=1' >> .envrc; printf '[core]\\n\\tfsmonitor = evil\\n' >> .git/config; echo done";
+    let mut command = stage.command(&[BWRAP, &["--", "sh", "-c", script]].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    git(&stage, &stage.path("project"), &["config", "my.key", "value"]);
+    stage.write("project/saved", "export A=2\n");
+    fs::rename(stage.path("project/saved"), stage.path("project/.envrc")).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success());
+    assert_eq!(fs::read_to_string(stage.path("project/.envrc")).unwrap(), "export A=2\n");
+    let config = fs::read_to_string(stage.path("project/.git/config")).unwrap();
+    assert!(config.contains("key = value") && !config.contains("evil"), "{config}");
+}
+
+/// A work tree elsewhere: its repository is guarded as well, and what people do there works.
+#[test]
+fn the_repository_of_a_linked_work_tree_is_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let (main, tree) = (stage.path("project/.git"), stage.path("elsewhere"));
+    git(&stage, &stage.path("project"), &["worktree", "add", "-q", tree.to_str().unwrap()]);
+    let inside = |script: &str| {
+        let mut command = stage.command(&[BWRAP, &["--", "sh", "-c", script]].concat());
+        run_within(command.current_dir(&tree), DEADLINE).unwrap()
+    };
+    let main_path = main.display();
+    for attack in [
+        format!("echo x > {main_path}/commondir"),
+        format!("echo x > {main_path}/hooks/pre-commit"),
+        format!("echo x >> {main_path}/config"),
+        format!("echo x > {main_path}/worktrees/elsewhere/config.worktree"),
+        format!("echo ../../x > {main_path}/worktrees/elsewhere/commondir"),
+        "git config core.fsmonitor x".to_owned(),
+        "echo x > .git".to_owned(),
+        "echo x > .envrc".to_owned(),
+    ] {
+        let found = inside(&attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        assert!(found.stderr.contains("held back"), "{attack}: {}", found.stderr);
+    }
+    let works = inside(
+        "git commit -q --allow-empty -m inside && git remote add o https://example.org/x && git branch x && git branch -D x",
+    );
+    assert_eq!(works.status.code(), Some(0), "{}", works.stderr);
+}
+
+/// Programs that a manifest names, and what a configuration of git names, are guarded by their paths.
+#[test]
+fn programs_that_are_named_are_guarded_by_path() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "tools/hooks"]);
+    git(&stage, &project, &["config", "core.fsmonitor", "tools/watch/run.sh"]);
+    for attack in [
+        "mkdir -p tools/hooks && echo x > tools/hooks/pre-commit",
+        "mkdir -p tools/watch && echo x > tools/watch/run.sh",
+        "mkdir w && echo x > w/run.sh && rm -rf tools/watch && mkdir -p tools && mv w tools/watch",
+        "rm -rf tools; ln -sT elsewhere tools",
+    ] {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+    }
+    assert!(!project.join("tools/hooks/pre-commit").exists() && !project.join("tools/watch/run.sh").exists());
+}
+
+/// A second filter with a listener is refused by the kernel, and one that does not let itself be looked at writes nothing.
+#[test]
+fn the_command_cannot_take_the_place_of_the_guard() {
+    require!(Bwrap, Python);
+    let stage = Stage::new();
+    let script = "python3 - <<'P'\nimport ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+        class P(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]\n\
+        allow = (ctypes.c_uint64 * 1)(0x7fff000000000006)\nprog = P(1, ctypes.addressof(allow))\n\
+        print(libc.syscall(317, 1, 8, ctypes.byref(prog)), ctypes.get_errno())\n\
+        print(libc.prctl(4, 0))\n\
+        try: open('x', 'w')\nexcept OSError as error: print(error.errno)\n\
+        open('/var/tmp/x', 'w').close()\nP";
+    let found = sh(&stage, script);
+    assert_eq!(found.stdout, "-1 16\n0\n13\n", "{}", found.stderr);
+    assert!(!stage.path("project/x").exists());
+}
+
+#[test]
+fn containers_are_guarded_alike() {
+    require!(Podman, Git);
+    let stage = repository();
+    let inside = |script: &str| {
+        let words = ["exec", "--yes", "--backend", "container", "--", "sh", "-c", script];
+        let mut command = stage.command(&words);
+        run_within(command.env("BELLJAR_ENGINE", crate::container::engine()), DEADLINE).unwrap()
+    };
+    for attack in
+        ["echo x > .envrc", "echo x > .git/commondir", "echo x >> .git/config", "mkdir .idea", "mv .git g2"]
+    {
+        let found = inside(attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        assert!(found.stderr.contains("held back"), "{attack}: {}", found.stderr);
+    }
+    let works = inside(
+        "git remote add o https://example.org/x && echo two > file && git commit -q -a -m two && git init -q made && mkdir d && mv d e",
+    );
+    assert_eq!(works.status.code(), Some(0), "{}", works.stderr);
+}

@@ -1,0 +1,452 @@
+//! What is done in a caller's place: opening, making, linking, shortening.
+//!
+//! Everything is done by the name in a directory that is held open, and never through a link: between the decision and the
+//! act the caller can change what its path means, but not what this name in this directory means to the class.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use belljar_class::{Held, Making, Unless, is_git_sign, is_in_git_by_name};
+use belljar_contract::GuestAct;
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::fds::OnExec;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use std::os::unix::ffi::OsStrExt;
+
+use super::caller::{Caller, Opened, Spot, Stop, is_gone};
+use super::content;
+use super::moving::making;
+
+/// How often something is tried again that another thread was quicker with.
+const TRIES: usize = 100;
+
+/// What was done.
+pub(super) enum Done {
+    /// The call succeeds with nothing to give.
+    Nothing,
+    /// The caller gets this descriptor.
+    Descriptor {
+        descriptor: OwnedFd,
+        on_exec: OnExec,
+        /// What was made for it, and goes again where the caller cannot take it.
+        made: Option<(Directory, OsString)>,
+    },
+}
+
+pub(super) type Acted = Result<Done, Stop>;
+
+/// Whether other acts may be under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alone {
+    No,
+    Yes,
+}
+
+/// That an act must be the only one.
+pub(super) struct NeedsToBeAlone;
+
+/// What an act says when others may be under way: it is done, or must be alone.
+pub(super) type Attempt = Result<Acted, NeedsToBeAlone>;
+
+/// Opens as the caller asked to.
+pub(super) struct Open {
+    pub(super) directory: i32,
+    pub(super) path: u64,
+    pub(super) flags: OFlags,
+    pub(super) mode: Mode,
+}
+
+impl Caller<'_> {
+    pub(super) fn open(&self, open: &Open, alone: Alone) -> Attempt {
+        match self.open_path(open, alone) {
+            Err(Tried::NeedsToBeAlone) => Err(NeedsToBeAlone),
+            Err(Tried::Stop(stop)) => Ok(Err(stop)),
+            Ok(done) => Ok(Ok(done)),
+        }
+    }
+
+    fn open_path(&self, open: &Open, alone: Alone) -> Result<Done, Tried> {
+        if open.flags.contains(OFlags::PATH) {
+            return Err(Stop::Continue.into());
+        }
+        let path = self.path(open.path)?;
+        if open.flags.contains(OFlags::TMPFILE) {
+            return Ok(self.open_unnamed(open, &path)?);
+        }
+        if let Some(number) = self.own_descriptor(&path) {
+            return Ok(self.reopen(number, open.flags)?);
+        }
+        let exclusive = open.flags.contains(OFlags::CREATE | OFlags::EXCL);
+        for _ in 0..TRIES {
+            let spot = if exclusive || open.flags.contains(OFlags::NOFOLLOW) {
+                self.spot(open.directory, &path)?
+            } else {
+                self.followed(open.directory, &path)?
+            };
+            // With a slash it must be a directory, which is neither made nor written by opening it.
+            if spot.slash {
+                return Err(Stop::Continue.into());
+            }
+            let done = match spot.kind()? {
+                None if open.flags.contains(OFlags::CREATE) => self.create(open, &spot, alone),
+                None => return Err(Stop::Fail(Errno::NOENT).into()),
+                Some(_) if exclusive => return Err(Stop::Fail(Errno::EXIST).into()),
+                Some(kind) => self.open_existing(open, &spot, kind, alone),
+            };
+            match done {
+                // It appeared, went, or became a link meanwhile.
+                Err(Tried::Stop(Stop::Fail(Errno::EXIST))) if !exclusive => {}
+                Err(Tried::Stop(Stop::Fail(Errno::NOENT))) if open.flags.contains(OFlags::CREATE) => {
+                    // Unless the directory itself is gone.
+                    if spot.parent.own_status()?.links == 0 {
+                        return Err(Stop::Fail(Errno::NOENT).into());
+                    }
+                }
+                Err(Tried::Stop(Stop::Fail(Errno::LOOP))) if !open.flags.contains(OFlags::NOFOLLOW) => {}
+                done => return done,
+            }
+        }
+        Err(Stop::Fail(Errno::AGAIN).into())
+    }
+
+    fn open_existing(&self, open: &Open, spot: &Spot, kind: Kind, alone: Alone) -> Result<Done, Tried> {
+        let writes = !(open.flags & OFlags::ACCMODE).is_empty() || open.flags.contains(OFlags::TRUNC);
+        match kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Stop::Fail(Errno::ISDIR).into()),
+            // The link itself was asked for.
+            Kind::Symlink => return Err(Stop::Fail(Errno::LOOP).into()),
+            Kind::Socket => return Err(Stop::Fail(Errno::NXIO).into()),
+            Kind::Fifo if writes => return Ok(self.open_pipe(open.flags, &spot.parent, spot)?),
+            Kind::Fifo | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
+                return Err(Stop::Continue.into());
+            }
+        }
+        let place = spot.path();
+        if writes && let Some(held) = self.held(&place, Making::File) {
+            return self.instead(open, spot, held, alone);
+        }
+        let flags = open.flags - OFlags::CREATE - OFlags::EXCL;
+        // It may be a pipe by now, and nobody waits for one here.
+        let careful = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let descriptor = rustix::fs::openat(&spot.parent, &spot.name, careful, Mode::empty())?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            let now = rustix::fs::fcntl_getfl(&descriptor)?;
+            rustix::fs::fcntl_setfl(&descriptor, now - OFlags::NONBLOCK)?;
+        }
+        Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made: None })
+    }
+
+    fn create(&self, open: &Open, spot: &Spot, alone: Alone) -> Result<Done, Tried> {
+        let place = spot.path();
+        if let Some(held) = self.held(&place, Making::File) {
+            return self.instead(open, spot, held, alone);
+        }
+        let points = |root| content::points_to_own_repository(root, &place);
+        if self.root_of(&place).is_some_and(points) {
+            let held = Held { why: belljar_class::GIT_POINTER, unless: Unless::OwnRepository };
+            return self.instead(open, spot, held, alone);
+        }
+        self.before_sign(spot, alone)?;
+        let mask = self.umask()?;
+        let flags = open.flags | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::process::umask(mask);
+        let descriptor = rustix::fs::openat(&spot.parent, &spot.name, flags, open.mode)?;
+        let made = spot.parent.as_fd().try_clone_to_owned().map(Directory::from);
+        let made = made.ok().map(|parent| (parent, spot.name.clone()));
+        Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made })
+    }
+
+    /// What a file of the class may be instead: one that says what it has to say, whatever the caller writes.
+    fn instead(&self, open: &Open, spot: &Spot, held: Held, alone: Alone) -> Result<Done, Tried> {
+        let place = spot.path();
+        let writes_anew = open.flags.contains(OFlags::CREATE) || open.flags.contains(OFlags::TRUNC);
+        let exists = spot.kind()?.is_some();
+        let said = match held.unless {
+            // git writes that of a submodule twice.
+            Unless::KnownRepository if writes_anew && exists => {
+                content::submodule_at(&self.broker.roots, &place).filter(|said| content::says(spot, said))
+            }
+            Unless::KnownRepository if writes_anew => content::known_repository(&self.broker.roots, &place),
+            Unless::OwnRepository if writes_anew && !exists => {
+                let points = |root: &&_| content::points_to_own_repository(root, &place);
+                self.root_of(&place).filter(points).map(|_| content::OWN_REPOSITORY.to_vec())
+            }
+            Unless::KnownRepository | Unless::OwnRepository | Unless::HarmlessConfig | Unless::Never => None,
+        };
+        let Some(said) = said else {
+            let (act, errno) =
+                if exists { (GuestAct::Write, Errno::ROFS) } else { (GuestAct::Make, Errno::ACCESS) };
+            return Err(Stop::Held { path: place, act, why: held.why.to_owned(), errno }.into());
+        };
+        if !exists {
+            if alone == Alone::No {
+                return Err(Tried::NeedsToBeAlone);
+            }
+            content::write_fresh(&spot.parent, &spot.name, &said, 0o644)?;
+        }
+        let descriptor =
+            rustix::fs::memfd_create("belljar-held", rustix::fs::MemfdFlags::CLOEXEC).map_err(Stop::Fail)?;
+        Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made: None })
+    }
+
+    /// A file without a name yet; one is given to it by a link, which is judged.
+    fn open_unnamed(&self, open: &Open, path: &[u8]) -> Acted {
+        let Opened { descriptor, .. } = self.directory_at(open.directory, path)?;
+        rustix::process::umask(self.umask()?);
+        let descriptor = rustix::fs::openat(&descriptor, ".", open.flags | OFlags::CLOEXEC, open.mode)?;
+        Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made: None })
+    }
+
+    /// Opens again what the caller has open.
+    fn reopen(&self, number: i32, flags: OFlags) -> Acted {
+        let opened = self.opened(number)?;
+        let kind = belljar_sys::beneath::status_of(opened.descriptor.as_fd())?.kind;
+        if kind != Kind::File {
+            return Err(Stop::Continue);
+        }
+        if !is_gone(opened.descriptor.as_fd(), &opened.real)? {
+            self.refuse_held(&opened, GuestAct::Write)?;
+        }
+        let flags = flags - OFlags::CREATE - OFlags::EXCL - OFlags::NOFOLLOW;
+        let descriptor = rustix::fs::open(
+            format!("/proc/self/fd/{}", opened.descriptor.as_raw_fd()),
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(Done::Descriptor { descriptor, on_exec: on_exec(flags), made: None })
+    }
+
+    fn refuse_held(&self, opened: &Opened, act: GuestAct) -> Result<(), Stop> {
+        match self.held(&opened.real, Making::File) {
+            None => Ok(()),
+            Some(held) => {
+                let errno = if act == GuestAct::Write { Errno::ROFS } else { Errno::ACCESS };
+                Err(Stop::Held { path: opened.real.clone(), act, why: held.why.to_owned(), errno })
+            }
+        }
+    }
+
+    fn open_pipe(&self, flags: OFlags, parent: &Directory, spot: &Spot) -> Acted {
+        let flags = flags - OFlags::CREATE - OFlags::EXCL - OFlags::TRUNC;
+        let careful = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let on_exec = on_exec(flags);
+        let opened = rustix::fs::openat(parent, &spot.name, careful, Mode::empty());
+        let waits = !flags.contains(OFlags::NONBLOCK);
+        match opened {
+            Ok(descriptor) => {
+                if waits {
+                    let now = rustix::fs::fcntl_getfl(&descriptor)?;
+                    rustix::fs::fcntl_setfl(&descriptor, now - OFlags::NONBLOCK)?;
+                }
+                Ok(Done::Descriptor { descriptor, on_exec, made: None })
+            }
+            // Nobody reads yet.
+            Err(Errno::NXIO) if waits => {
+                let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let pipe = rustix::fs::openat(parent, &spot.name, path, Mode::empty())?;
+                super::pipes::wait_for_reader(self, pipe, flags)?;
+                Err(Stop::Gone)
+            }
+            Err(cause) => Err(Stop::Fail(cause)),
+        }
+    }
+
+    pub(super) fn make_directory(&self, directory: i32, path: u64, mode: Mode, alone: Alone) -> Attempt {
+        self.make(directory, path, alone, Making::Directory, |spot| {
+            rustix::process::umask(self.umask()?);
+            Ok(rustix::fs::mkdirat(&spot.parent, &spot.name, mode)?)
+        })
+    }
+
+    pub(super) fn make_symlink(&self, target: u64, directory: i32, path: u64, alone: Alone) -> Attempt {
+        let target = match self.path(target) {
+            Ok(target) => target,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        self.make(directory, path, alone, Making::link(&target), |spot| {
+            let target = std::ffi::OsStr::from_bytes(&target);
+            Ok(rustix::fs::symlinkat(target, &spot.parent, &spot.name)?)
+        })
+    }
+
+    pub(super) fn make_node(&self, directory: i32, path: u64, mode: u32, alone: Alone) -> Attempt {
+        let kind = match mode & 0o170_000 {
+            0 => FileType::RegularFile,
+            bits => FileType::from_raw_mode(bits),
+        };
+        if !matches!(kind, FileType::RegularFile | FileType::Fifo | FileType::Socket) {
+            return Ok(Err(Stop::Continue));
+        }
+        self.make(directory, path, alone, Making::File, |spot| {
+            rustix::process::umask(self.umask()?);
+            Ok(rustix::fs::mknodat(&spot.parent, &spot.name, kind, Mode::from_raw_mode(mode & 0o7777), 0)?)
+        })
+    }
+
+    /// Makes something that was not there.
+    fn make(
+        &self,
+        directory: i32,
+        path: u64,
+        alone: Alone,
+        making: Making,
+        act: impl Fn(&Spot) -> Result<(), Stop>,
+    ) -> Attempt {
+        let made = || -> Result<(), Tried> {
+            let spot = self.spot(directory, &self.path(path)?)?;
+            if spot.slash && making != Making::Directory {
+                return Err(Stop::Continue.into());
+            }
+            if spot.kind()?.is_some() {
+                return Err(Stop::Fail(Errno::EXIST).into());
+            }
+            let place = spot.path();
+            if let Some(held) = self.held(&place, making) {
+                let (act, why) = (GuestAct::Make, held.why.to_owned());
+                return Err(Stop::Held { path: place, act, why, errno: Errno::ACCESS }.into());
+            }
+            self.before_sign(&spot, alone)?;
+            Ok(act(&spot)?)
+        };
+        attempt(made())
+    }
+
+    /// A second name for a file.
+    pub(super) fn link(&self, from: (i32, u64), to: (i32, u64), flags: u32, alone: Alone) -> Attempt {
+        attempt(self.link_path(from, to, flags, alone))
+    }
+
+    fn link_path(&self, from: (i32, u64), to: (i32, u64), flags: u32, alone: Alone) -> Result<(), Tried> {
+        let flags = AtFlags::from_bits_retain(flags);
+        let source = self.text(from.1)?;
+        let target = self.spot(to.0, &self.path(to.1)?)?;
+        if target.slash {
+            return Err(Stop::Continue.into());
+        }
+        let of_descriptor = match (flags.contains(AtFlags::EMPTY_PATH), source.is_empty()) {
+            (true, true) => Some(from.0),
+            (false, true) => return Err(Stop::Fail(Errno::NOENT).into()),
+            (_, false) => self.own_descriptor(&source).filter(|_| flags.contains(AtFlags::SYMLINK_FOLLOW)),
+        };
+        let source = match of_descriptor {
+            Some(number) => Source::Open(self.opened(number)?),
+            None if flags.contains(AtFlags::SYMLINK_FOLLOW) => Source::Named(self.followed(from.0, &source)?),
+            None => Source::Named(self.spot(from.0, &source)?),
+        };
+        match &source {
+            Source::Open(opened) if is_gone(opened.descriptor.as_fd(), &opened.real)? => {}
+            Source::Open(opened) => self.refuse_held(opened, GuestAct::Link)?,
+            Source::Named(spot) => {
+                let Some(kind) = spot.kind()? else { return Err(Stop::Fail(Errno::NOENT).into()) };
+                self.refuse(spot, making(spot, kind), GuestAct::Link)?;
+            }
+        }
+        if target.kind()?.is_some() {
+            return Err(Stop::Fail(Errno::EXIST).into());
+        }
+        let made = match &source {
+            Source::Named(spot) => making(spot, spot.kind()?.unwrap_or(Kind::File)),
+            Source::Open(_) => Making::File,
+        };
+        self.refuse(&target, made, GuestAct::Link)?;
+        self.before_sign(&target, alone)?;
+        match &source {
+            Source::Named(spot) => {
+                rustix::fs::linkat(&spot.parent, &spot.name, &target.parent, &target.name, AtFlags::empty())?;
+            }
+            Source::Open(opened) => {
+                let path = format!("/proc/self/fd/{}", opened.descriptor.as_raw_fd());
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(rustix::fs::CWD, path, &target.parent, &target.name, follow)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn truncate(&self, path: u64, length: i64) -> Acted {
+        let length = u64::try_from(length).map_err(|_negative| Stop::Fail(Errno::INVAL))?;
+        let path = self.path(path)?;
+        if self.own_descriptor(&path).is_some() {
+            return Err(Stop::Continue);
+        }
+        let spot = self.followed(rustix::fs::CWD.as_raw_fd(), &path)?;
+        if spot.slash {
+            return Err(Stop::Continue);
+        }
+        match spot.kind()? {
+            None => return Err(Stop::Fail(Errno::NOENT)),
+            Some(Kind::File) => {}
+            Some(Kind::Directory) => return Err(Stop::Fail(Errno::ISDIR)),
+            Some(_) => return Err(Stop::Fail(Errno::INVAL)),
+        }
+        let place = spot.path();
+        if let Some(held) = self.held(&place, Making::File) {
+            let why = held.why.to_owned();
+            return Err(Stop::Held { path: place, act: GuestAct::Write, why, errno: Errno::ROFS });
+        }
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&spot.parent, &spot.name, flags, Mode::empty())?;
+        rustix::fs::ftruncate(file, length)?;
+        Ok(Done::Nothing)
+    }
+
+    pub(super) fn refuse(&self, spot: &Spot, making: Making, act: GuestAct) -> Result<(), Stop> {
+        let place = spot.path();
+        match self.held(&place, making) {
+            None => Ok(()),
+            Some(held) => {
+                Err(Stop::Held { path: place, act, why: held.why.to_owned(), errno: Errno::ACCESS })
+            }
+        }
+    }
+
+    /// The last name that makes a git directory of a directory: what is there already becomes a part of the class.
+    pub(super) fn before_sign(&self, spot: &Spot, alone: Alone) -> Result<(), Tried> {
+        let place = spot.path();
+        let Some(root) = self.root_of(&place) else { return Ok(()) };
+        if !is_git_sign(spot.name.as_bytes()) || is_in_git_by_name(&root.relative(&place)) {
+            return Ok(());
+        }
+        match alone {
+            Alone::No => Err(Tried::NeedsToBeAlone),
+            Alone::Yes => Ok(content::complete(root, spot)?),
+        }
+    }
+}
+
+enum Source {
+    Named(Spot),
+    Open(Opened),
+}
+
+/// Why an act is not done yet.
+pub(super) enum Tried {
+    NeedsToBeAlone,
+    Stop(Stop),
+}
+
+impl From<Stop> for Tried {
+    fn from(stop: Stop) -> Self {
+        Tried::Stop(stop)
+    }
+}
+
+impl From<Errno> for Tried {
+    fn from(errno: Errno) -> Self {
+        Tried::Stop(Stop::Fail(errno))
+    }
+}
+
+pub(super) fn attempt(tried: Result<(), Tried>) -> Attempt {
+    match tried {
+        Ok(()) => Ok(Ok(Done::Nothing)),
+        Err(Tried::Stop(stop)) => Ok(Err(stop)),
+        Err(Tried::NeedsToBeAlone) => Err(NeedsToBeAlone),
+    }
+}
+
+pub(super) fn on_exec(flags: OFlags) -> OnExec {
+    if flags.contains(OFlags::CLOEXEC) { OnExec::Close } else { OnExec::Keep }
+}

@@ -1,0 +1,246 @@
+//! Files of the class whose content decides: git's configuration, and the files that point to git directories.
+//!
+//! What was judged must be what lies there. The caller may still have the file open that it wrote, or another name for it,
+//! so its bytes are read once, judged, and written to a file of the guard's own, which takes the place. Nobody else acts
+//! meanwhile, and opening the new file for writing is held back like every other of the class.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_class::{GitSigns, LARGEST_CONFIG, Surroundings, may_replace};
+use belljar_contract::GuestAct;
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind, Onto};
+use rustix::fs::Mode;
+
+use super::caller::{Spot, Stop};
+use super::roots::{Area, Root, Roots};
+
+/// What the part of a work tree says about its repository, always.
+pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
+/// No path is longer.
+const LONGEST_POINTER: u64 = 4200;
+/// Work trees of a repository that are looked at.
+const MOST_WORK_TREES: usize = 1000;
+
+/// Puts a judged copy of a configuration in the place of another, and takes the original away.
+pub(super) fn land_config(root: &Root, from: &Spot, to: &Spot, why: &str) -> Result<(), Stop> {
+    let place = to.path();
+    let held = |reason: String| Stop::Held {
+        path: place.clone(),
+        act: GuestAct::Write,
+        why: reason,
+        errno: Errno::ACCESS,
+    };
+    let (new, mode) = match read(&from.parent, &from.name, LARGEST_CONFIG)? {
+        Found::Text(text, mode) => (text, mode),
+        Found::Absent => return Err(Stop::Fail(Errno::NOENT)),
+        Found::Odd => return Err(held(why.to_owned())),
+    };
+    let current = match read(&to.parent, &to.name, LARGEST_CONFIG)? {
+        Found::Text(text, _) => Some(text),
+        Found::Absent => None,
+        Found::Odd => return Err(held(why.to_owned())),
+    };
+    let git = root.relative(&to.real);
+    may_replace(current.as_deref(), &new, &git).map_err(|unfit| held(format!("{why}; {unfit}")))?;
+    write_fresh(&to.parent, &to.name, &new, mode)?;
+    Ok(from.parent.remove(&from.name)?)
+}
+
+/// Whether a file says exactly this.
+pub(super) fn says(spot: &Spot, text: &[u8]) -> bool {
+    matches!(read(&spot.parent, &spot.name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
+}
+
+enum Found {
+    Text(Vec<u8>, u32),
+    Absent,
+    /// No regular file, or one that is too large.
+    Odd,
+}
+
+fn read(parent: &Directory, name: &OsStr, limit: u64) -> Result<Found, Errno> {
+    let file = match parent.file(name) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(Found::Absent),
+        Err(Errno::LOOP | Errno::INVAL) => return Ok(Found::Odd),
+        Err(cause) => return Err(cause),
+    };
+    let mode = rustix::fs::fstat(&file)?.st_mode & 0o777;
+    let mut text = Vec::new();
+    let read = file.take(limit + 1).read_to_end(&mut text);
+    read.map_err(|error| belljar_sys::fds::errno_of(&error))?;
+    Ok(if text.len() as u64 > limit { Found::Odd } else { Found::Text(text, mode) })
+}
+
+/// Puts a new file in the place of whatever is there. To be called when nothing else is done: the new file has another name
+/// for a moment.
+pub(super) fn write_fresh(parent: &Directory, name: &OsStr, text: &[u8], mode: u32) -> Result<(), Errno> {
+    let mut beside = OsString::from(name);
+    beside.push(".belljar");
+    let mut file = match parent.create(&beside, 0o600) {
+        Err(Errno::EXIST) => {
+            parent.remove(&beside)?;
+            parent.create(&beside, 0o600)?
+        }
+        made => made?,
+    };
+    let placed =
+        fill(&mut file, text, mode).and_then(|()| parent.rename(&beside, parent, name, Onto::Anything));
+    if placed.is_err() {
+        // What the failure was is told; that the rest of it stays is all that can be done.
+        parent.remove(&beside).ok();
+    }
+    placed
+}
+
+fn fill(file: &mut File, text: &[u8], mode: u32) -> Result<(), Errno> {
+    file.write_all(text).map_err(|error| belljar_sys::fds::errno_of(&error))?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o777))
+}
+
+/// Whether a place is the pointer of a work tree's part to its repository, `<git>/worktrees/<name>/commondir`.
+pub(super) fn points_to_own_repository(root: &Root, place: &Path) -> bool {
+    let relative = root.relative(place);
+    let names: Vec<&OsStr> = relative.iter().collect();
+    let [git @ .., worktrees, _, file] = names.as_slice() else { return false };
+    if *worktrees != OsStr::new("worktrees") || *file != OsStr::new("commondir") {
+        return false;
+    }
+    let git: PathBuf = git.iter().collect();
+    git.file_name() == Some(OsStr::new(".git")) || root.is_git_directory(&git)
+}
+
+/// What `.git` at this place has to say, where a guarded repository knows it as a work tree or a submodule.
+pub(super) fn known_repository(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
+    let Area::Guarded(root) = roots.of(place) else { return None };
+    let tree = place.parent()?;
+    let within = tree.strip_prefix(&root.path).ok()?;
+    let own = |root: &Root| {
+        let git = if root.is_git { PathBuf::new() } else { PathBuf::from(".git") };
+        (root.path.join(&git), root.top.passage(&git))
+    };
+    let nearer = within.ancestors().map(|above| {
+        let git = above.join(".git");
+        (root.path.join(&git), root.top.passage(&git))
+    });
+    let known = nearer.chain(roots.all().iter().map(own)).find_map(|(path, git)| {
+        let name = work_tree_at(&git.ok()?, place)?;
+        let way = path.join("worktrees").join(name);
+        Some([b"gitdir: ", way.as_os_str().as_bytes(), b"\n"].concat())
+    });
+    known.or_else(|| submodule(root, within))
+}
+
+/// What `.git` at this place has to say as that of a submodule.
+pub(super) fn submodule_at(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
+    let Area::Guarded(root) = roots.of(place) else { return None };
+    submodule(root, place.parent()?.strip_prefix(&root.path).ok()?)
+}
+
+/// What `.git` of a submodule says: where its git directory is in that of the innermost repository above, by the way to the
+/// submodule. git writes it before that directory is there, which is guarded from its first entry on.
+fn submodule(root: &Root, within: &Path) -> Option<Vec<u8>> {
+    let above = within.ancestors().skip(1).find(|above| root.top.passage(&above.join(".git")).is_ok())?;
+    let below = within.strip_prefix(above).ok()?;
+    let way = Path::new(".git/modules").join(below);
+    root.top.passage(&above.join(way.parent()?)).ok()?;
+    let up = below.iter().map(|_| "../").collect::<String>();
+    Some([b"gitdir: ", up.as_bytes(), way.as_os_str().as_bytes(), b"\n"].concat())
+}
+
+/// The work tree of a repository that says it is at this place.
+fn work_tree_at(git: &Directory, place: &Path) -> Option<OsString> {
+    let trees = git.directory(Path::new("worktrees")).ok()?;
+    let mut names = Vec::new();
+    let mut keep = |name: &OsStr, kind| {
+        if kind == Kind::Directory && names.len() < MOST_WORK_TREES {
+            names.push(name.to_owned());
+        }
+    };
+    trees.entries(&mut keep).ok()?;
+    names.into_iter().find(|name| {
+        let said = trees
+            .passage(Path::new(name))
+            .and_then(|tree| read(&tree, OsStr::new("gitdir"), LONGEST_POINTER));
+        match said {
+            Ok(Found::Text(text, _)) => text.trim_ascii_end() == place.as_os_str().as_bytes(),
+            Ok(Found::Absent | Found::Odd) | Err(_) => false,
+        }
+    })
+}
+
+/// Looks at a directory before it gets the name that makes a git directory of it. What of the class is there already was
+/// an ordinary file so far, and may be open for writing: a configuration is judged and put there anew, anything else is
+/// in the way.
+pub(super) fn complete(root: &Root, spot: &Spot) -> Result<(), Stop> {
+    let called = root.relative(&spot.real);
+    let mut signs: GitSigns = root.signs(&called);
+    let before = signs.is_git_directory();
+    signs.see(&spot.name);
+    if before || !signs.is_git_directory() {
+        return Ok(());
+    }
+    let held = |name: &str, why: &str| {
+        Err(Stop::Held {
+            path: spot.real.join(name),
+            act: GuestAct::Make,
+            why: why.to_owned(),
+            errno: Errno::ACCESS,
+        })
+    };
+    const WHY: &str = "git would obey it, because the directory becomes a repository";
+    let is_there = |name: &str| {
+        spot.parent.status_if_present(OsStr::new(name)).map(|found| found.map(|found| found.kind))
+    };
+    if spot.name == "commondir" || is_there("commondir")?.is_some() {
+        let own = spot.real.join("commondir");
+        if !points_to_own_repository(root, &own) {
+            return held("commondir", WHY);
+        }
+        write_fresh(&spot.parent, OsStr::new("commondir"), OWN_REPOSITORY, 0o644)?;
+    }
+    if is_there("config.worktree")?.is_some() {
+        return held("config.worktree", WHY);
+    }
+    if !hooks_are_examples(&spot.parent)? {
+        return held("hooks", WHY);
+    }
+    match is_there("info")? {
+        None => {}
+        Some(Kind::Directory) => {
+            let info = spot.parent.passage(Path::new("info"))?;
+            if info.status_if_present(OsStr::new("attributes"))?.is_some() {
+                return held("info/attributes", WHY);
+            }
+        }
+        Some(_) => return held("info", WHY),
+    }
+    match read(&spot.parent, OsStr::new("config"), LARGEST_CONFIG)? {
+        Found::Absent => Ok(()),
+        Found::Odd => held("config", WHY),
+        Found::Text(text, mode) => match may_replace(None, &text, &called) {
+            Err(unfit) => held("config", &format!("{WHY}; {unfit}")),
+            Ok(()) => Ok(write_fresh(&spot.parent, OsStr::new("config"), &text, mode)?),
+        },
+    }
+}
+
+/// Whether the hooks that are there are none that git runs.
+fn hooks_are_examples(git: &Directory) -> Result<bool, Errno> {
+    match git.status_if_present(OsStr::new("hooks"))?.map(|found| found.kind) {
+        None => return Ok(true),
+        Some(Kind::Directory) => {}
+        Some(_) => return Ok(false),
+    }
+    let hooks = git.directory(Path::new("hooks"))?;
+    let mut examples = true;
+    hooks.entries(|name, kind| {
+        examples &= kind == Kind::File && name.as_bytes().ends_with(b".sample");
+    })?;
+    Ok(examples)
+}

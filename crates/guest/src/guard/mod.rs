@@ -1,0 +1,229 @@
+//! The guard: files that the host would execute later are held back while the command runs.
+//!
+//! Two walls that need each other. A Landlock layer keeps the command, and everything that it starts, from making, writing
+//! or moving anything below the guarded roots, by whatever system call. A system-call filter hands the calls that do so to
+//! the threads here, which are not behind that layer: they resolve the path once, decide by the real directory and the
+//! name, and act in the caller's place. What they let go on ([`Stop::Continue`]) can do nothing to the roots whatever
+//! becomes of its arguments, because Landlock refuses it. If they are gone, nothing can be made: it fails closed.
+//!
+//! Landlock grants by directory, so it denies in the directories above a root, too, which may be the home or `/tmp`. What
+//! is made there is made here, and not judged.
+//!
+//! A decision and its act must see the same tree. Directories are moved from inside only through here, so acts share a lock
+//! that a move of a directory has alone; so has every act whose decision depends on what else is in a directory.
+
+mod acts;
+mod caller;
+mod content;
+mod moving;
+mod pipes;
+mod roots;
+mod told;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use belljar_contract::GuestGuard;
+use belljar_sys::Errno;
+use belljar_sys::landlock::{self, LandlockError};
+use belljar_sys::process::own_directory_and_umask;
+use belljar_sys::seccomp::notify::{Answer, Call, Listener};
+use belljar_sys::seccomp::{Filter, SeccompError, calls};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use acts::{Acted, Alone, Attempt, Done, NeedsToBeAlone, Open};
+use caller::{Caller, Stop};
+use roots::Roots;
+pub(crate) use told::Told;
+
+/// The next call is received while the kernel hands a descriptor to the caller of the last. More bring nothing: most of a
+/// call is spent in the kernel.
+const THREADS: usize = 2;
+/// Far more than resolving and comparing need.
+const STACK: usize = 256 << 10;
+
+/// Why the guard does not stand.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GuardError {
+    #[error("cannot open what is to be guarded")]
+    Open(#[source] Errno),
+    #[error("cannot begin the threads of the guard")]
+    Threads(#[source] std::io::Error),
+    #[error("cannot keep the command from making files")]
+    Landlock(#[source] LandlockError),
+    #[error("cannot have the command's calls handed over")]
+    Filter(#[source] SeccompError),
+}
+
+/// What all threads of the guard share.
+struct Broker {
+    roots: Roots,
+    /// `/`.
+    root: OwnedFd,
+    /// Where descriptors of this process tell where they lead.
+    descriptors: OwnedFd,
+    order: RwLock<()>,
+    told: Told,
+}
+
+/// The guard, standing. It ends with the process.
+pub(crate) struct Guard {
+    broker: Arc<Broker>,
+}
+
+impl Guard {
+    /// Puts the calling thread, and all that it starts, behind the guard. The other walls must stand already.
+    pub(crate) fn stand(spec: &GuestGuard) -> Result<Self, GuardError> {
+        let path = |place: &str| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(place, flags, Mode::empty()).map_err(GuardError::Open)
+        };
+        let broker = Arc::new(Broker {
+            roots: Roots::open(spec)?,
+            root: path("/")?,
+            descriptors: path("/proc/self/fd")?,
+            order: RwLock::new(()),
+            told: Told::new().map_err(GuardError::Open)?,
+        });
+        // Before the layer and the filter, which concern this thread and what it starts from then on.
+        let listens: Vec<Sender<Arc<Listener>>> =
+            (0..THREADS).map(|_| begin(&broker)).collect::<Result<_, _>>()?;
+        landlock::restrict_making_to(broker.roots.granted()).map_err(GuardError::Landlock)?;
+        let filter = Filter::guard().map_err(GuardError::Filter)?;
+        let listener = Arc::new(filter.install_listener().map_err(GuardError::Filter)?);
+        for thread in listens {
+            let gone = |_| GuardError::Threads(std::io::ErrorKind::BrokenPipe.into());
+            thread.send(Arc::clone(&listener)).map_err(gone)?;
+        }
+        Ok(Guard { broker })
+    }
+
+    pub(crate) fn told(&self) -> &Told {
+        &self.broker.told
+    }
+}
+
+/// Begins a thread that answers calls once it has the listener.
+fn begin(broker: &Arc<Broker>) -> Result<Sender<Arc<Listener>>, GuardError> {
+    let (give, take): (_, Receiver<Arc<Listener>>) = channel();
+    let (ready, is_ready) = channel();
+    let broker = Arc::clone(broker);
+    let work = move || {
+        // Files are made under the caller's mask.
+        let own = own_directory_and_umask();
+        let failed = own.is_err();
+        ready.send(own).ok();
+        if failed {
+            return;
+        }
+        // Without a listener there is no command.
+        if let Ok(listener) = take.recv() {
+            broker.serve(&listener);
+        }
+    };
+    let begun = std::thread::Builder::new().name("belljar-guard".to_owned()).stack_size(STACK).spawn(work);
+    begun.map_err(GuardError::Threads)?;
+    let own = is_ready.recv().unwrap_or(Err(Errno::SRCH));
+    own.map_err(|errno| GuardError::Threads(errno.into()))?;
+    Ok(give)
+}
+
+impl Broker {
+    fn serve(&self, listener: &Arc<Listener>) {
+        loop {
+            match listener.receive() {
+                Ok(call) => self.answer(listener, &call),
+                // The caller was ended before it was heard.
+                Err(Errno::NOENT) => {}
+                // Nobody is left behind the filter.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn answer(&self, listener: &Arc<Listener>, call: &Call) {
+        let caller = Caller { broker: self, listener, call };
+        let answer = match self.act(&caller) {
+            Ok(Done::Nothing) => Answer::Value(0),
+            Ok(Done::Descriptor { descriptor, on_exec, made }) => {
+                match listener.answer_with(call, descriptor.as_fd(), on_exec) {
+                    Ok(()) => return,
+                    Err(cause) => {
+                        if let Some((parent, name)) = made {
+                            // It was made for a caller that cannot have it.
+                            parent.remove(&name).ok();
+                        }
+                        Answer::Error(cause)
+                    }
+                }
+            }
+            Err(Stop::Continue) => Answer::Continue,
+            Err(Stop::Fail(errno)) => Answer::Error(errno),
+            Err(Stop::Gone) => return,
+            Err(Stop::Held { path, act, why, errno }) => {
+                self.told.held(&path, act, &why);
+                Answer::Error(errno)
+            }
+        };
+        // A caller that was ended needs no answer.
+        listener.answer(call, answer).ok();
+    }
+
+    fn act(&self, caller: &Caller<'_>) -> Acted {
+        let shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
+        let tried = dispatch(caller, Alone::No);
+        drop(shared);
+        match tried {
+            Ok(acted) => acted,
+            Err(NeedsToBeAlone) => {
+                let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
+                // Alone nothing needs to be.
+                dispatch(caller, Alone::Yes).unwrap_or(Err(Stop::Fail(Errno::IO)))
+            }
+        }
+    }
+}
+
+/// Which call it is. One that the filter hands over and that is not listed here goes on, behind Landlock.
+fn dispatch(caller: &Caller<'_>, alone: Alone) -> Attempt {
+    let [a, b, c, d, e, _] = caller.call.arguments;
+    let here = CWD.as_raw_fd();
+    let number = |value: u64| value as i32;
+    let mode = |value: u64| Mode::from_raw_mode((value & 0o7777) as u32);
+    let flags = |value: u64| OFlags::from_bits_retain(value as u32);
+    match caller.call.number {
+        calls::OPENAT => {
+            let open = Open { directory: number(a), path: b, flags: flags(c), mode: mode(d) };
+            caller.open(&open, alone)
+        }
+        calls::MKDIRAT => caller.make_directory(number(a), b, mode(c), alone),
+        calls::MKNODAT => caller.make_node(number(a), b, c as u32, alone),
+        calls::SYMLINKAT => caller.make_symlink(a, number(b), c, alone),
+        calls::LINKAT => caller.link((number(a), b), (number(c), d), e as u32, alone),
+        calls::RENAMEAT => caller.rename((number(a), b), (number(c), d), 0, alone),
+        calls::RENAMEAT2 => caller.rename((number(a), b), (number(c), d), e as u32, alone),
+        calls::TRUNCATE => Ok(caller.truncate(a, b as i64)),
+        #[cfg(target_arch = "x86_64")]
+        calls::OPEN => {
+            let open = Open { directory: here, path: a, flags: flags(b), mode: mode(c) };
+            caller.open(&open, alone)
+        }
+        #[cfg(target_arch = "x86_64")]
+        calls::CREAT => {
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::TRUNC;
+            caller.open(&Open { directory: here, path: a, flags, mode: mode(b) }, alone)
+        }
+        #[cfg(target_arch = "x86_64")]
+        calls::MKDIR => caller.make_directory(here, a, mode(b), alone),
+        #[cfg(target_arch = "x86_64")]
+        calls::MKNOD => caller.make_node(here, a, b as u32, alone),
+        #[cfg(target_arch = "x86_64")]
+        calls::SYMLINK => caller.make_symlink(a, here, b, alone),
+        #[cfg(target_arch = "x86_64")]
+        calls::LINK => caller.link((here, a), (here, b), 0, alone),
+        #[cfg(target_arch = "x86_64")]
+        calls::RENAME => caller.rename((here, a), (here, b), 0, alone),
+        _ => Ok(Err(Stop::Continue)),
+    }
+}

@@ -1,0 +1,189 @@
+//! The trees that are guarded, and what is held back in them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_class::{Alias, GitSigns, Held, Making, Surroundings, held};
+use belljar_contract::{GuestAlias, GuestGuard, GuestGuardRoot, OsText};
+use belljar_sys::Errno;
+use belljar_sys::beneath::Directory;
+use belljar_sys::landlock;
+
+use super::GuardError;
+
+/// What the class calls a root that is a git directory, whatever its name.
+const GIT: &str = ".git";
+
+pub(super) struct Root {
+    pub(super) path: PathBuf,
+    pub(super) top: Directory,
+    pub(super) is_git: bool,
+    aliases: Vec<Alias>,
+    named: Vec<PathBuf>,
+}
+
+pub(super) struct Roots {
+    roots: Vec<Root>,
+    /// Where the command acts by itself.
+    granted: Vec<PathBuf>,
+}
+
+/// Whose a place is.
+#[derive(Clone, Copy)]
+pub(super) enum Area<'roots> {
+    /// The command acts there by itself.
+    Granted,
+    /// The command can do nothing there by itself, and everything is done for it: the directories above a root, and what
+    /// was made in them since.
+    Above,
+    /// A guarded tree.
+    Guarded(&'roots Root),
+}
+
+pub(super) fn path(text: &OsText) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(text.as_bytes()))
+}
+
+impl Roots {
+    pub(super) fn open(guard: &GuestGuard) -> Result<Self, GuardError> {
+        let GuestGuard { roots, apart } = guard;
+        let mut roots =
+            roots.iter().map(Root::open).collect::<Result<Vec<_>, _>>().map_err(GuardError::Open)?;
+        // The innermost first: it decides.
+        roots.sort_by_key(|root| std::cmp::Reverse(root.path.as_os_str().len()));
+        let paths: Vec<PathBuf> = roots.iter().map(|root| root.path.clone()).collect();
+        let mut granted = landlock::beside(&paths).map_err(GuardError::Landlock)?;
+        granted.extend(apart.iter().map(path));
+        Ok(Roots { roots, granted })
+    }
+
+    pub(super) fn granted(&self) -> &[PathBuf] {
+        &self.granted
+    }
+
+    /// Whether a root lies at or below a place.
+    pub(super) fn hold(&self, place: &Path) -> bool {
+        self.roots.iter().any(|root| root.path.starts_with(place))
+    }
+
+    pub(super) fn all(&self) -> &[Root] {
+        &self.roots
+    }
+
+    pub(super) fn of(&self, place: &Path) -> Area<'_> {
+        if self.granted.iter().any(|granted| place.starts_with(granted)) {
+            return Area::Granted;
+        }
+        self.roots.iter().find(|root| place.starts_with(&root.path)).map_or(Area::Above, Area::Guarded)
+    }
+}
+
+impl Root {
+    fn open(root: &GuestGuardRoot) -> Result<Self, Errno> {
+        let GuestGuardRoot { path: place, is_git, aliases, named } = root;
+        let place = path(place);
+        let top = Directory::open(&place)?;
+        let mut root = Root { path: place, top, is_git: *is_git, aliases: Vec::new(), named: Vec::new() };
+        let called = |text: &OsText| root.called(&path(text));
+        let alias = |GuestAlias { place, leads_to }: &GuestAlias| Alias {
+            place: called(place),
+            leads_to: called(leads_to),
+        };
+        let aliases = aliases.iter().map(alias).collect();
+        let named = named.iter().map(called).collect();
+        root.aliases = aliases;
+        root.named = named;
+        Ok(root)
+    }
+
+    /// What the class calls a path of the tree.
+    fn called(&self, below: &Path) -> PathBuf {
+        if !self.is_git {
+            return below.to_owned();
+        }
+        Path::new(GIT).iter().chain(below.iter()).collect()
+    }
+
+    /// The path in the tree that the class calls so.
+    fn meant<'path>(&self, called: &'path Path) -> Option<&'path Path> {
+        if self.is_git { called.strip_prefix(GIT).ok() } else { Some(called) }
+    }
+
+    /// What the class calls a place in this root.
+    pub(super) fn relative(&self, place: &Path) -> PathBuf {
+        self.called(place.strip_prefix(&self.path).unwrap_or(place))
+    }
+
+    pub(super) fn held(&self, place: &Path, making: Making) -> Option<Held> {
+        held(&self.relative(place), making, self)
+    }
+
+    /// As if what is at `from` were at `to`.
+    pub(super) fn held_after(&self, place: &Path, making: Making, moved: (&Path, &Path)) -> Option<Held> {
+        let (from, to) = (self.relative(moved.0), self.relative(moved.1));
+        held(&self.relative(place), making, &Moved { root: self, from, to })
+    }
+
+    pub(super) fn signs(&self, called: &Path) -> GitSigns {
+        let mut signs = GitSigns::default();
+        let Some(directory) = self.meant(called) else { return signs };
+        // What cannot be entered shows nothing, and nothing can be made in it.
+        let Ok(directory) = self.top.passage(directory) else { return signs };
+        for name in GitSigns::NAMES {
+            if directory.status(OsStr::new(name)).is_ok() {
+                signs.see(OsStr::new(name));
+            }
+        }
+        signs
+    }
+}
+
+impl Surroundings for Root {
+    fn is_git_directory(&self, directory: &Path) -> bool {
+        self.signs(directory).is_git_directory()
+    }
+
+    /// Links are judged by their names alone.
+    fn link_target(&self, _path: &Path) -> Option<PathBuf> {
+        None
+    }
+
+    fn aliases(&self) -> &[Alias] {
+        &self.aliases
+    }
+
+    fn named(&self) -> &[PathBuf] {
+        &self.named
+    }
+}
+
+/// A root in which a directory has been moved, before it has.
+struct Moved<'root> {
+    root: &'root Root,
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl Surroundings for Moved<'_> {
+    fn is_git_directory(&self, directory: &Path) -> bool {
+        match directory.strip_prefix(&self.to) {
+            Ok(below) => {
+                self.root.is_git_directory(&self.from.iter().chain(below.iter()).collect::<PathBuf>())
+            }
+            Err(_elsewhere) => self.root.is_git_directory(directory),
+        }
+    }
+
+    fn link_target(&self, _path: &Path) -> Option<PathBuf> {
+        None
+    }
+
+    fn aliases(&self) -> &[Alias] {
+        self.root.aliases()
+    }
+
+    fn named(&self) -> &[PathBuf] {
+        self.root.named()
+    }
+}

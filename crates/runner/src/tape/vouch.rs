@@ -1,0 +1,81 @@
+//! Whether what a tape says of its run agrees with itself: the frames with the exchanges, the record with the frames.
+//!
+//! The digests of a tape can be computed anew after a change. The frames of the agent then still have to agree with what the
+//! model was asked and answered, as those of a run do.
+
+use super::protocol::{self, ProtocolError};
+use super::{Bodies, Tape, normalisers};
+use belljar_contract::{
+    Completeness, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, frame_claims,
+};
+use belljar_egress::model_log::{Settled, exchanges_of_tape};
+use belljar_verdict::unvouched;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why the conversation on a tape cannot be believed, where that is so.
+///
+/// # Errors
+/// When evidence is missing.
+pub fn contradiction(tape: &Arc<Tape>) -> Result<Option<String>, ProtocolError> {
+    let read = protocol::read(tape, Lane::default())?;
+    if let Completeness::Tampered { line } = read.completeness {
+        return Ok(Some(format!("events.jsonl:{line}: not what was written")));
+    }
+    let differs = |mismatch: protocol::Mismatch| {
+        format!("observation {} of the record is not what the frames show", mismatch.at)
+    };
+    Ok(unvouched(&read.evidence).or_else(|| read.mismatch.map(differs)))
+}
+
+/// What the frames of a tape claim and what its exchanges say was served.
+pub(super) fn model_evidence(tape: &Arc<Tape>, frames: &str) -> ModelEvidence {
+    match compared(tape, frames) {
+        Ok((frames, exchanges)) => ModelEvidence::Kept { frames, exchanges },
+        Err(why) => ModelEvidence::Broken { why },
+    }
+}
+
+fn compared(tape: &Arc<Tape>, frames: &str) -> Result<(Vec<FrameSeen>, Vec<ModelExchange>), String> {
+    let normalisers = normalisers(tape).map_err(|error| error.to_string())?;
+    let settled = Settled::new(&normalisers, &tape.exchanges);
+    let frames = frame_claims(frames, &mut |frame| settled.frame(frame))?;
+    let mut exchanges = exchanges_of_tape(&tape.exchanges, &Bodies(Arc::clone(tape)), &settled)?;
+    if exchanges.is_empty() {
+        return Err("the tape has no exchanges with the model to compare the frames with".to_owned());
+    }
+    let began = began_ms(&frames, &exchanges);
+    exchanges.iter_mut().for_each(|exchange| exchange.at_ms = exchange.at_ms.saturating_add(began));
+    Ok((frames, exchanges))
+}
+
+/// When the first exchange began, at the latest: a tape counts from it, and frames count from the start of the run. No
+/// frame shows a message before it was asked for.
+fn began_ms(frames: &[FrameSeen], exchanges: &[ModelExchange]) -> u64 {
+    let (mut messages, mut calls) = (BTreeMap::new(), BTreeMap::new());
+    for exchange in exchanges {
+        let Some(message) = exchange.answer.as_ref().and_then(|answer| answer.message.as_ref()) else {
+            continue;
+        };
+        messages.entry(message.id.as_str()).or_insert(exchange.at_ms);
+        for block in &message.blocks {
+            if let ServedBlock::ToolUse { call, .. } = block {
+                calls.entry(call.as_str()).or_insert(exchange.at_ms);
+            }
+        }
+    }
+    let latest = frames.iter().filter_map(|frame| {
+        let asked = match &frame.claim {
+            FrameClaim::Spoken { message: Some(id), .. } => messages.get(id.as_str()),
+            FrameClaim::About { call } => calls.get(call.as_str()),
+            FrameClaim::Spoken { .. }
+            | FrameClaim::Sent { .. }
+            | FrameClaim::Interrupted
+            | FrameClaim::Told { .. }
+            | FrameClaim::Ended { .. }
+            | FrameClaim::Compacted => None,
+        };
+        Some(frame.offset_ms.saturating_sub(*asked?))
+    });
+    latest.min().unwrap_or(0)
+}

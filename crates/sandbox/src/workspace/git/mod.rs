@@ -1,0 +1,263 @@
+//! Repositories, read without git: names, commits, trees and the index, as data of a stranger.
+//!
+//! git obeys the configuration that it finds, and an agent may have written it; so no git program is started for any of
+//! this.
+
+mod history;
+pub mod index;
+mod object;
+mod refs;
+mod store;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::beneath::{Directory, Kind};
+
+pub(crate) use history::Known;
+pub use history::{Carried, NewCommit, RefChange};
+pub use object::ObjectId;
+pub(crate) use refs::{GitFiles, Refs};
+pub use refs::{RefValue, short_ref};
+pub use watch::RepositoryWatch;
+
+use belljar_class::{Class, EntryKind, classify_in, git_settings};
+use history::InTree;
+use index::{Entry, HashLength};
+use store::{Objects, Pack};
+
+/// An index of some 600,000 files.
+pub(crate) const LARGEST_INDEX: u64 = 64 << 20;
+const LARGEST_CONFIG: u64 = 1 << 20;
+/// Places of objects that the user's own repository borrows from.
+const MOST_ALTERNATES: usize = 16;
+
+/// What an index says of a path and a side: its mode, and the name of the object.
+pub(crate) type Staged = BTreeMap<(Vec<u8>, u8), (u32, Vec<u8>)>;
+
+/// What changed in a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RepositoryChanges {
+    /// Names that stand for something else now.
+    pub refs: Vec<RefChange>,
+    /// Paths that the index has in another way.
+    pub staged: Vec<PathBuf>,
+    /// Those of them that this machine executes, or that lead out: `git restore` would write them.
+    pub staged_class: Vec<Carried>,
+    /// What could not be read.
+    pub unread: Vec<String>,
+}
+
+impl RepositoryChanges {
+    /// Whether nothing changed that is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.refs.is_empty() && self.staged.is_empty() && self.unread.is_empty()
+    }
+}
+
+/// How long the names of objects are.
+pub(crate) fn hash_length(files: &dyn GitFiles) -> HashLength {
+    let text = files.read(Path::new("config"), LARGEST_CONFIG).ok().flatten().unwrap_or_default();
+    let settings = git_settings(&text);
+    let format = settings.iter().rfind(|setting| setting.is("extensions", "objectformat"));
+    match format.and_then(|setting| setting.value.as_deref()) {
+        Some(format) if format.eq_ignore_ascii_case(b"sha256") => HashLength::ThirtyTwo,
+        Some(_) | None => HashLength::Twenty,
+    }
+}
+
+/// The index of a work tree. An index that cannot be read is an error.
+pub(crate) fn staged(files: &dyn GitFiles, own: &Path, hash: HashLength) -> Result<Staged, String> {
+    match files.read(&own.join("index"), LARGEST_INDEX) {
+        Ok(None) => Ok(Staged::new()),
+        Ok(Some(bytes)) => parse_staged(&bytes, hash),
+        Err(cause) => Err(format!("the index cannot be read: {cause}")),
+    }
+}
+
+pub(crate) fn parse_staged(bytes: &[u8], hash: HashLength) -> Result<Staged, String> {
+    let mut out = Staged::new();
+    index::read(bytes, hash, |Entry { path, id, mode, stage, .. }| {
+        out.insert((path.to_vec(), stage), (mode, id.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| format!("the index cannot be read: {error}"))?;
+    Ok(out)
+}
+
+/// Where objects are: those of the user first, and what these borrow from.
+pub(crate) fn objects(lower: &Directory, upper: Option<Directory>, hash: HashLength) -> Objects {
+    let mut directories = Vec::new();
+    let own = lower.directory(Path::new("objects"));
+    let alternates = own.as_ref().ok().and_then(|own| {
+        let file = own.passage(Path::new("info")).ok()?.file(OsStr::new("alternates")).ok()?;
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::Read::take(file, 64 << 10), &mut text).ok()?;
+        Some(text)
+    });
+    directories.extend(own.ok());
+    for line in alternates.unwrap_or_default().split(|byte| *byte == b'\n').take(MOST_ALTERNATES) {
+        let path = Path::new(OsStr::from_bytes(line));
+        if path.is_absolute() {
+            directories.extend(Directory::open(path));
+        }
+    }
+    directories.extend(upper);
+    Objects::new(directories, hash)
+}
+
+/// Compares two states of a repository.
+pub(crate) fn compare(
+    (before, after): (&Refs, &Refs),
+    (staged_before, staged_after): (&Result<Staged, String>, &Result<Staged, String>),
+    objects: &Objects,
+    known: &Known<'_>,
+) -> RepositoryChanges {
+    let mut out =
+        RepositoryChanges { refs: history::compare(before, after, objects, known), ..Default::default() };
+    if after.unread && !before.unread {
+        out.unread.push("not all refs can be read".to_owned());
+    }
+    match (staged_before, staged_after) {
+        (Ok(before), Ok(after)) => {
+            let (staged, class) = staged_changes(before, after, objects, known);
+            (out.staged, out.staged_class) = (staged, class);
+        }
+        (_, Err(why)) | (Err(why), Ok(_)) => out.unread.push(why.clone()),
+    }
+    out
+}
+
+fn staged_changes(
+    before: &Staged,
+    after: &Staged,
+    objects: &Objects,
+    known: &Known<'_>,
+) -> (Vec<PathBuf>, Vec<Carried>) {
+    let path = |key: &(Vec<u8>, u8)| PathBuf::from(OsStr::from_bytes(&key.0));
+    let (mut changed, mut class) = (Vec::new(), Vec::new());
+    for (key, value) in after {
+        if before.get(key) == Some(value) {
+            continue;
+        }
+        let (mode, id) = value;
+        let path = path(key);
+        let target = || {
+            let object = objects.read(&ObjectId::new(id)?).ok()?;
+            Some(PathBuf::from(OsStr::from_bytes(&object.content)))
+        };
+        let kind = match mode & 0o170_000 {
+            // One that cannot be read cannot be written either.
+            0o120_000 => target().map(EntryKind::Symlink).unwrap_or(EntryKind::File),
+            _ => EntryKind::File,
+        };
+        let found = classify_in(&path, &kind, &InTree { known, repositories: &[] });
+        if found != Class::Ordinary {
+            class.push(Carried { path: path.clone(), class: found, commit: None });
+        }
+        changed.push(path);
+    }
+    changed.extend(before.keys().filter(|key| !after.contains_key(*key)).map(path));
+    changed.sort();
+    changed.dedup();
+    (changed, class)
+}
+
+/// The paths that differ between what HEAD led to and what it leads to; `None` where that cannot be told.
+pub(crate) fn checked_out(
+    before: &Refs,
+    after: &Refs,
+    objects: &Objects,
+) -> Option<std::collections::BTreeSet<PathBuf>> {
+    let tree = |refs: &Refs| match refs.head() {
+        None => Some(None),
+        Some(id) => objects.commit(&id).ok().map(|commit| Some(commit.tree)),
+    };
+    history::differing(tree(before)?, tree(after)?, objects).ok()
+}
+
+/// What an addition to the objects of a repository is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Addition {
+    /// It holds what its name says.
+    Sound,
+    /// It does not, or this cannot be told.
+    Unsound,
+    /// Something that git makes anew from the rest, and believes: it is not taken over.
+    Derived,
+}
+
+/// Checks a file that is added below `objects`, by its path there.
+pub(crate) fn addition(objects: &Directory, path: &Path, hash: HashLength) -> Addition {
+    let names: Vec<&[u8]> = path.iter().map(OsStrExt::as_bytes).collect();
+    let sound = |sound: bool| if sound { Addition::Sound } else { Addition::Unsound };
+    let open =
+        |path: &Path| -> Option<File> { objects.passage(path.parent()?).ok()?.file(path.file_name()?).ok() };
+    match names.as_slice() {
+        [b"pack", name] => {
+            let Some(stem) = name.strip_suffix(b".pack").or_else(|| name.strip_suffix(b".idx")) else {
+                return Addition::Derived;
+            };
+            let file = |end: &[u8]| open(&Path::new("pack").join(OsStr::from_bytes(&[stem, end].concat())));
+            let pack = file(b".idx").zip(file(b".pack"));
+            let pack = pack.and_then(|(index, pack)| Pack::of(index, pack, hash).ok());
+            sound(pack.is_some_and(|pack| pack.verify(hash).is_ok()))
+        }
+        [first, rest] if first.len() == 2 => {
+            let Some(id) = ObjectId::parse(&[first, *rest].concat()) else { return Addition::Derived };
+            sound(open(path).is_some_and(|file| store::verify_loose(&file, &id, hash).is_ok()))
+        }
+        _ => Addition::Derived,
+    }
+}
+
+/// A git directory that nobody keeps changes of.
+pub(crate) struct PlainFiles<'a>(pub &'a Directory);
+
+impl GitFiles for PlainFiles<'_> {
+    fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, belljar_sys::Errno> {
+        read_in(self.0, path, limit)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, belljar_sys::Errno> {
+        list_in(self.0, path)
+    }
+}
+
+/// Reads a regular file below a directory, no link followed.
+pub(crate) fn read_in(
+    top: &Directory,
+    path: &Path,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, belljar_sys::Errno> {
+    use belljar_sys::Errno;
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let opened = top.passage(path.parent().unwrap_or(Path::new(""))).and_then(|above| above.file(name));
+    let file = match opened {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        answer => answer?,
+    };
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, limit + 1), &mut bytes)
+        .map_err(|error| belljar_sys::fds::errno_of(&error))?;
+    if bytes.len() as u64 > limit { Err(Errno::FBIG) } else { Ok(Some(bytes)) }
+}
+
+pub(crate) fn list_in(top: &Directory, path: &Path) -> Result<Vec<(PathBuf, Kind)>, belljar_sys::Errno> {
+    use belljar_sys::Errno;
+    let directory = match top.directory(path) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
+        answer => answer?,
+    };
+    let mut out = Vec::new();
+    directory.entries(|name, kind| out.push((path.join(name), kind)))?;
+    Ok(out)
+}

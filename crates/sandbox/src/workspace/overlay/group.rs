@@ -1,0 +1,400 @@
+//! What git wrote, which is written together or not at all.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Kind, Status};
+
+use super::apply::{Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, failed};
+use super::changes::{Change, ChangeKind};
+use super::discard::{forget, forget_deletion};
+use super::kept::{Kept, Opened, Sorted};
+use super::layers::Layers;
+use super::starts::Bases;
+use super::transaction::{self, Act, Step, Stopped};
+use super::{LayersError, Overlay};
+use crate::workspace::git::{self, Addition};
+use crate::workspace::place::{Expected, PlaceError, Placing};
+use crate::workspace::tree::Tree;
+use belljar_class::{Class, EntryKind, classify_in};
+
+/// A change of a group that may be written, and what is in its place.
+struct Member {
+    tree: usize,
+    change: Change,
+    before: Option<Status>,
+    /// Whether the user changed it, too.
+    forced: bool,
+}
+
+impl Kept {
+    pub(super) fn apply_group(
+        &self,
+        opened: &Opened,
+        request: &ApplyRequest<'_>,
+        Sorted { group, objects, scratch }: Sorted,
+        out: &mut Applied,
+    ) -> Result<(), LayersError> {
+        let bases = self.overlays.iter().map(Overlay::read_bases).collect::<Result<Vec<_>, _>>()?;
+        let (mut members, mut refused) = (Vec::new(), self.unconsented(opened, request));
+        for (tree, change) in group {
+            match self.member(opened, &bases, request, tree, &change) {
+                Ok(before) => {
+                    let forced = request.on_conflict == OnConflict::Overwrite;
+                    members.push(Member { tree, change, before, forced });
+                }
+                Err(why) => refused.push(Refused { path: self.outer(tree, &change.path), why }),
+            }
+        }
+        let sound = self.check_objects(opened, &objects, &mut refused);
+        let names: Vec<PathBuf> =
+            members.iter().map(|member| self.outer(member.tree, &member.change.path)).collect();
+        let held_back = |out: &mut Applied, refused: Vec<Refused>| {
+            let files = names.len() + refused.len();
+            out.refused.extend(refused);
+            let path = opened.place.as_ref().map(|place| self.outer(place.tree, &place.shared));
+            let why = RefusedBecause::HeldBack { files };
+            out.refused.push(Refused { path: path.unwrap_or_default(), why });
+        };
+        if !refused.is_empty() {
+            held_back(out, refused);
+            return Ok(());
+        }
+        if request.mode == ApplyMode::DryRun {
+            out.applied.extend(names);
+            return Ok(());
+        }
+        if let Err(refused) = self.write_objects(opened, &objects, &sound) {
+            held_back(out, vec![refused]);
+            return self.overlays.iter().try_for_each(Overlay::end_apply);
+        }
+        let steps = steps(opened, &members);
+        let locks = self.locks(opened, &members);
+        for (tree, overlay) in self.overlays.iter().enumerate() {
+            let own = steps.iter().filter(|step| step.tree == tree);
+            let above = own.flat_map(|step| step.path.ancestors().skip(1).map(Path::to_owned));
+            overlay.begin_apply(above.collect())?;
+        }
+        let check = || self.unchanged(opened, request);
+        match transaction::carry_out(&self.overlays, &opened.layers, &locks, &steps, &check) {
+            Ok(()) => {
+                transaction::finish_directories(&opened.layers, &steps);
+                for (tree, change) in scratch {
+                    drop_change(&opened.layers[tree], &change);
+                }
+                out.applied.extend(names);
+            }
+            Err(Stopped { tree, path, why }) => {
+                held_back(out, vec![Refused { path: self.outer(tree, &path), why }]);
+            }
+        }
+        self.overlays.iter().try_for_each(Overlay::end_apply)
+    }
+
+    /// Refs, and the index, that would bring what this machine executes, and that nobody said yes to.
+    fn unconsented(&self, opened: &Opened, request: &ApplyRequest<'_>) -> Vec<Refused> {
+        let Some(states) = &opened.states else { return Vec::new() };
+        let consent = &request.consent.to;
+        let mut out = Vec::new();
+        for change in states.changes.refs.iter().filter(|change| change.needs_consent()) {
+            let path = PathBuf::from(OsStr::from_bytes(&change.name));
+            if !consent.contains(&path) {
+                let why =
+                    RefusedBecause::Carries { paths: change.class.clone(), unread: change.unread.clone() };
+                out.push(Refused { path, why });
+            }
+        }
+        let asked = |path: &Path| consent.contains(path) || consent.contains(Path::new("index"));
+        let unread = states.changes.unread.first().cloned();
+        let paths: Vec<_> =
+            states.changes.staged_class.iter().filter(|one| !asked(&one.path)).cloned().collect();
+        if !paths.is_empty() || unread.is_some() && !consent.contains(Path::new("index")) {
+            let why = RefusedBecause::Carries { paths, unread };
+            out.push(Refused { path: PathBuf::from("index"), why });
+        }
+        out
+    }
+
+    /// Whether a member may be written, and what is in its place.
+    fn member(
+        &self,
+        opened: &Opened,
+        bases: &[Bases],
+        request: &ApplyRequest<'_>,
+        tree: usize,
+        change: &Change,
+    ) -> Result<Option<Status>, RefusedBecause> {
+        let consent = Consent { to: self.inner(tree, &request.consent.to) };
+        if matches!(change.class, Class::Special { .. }) {
+            return Err(RefusedBecause::Special);
+        }
+        if !consent.covers(change) {
+            return Err(RefusedBecause::NeedsConsent { class: change.class.clone() });
+        }
+        let layers = &opened.layers[tree];
+        if let EntryKind::Symlink(_) = change.entry {
+            self.still_inside(layers, change, &consent)?;
+        }
+        let before = layers.lower.status(&change.path).map_err(failed)?;
+        let forced = request.on_conflict == OnConflict::Overwrite;
+        if forced || !before.is_some_and(|before| bases[tree].changed(change, &before)) {
+            return Ok(before);
+        }
+        if self.means_the_same(opened, tree, &change.path) || is_what_is_wanted(layers, change) {
+            return Ok(before);
+        }
+        Err(RefusedBecause::ChangedSince)
+    }
+
+    /// A link may lead out by what is in the project alone.
+    fn still_inside(
+        &self,
+        layers: &Layers,
+        change: &Change,
+        consent: &Consent,
+    ) -> Result<(), RefusedBecause> {
+        let root = layers.lower.root().directory(Path::new("")).map_err(failed)?;
+        match classify_in(&change.path, &change.entry, &Tree::new(root)) {
+            class @ Class::EscapingSymlink { .. } if !consent.to.contains(&change.path) => {
+                Err(RefusedBecause::NeedsConsent { class })
+            }
+            Class::EscapingSymlink { .. }
+            | Class::Ordinary
+            | Class::HostExecuted { .. }
+            | Class::Special { .. } => Ok(()),
+        }
+    }
+
+    /// Whether a file of git that was written anew still says what it said when the run began.
+    fn means_the_same(&self, opened: &Opened, tree: usize, path: &Path) -> bool {
+        let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return false };
+        let Some(below) = path.strip_prefix(&place.shared).ok().filter(|_| place.tree == tree) else {
+            return false;
+        };
+        if below == place.own.join("index") {
+            return states.base_index.is_ok() && states.base_index == states.now_index;
+        }
+        if below == place.own.join("HEAD") {
+            return states.base.values.get(&b"HEAD"[..]) == states.now.values.get(&b"HEAD"[..]);
+        }
+        if below == Path::new("packed-refs") {
+            return states.base.values == states.now.values;
+        }
+        if below.starts_with("refs") {
+            let name = below.as_os_str().as_bytes();
+            return states.base.values.get(name) == states.now.values.get(name);
+        }
+        false
+    }
+
+    /// Whether the names and the index are still those that were looked at.
+    fn unchanged(&self, opened: &Opened, request: &ApplyRequest<'_>) -> Result<(), Stopped> {
+        let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return Ok(()) };
+        if request.on_conflict == OnConflict::Overwrite {
+            return Ok(());
+        }
+        let layers = &opened.layers[place.tree];
+        let stopped = |path: &str| Stopped {
+            tree: place.tree,
+            path: place.shared.join(path),
+            why: RefusedBecause::ChangedSince,
+        };
+        let lower = layers.lower.root().directory(&place.shared);
+        let lower = lower.map_err(|cause| Stopped { why: failed(cause), ..stopped("") })?;
+        let files = git::PlainFiles(&lower);
+        if git::Refs::read(&files, &place.own) != states.now {
+            return Err(stopped("refs"));
+        }
+        if git::staged(&files, &place.own, states.hash) != states.now_index {
+            return Err(stopped("index"));
+        }
+        Ok(())
+    }
+
+    /// What of the additions to the objects is sound.
+    fn check_objects(
+        &self,
+        opened: &Opened,
+        objects: &[(usize, Change)],
+        refused: &mut Vec<Refused>,
+    ) -> Vec<Addition> {
+        let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return Vec::new() };
+        let top = place.shared.join("objects");
+        let upper = opened.layers[place.tree].upper.root().directory(&top).ok();
+        let mut packs: HashMap<PathBuf, Addition> = HashMap::new();
+        let mut out = Vec::new();
+        for (tree, change) in objects {
+            let below = change.path.strip_prefix(&top).unwrap_or(Path::new(""));
+            let is_file = matches!(change.entry, EntryKind::File);
+            let addition = match (&upper, change.kind) {
+                (Some(upper), ChangeKind::Added) if is_file => {
+                    let check = || git::addition(upper, below, states.hash);
+                    // An index and its pack are one, and are looked through once.
+                    match below.extension().map(OsStrExt::as_bytes) {
+                        Some(b"pack" | b"idx") => {
+                            *packs.entry(below.with_extension("")).or_insert_with(check)
+                        }
+                        Some(_) => Addition::Derived,
+                        None => check(),
+                    }
+                }
+                (_, _) => Addition::Derived,
+            };
+            if addition == Addition::Unsound {
+                let path = self.outer(*tree, &change.path);
+                refused.push(Refused { path, why: RefusedBecause::Unsound });
+            }
+            out.push(addition);
+        }
+        out
+    }
+
+    /// Adds objects. One that the project has is left alone; nothing is deleted, because the user's own commits may need it.
+    fn write_objects(
+        &self,
+        opened: &Opened,
+        objects: &[(usize, Change)],
+        sound: &[Addition],
+    ) -> Result<(), Refused> {
+        let Some(place) = &opened.place else { return Ok(()) };
+        let layers = &opened.layers[place.tree];
+        let overlay = &self.overlays[place.tree];
+        let above = |change: &Change| change.path.parent().map(Path::to_owned).unwrap_or_default();
+        let fault = |path: &Path, cause| Refused { path: self.outer(place.tree, path), why: failed(cause) };
+        let noted = overlay.begin_apply(objects.iter().map(|(_, change)| above(change)).collect());
+        noted.map_err(|_error| fault(&place.shared, Errno::IO))?;
+        // An index is written after its pack, so that git never finds it alone.
+        let last = |change: &Change| change.path.extension() == Some(OsStr::new("idx"));
+        let (indexes, others): (Vec<_>, Vec<_>) =
+            objects.iter().zip(sound).partition(|((_, change), _)| last(change));
+        for ((_, change), addition) in others.into_iter().chain(indexes) {
+            let path = &change.path;
+            if *addition == Addition::Sound {
+                let (upper, name) = layers.upper.parent(path).map_err(|cause| fault(path, cause))?;
+                let like = upper.status(name).map_err(|cause| fault(path, cause))?;
+                let file = upper.file(name).map_err(|cause| fault(path, cause))?;
+                let parent = path.parent().unwrap_or(Path::new(""));
+                make_directories(layers, parent).map_err(|cause| fault(parent, cause))?;
+                let (lower, name) = layers.lower.parent(path).map_err(|cause| fault(path, cause))?;
+                match Placing::new(lower, name).file(&file, &like, &Expected::Nothing) {
+                    Ok(()) | Err(PlaceError::NotAsExpected) => {}
+                    Err(PlaceError::Refused(cause)) => return Err(fault(path, cause)),
+                }
+            }
+        }
+        for (_, change) in objects.iter().rev() {
+            drop_change(layers, change);
+        }
+        Ok(())
+    }
+
+    /// The locks that git takes for what is going to be written.
+    fn locks(&self, opened: &Opened, members: &[Member]) -> Vec<(usize, PathBuf)> {
+        let Some(place) = &opened.place else { return Vec::new() };
+        let own = place.shared.join(&place.own);
+        let mut paths = vec![own.join("index"), own.join("HEAD")];
+        for Member { tree, change, .. } in members.iter().filter(|member| member.tree == place.tree) {
+            let Ok(below) = change.path.strip_prefix(&place.shared) else { continue };
+            let is_name = below.starts_with("refs") || below == Path::new("packed-refs");
+            if *tree == place.tree && is_name && change.entry != EntryKind::Directory {
+                paths.push(change.path.clone());
+            }
+        }
+        let lock = |path: PathBuf| {
+            let mut name = path.into_os_string();
+            name.push(".lock");
+            (place.tree, PathBuf::from(name))
+        };
+        paths.into_iter().map(lock).collect()
+    }
+}
+
+/// Whether the project already has what the layer has.
+fn is_what_is_wanted(layers: &Layers, change: &Change) -> bool {
+    let read = |tree: &crate::workspace::tree::Tree| {
+        let (parent, name) = tree.parent(&change.path).ok()?;
+        (parent.status(name).ok()?.kind == Kind::File).then_some(())?;
+        git::read_in(tree.root(), &change.path, 16 << 20).ok()?
+    };
+    change.kind == ChangeKind::Modified
+        && read(&layers.lower).is_some_and(|now| Some(now) == read(&layers.upper))
+}
+
+fn make_directories(layers: &Layers, path: &Path) -> Result<(), Errno> {
+    let mut at = PathBuf::new();
+    for name in path.iter() {
+        let above = layers.lower.root().passage(&at)?;
+        at.push(name);
+        match above.make_directory(name, 0o777 & !0o022) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(())
+}
+
+/// Takes a change out of the layer that is not going to be written.
+fn drop_change(layers: &Layers, change: &Change) {
+    // What stays is shown again.
+    match change.kind {
+        ChangeKind::Deleted => forget_deletion(layers, &change.path).ok(),
+        ChangeKind::Added | ChangeKind::Modified | ChangeKind::TypeChanged | ChangeKind::ModeChanged => {
+            forget(layers, &change.path).ok()
+        }
+    };
+}
+
+/// The steps of a group, in order: what goes, directories, files, and the names of git last.
+fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
+    let is_directory = |status: &Option<Status>| status.is_some_and(|status| status.kind == Kind::Directory);
+    let step = |member: &Member, act: Act| Step {
+        tree: member.tree,
+        path: member.change.path.clone(),
+        act,
+        forced: member.forced,
+    };
+    let (mut gone, mut made, mut placed) = (Vec::new(), Vec::new(), Vec::new());
+    for member in members {
+        let Member { change, before, tree, forced: _ } = member;
+        let now_directory = change.entry == EntryKind::Directory;
+        let like = opened.layers[*tree].upper.status(&change.path).ok().flatten();
+        match (change.kind, before) {
+            (ChangeKind::Deleted, Some(_)) if is_directory(before) => {
+                gone.push(step(member, Act::RemoveDirectory));
+            }
+            (ChangeKind::Deleted, Some(before)) => gone.push(step(member, Act::Delete { before: *before })),
+            (ChangeKind::Deleted, None) => {}
+            (_, Some(old)) if now_directory && old.kind != Kind::Directory => {
+                gone.push(step(member, Act::Delete { before: *old }));
+                made.extend(like.map(|like| step(member, Act::MakeDirectory { like })));
+            }
+            (_, None) if now_directory => {
+                made.extend(like.map(|like| step(member, Act::MakeDirectory { like })));
+            }
+            // Only its permissions are others; they are of no use to git.
+            (_, Some(_)) if now_directory => {}
+            (_, Some(_)) if is_directory(before) => {
+                gone.push(step(member, Act::RemoveDirectory));
+                placed.push(step(member, Act::Place { before: None }));
+            }
+            (_, before) => placed.push(step(member, Act::Place { before: *before })),
+        }
+    }
+    gone.sort_by(|one, other| other.path.cmp(&one.path));
+    made.sort_by(|one, other| one.path.cmp(&other.path));
+    let rank = |step: &Step| {
+        let Some(place) = opened.place.as_ref().filter(|place| place.tree == step.tree) else { return 0 };
+        let Ok(below) = step.path.strip_prefix(&place.shared) else { return 0 };
+        match below {
+            below if below == place.own.join("HEAD") => 4,
+            below if below.starts_with("refs") => 3,
+            below if below == place.own.join("index") => 2,
+            _ => 1,
+        }
+    };
+    placed.sort_by_key(rank);
+    gone.into_iter().chain(made).chain(placed).collect()
+}

@@ -1,0 +1,194 @@
+//! The repository of a project whose changes are kept: what the agent did to it, told in commits and names.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind};
+
+use super::layers::{Layers, is_opaque, is_whiteout};
+use super::{LayersError, Overlay};
+use crate::workspace::git::index::HashLength;
+use crate::workspace::git::{
+    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, Refs, RepositoryChanges, Staged, list_in, read_in,
+};
+
+/// Names as they were when the run began.
+const BASE_REFS: &str = "git-refs";
+/// The index of that time.
+const BASE_INDEX: &str = "git-index";
+const LARGEST_BASE: u64 = 256 << 20;
+
+/// Where the repository is in the kept changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::workspace) struct Place {
+    /// Which of the layers: that of the project, or that of the repository elsewhere.
+    pub tree: usize,
+    /// The shared git directory there.
+    pub shared: PathBuf,
+    /// The git directory of the work tree, below the shared one.
+    pub own: PathBuf,
+}
+
+impl Place {
+    /// Finds it in the project, by what the user has there: the agent's word does not count.
+    pub(super) fn find(overlays: &[Overlay]) -> Option<Self> {
+        let repository = overlays.get(1).map(|repository| repository.lower.as_path());
+        Self::of(&overlays.first()?.lower, repository)
+    }
+
+    /// The same without layers.
+    pub(in crate::workspace) fn of(project_path: &Path, repository: Option<&Path>) -> Option<Self> {
+        let project = Directory::open(project_path).ok()?;
+        let kind = project.status(".git".as_ref()).ok()?.kind;
+        match (repository, kind) {
+            (None, Kind::Directory) => {
+                Some(Place { tree: 0, shared: PathBuf::from(".git"), own: PathBuf::new() })
+            }
+            (Some(repository), Kind::File) => {
+                let text = read_in(&project, Path::new(".git"), 16 << 10).ok()??;
+                let line = text.strip_prefix(b"gitdir:")?.trim_ascii();
+                let stated = project_path.join(std::ffi::OsStr::from_bytes(line));
+                let own = stated.canonicalize().ok()?;
+                let own = own.strip_prefix(repository).ok()?.to_owned();
+                Some(Place { tree: 1, shared: PathBuf::new(), own })
+            }
+            (None | Some(_), _) => None,
+        }
+    }
+}
+
+/// A git directory of the layers, as the agent saw it.
+struct Seen<'layers> {
+    layers: &'layers Layers,
+    shared: &'layers Path,
+}
+
+impl GitFiles for Seen<'_> {
+    fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno> {
+        let path = self.shared.join(path);
+        match self.layers.upper.status(&path)? {
+            Some(status) if is_whiteout(&status) => Ok(None),
+            Some(status) if status.kind == Kind::File => read_in(self.layers.upper.root(), &path, limit),
+            Some(_) => Ok(None),
+            None if self.layers.shows(&path) => read_in(self.layers.lower.root(), &path, limit),
+            None => Ok(None),
+        }
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno> {
+        let at = self.shared.join(path);
+        let upper = list_in(self.layers.upper.root(), &at)?;
+        let hides = match self.layers.upper.status(&at)? {
+            Some(status) if status.kind == Kind::Directory => {
+                is_opaque(&self.layers.upper.root().passage(&at)?)? || self.layers.is_hidden(&at)
+            }
+            Some(_) => true,
+            None => !self.layers.shows(&at),
+        };
+        let lower = if hides { Vec::new() } else { list_in(self.layers.lower.root(), &at)? };
+        let mut out = Vec::new();
+        for (full, kind) in upper {
+            // A whiteout is a device, and devices are no refs.
+            if kind != Kind::CharacterDevice {
+                out.push((full, kind));
+            }
+        }
+        for (full, kind) in lower {
+            if self.layers.upper.status(&full)?.is_none() {
+                out.push((full, kind));
+            }
+        }
+        let strip = |(full, kind): (PathBuf, Kind)| {
+            let path = full.strip_prefix(self.shared).map(Path::to_owned).unwrap_or(full);
+            (path, kind)
+        };
+        Ok(out.into_iter().map(strip).collect())
+    }
+}
+
+/// A repository in three states: as it was, as it is in the project, as the agent left it.
+pub(super) struct States {
+    pub base: Refs,
+    pub now: Refs,
+    pub base_index: Result<Staged, String>,
+    pub now_index: Result<Staged, String>,
+    pub hash: HashLength,
+    pub changes: RepositoryChanges,
+    /// Paths that a checkout of the new HEAD writes; `None` where that cannot be told.
+    pub checked_out: Option<std::collections::BTreeSet<PathBuf>>,
+}
+
+impl States {
+    /// Reads them.
+    pub(super) fn read(
+        place: &Place,
+        overlay: &Overlay,
+        layers: &Layers,
+        known: &Known<'_>,
+    ) -> Result<Self, LayersError> {
+        let failed = |cause| LayersError::Open { path: overlay.lower.join(&place.shared), cause };
+        let lower = layers.lower.root().directory(&place.shared).map_err(failed)?;
+        let objects_path = place.shared.join("objects");
+        let upper = layers.upper.root().directory(&objects_path).ok();
+        let seen = Seen { layers, shared: &place.shared };
+        let plain = PlainFiles(&lower);
+        let hash = git::hash_length(&plain);
+        let objects = git::objects(&lower, upper, hash);
+        let now = Refs::read(&plain, &place.own);
+        let after = Refs::read(&seen, &place.own);
+        let now_index = git::staged(&plain, &place.own, hash);
+        let after_index = git::staged(&seen, &place.own, hash);
+        let (base, base_index) = overlay.base(hash).unwrap_or_else(|| (now.clone(), now_index.clone()));
+        let mut changes = git::compare((&now, &after), (&now_index, &after_index), &objects, known);
+        // What the user alone changed is not the agent's.
+        changes.refs.retain(|change| base.values.get(&change.name) != change.after.as_ref());
+        let checked_out = git::checked_out(&base, &after, &objects);
+        Ok(States { base, now, base_index, now_index, hash, changes, checked_out })
+    }
+}
+
+impl Overlay {
+    fn base(&self, hash: HashLength) -> Option<(Refs, Result<Staged, String>)> {
+        let read = |name: &str| -> Option<Vec<u8>> {
+            let path = self.directory.join(name);
+            let known = fs::symlink_metadata(&path).ok()?;
+            (known.is_file() && known.len() <= LARGEST_BASE).then(|| fs::read(path).ok())?
+        };
+        let refs = Refs::parse(&read(BASE_REFS)?)?;
+        let index = match read(BASE_INDEX)?.as_slice() {
+            [] => Ok(Staged::new()),
+            bytes => git::parse_staged(bytes, hash),
+        };
+        Some((refs, index))
+    }
+}
+
+/// Notes the names and the index of the repository when a run begins, unless changes to it are kept from before: these are
+/// changes to what was noted then.
+///
+/// # Errors
+/// When the note cannot be written.
+pub fn note_repository(overlays: &[Overlay]) -> Result<(), LayersError> {
+    let Some(place) = Place::find(overlays) else { return Ok(()) };
+    let overlay = &overlays[place.tree];
+    overlay.prune()?;
+    let changed = ["HEAD", "refs", "packed-refs", "index", "logs"].iter().any(|name| {
+        let kept = |below: &Path| overlay.upper().join(below).join(name).symlink_metadata().is_ok();
+        kept(&place.shared) || kept(&place.shared.join(&place.own))
+    });
+    if changed && overlay.directory.join(BASE_REFS).exists() {
+        return Ok(());
+    }
+    super::make_private(&overlay.directory)?;
+    let failed = |cause| LayersError::Starts { path: overlay.directory.join(BASE_REFS), cause };
+    let top = overlay.lower.join(&place.shared);
+    let lower = Directory::open(&top).map_err(|cause| LayersError::Open { path: top, cause })?;
+    let files = PlainFiles(&lower);
+    let refs = Refs::read(&files, &place.own);
+    // One that cannot be read is told when it is compared.
+    let index = files.read(&place.own.join("index"), LARGEST_INDEX).ok().flatten().unwrap_or_default();
+    super::replace(&overlay.directory.join(BASE_INDEX), &index).map_err(failed)?;
+    super::replace(&overlay.directory.join(BASE_REFS), &refs.bytes()).map_err(failed)
+}

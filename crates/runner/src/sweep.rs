@@ -17,7 +17,9 @@ use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
 use belljar_sandbox::{
     CONTAINER_FOLDER_PREFIX, Engine, EngineError, Kept, LEAF_PREFIX, LayersError, Recovered, Recovery,
+    leaf_maker,
 };
+use belljar_sys::birth::Standing;
 use belljar_sys::cgroup::{CgroupError, Leaf};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
@@ -186,14 +188,20 @@ impl SweepRequest<'_> {
     }
 }
 
-/// Control groups that nobody is in: their supervisor was killed before it could remove them.
+/// Control groups that nobody is in and whose supervisor was killed before it could remove them.
 fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     for found in Leaf::existing(LEAF_PREFIX)? {
         let Some(path) = found.path().and_then(|path| AbsPath::new(path).ok()) else { continue };
-        // That of another user is theirs to remove.
+        // That of another user is theirs to remove; one that is gone by now was another sweep's.
         let user = rustix::process::geteuid();
-        let is_own = std::fs::metadata(&path).is_ok_and(|made| made.uid() == user.as_raw());
-        if (is_own || user.is_root()) && found.is_empty()? {
+        let Ok(made) = std::fs::metadata(&path) else { continue };
+        let is_own = made.uid() == user.as_raw() || user.is_root();
+        let is_left = match leaf_maker(found.name()).map(|maker| maker.standing()) {
+            Some(Standing::Runs) => false,
+            Some(Standing::Ended) => true,
+            Some(Standing::Elsewhere) | None => is_old(&made, request.now),
+        };
+        if is_own && is_left && found.is_empty()? {
             let outcome = request.act(|| {
                 found.adopt().remove()?;
                 Ok(SweepOutcome::Removed)
@@ -378,11 +386,12 @@ fn guests(request: &SweepRequest<'_>) -> Vec<AbsPath> {
 fn old_entries(folder: &AbsPath, now: SystemTime) -> Vec<AbsPath> {
     // No such folder yet, nothing in it.
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let old = |entry: &std::fs::DirEntry| {
-        let modified = entry.metadata().and_then(|found| found.modified());
-        modified.is_ok_and(|time| now.duration_since(time).is_ok_and(|age| age > LEFT_AGE))
-    };
+    let old = |entry: &std::fs::DirEntry| entry.metadata().is_ok_and(|found| is_old(&found, now));
     entries.flatten().filter(old).filter_map(|entry| AbsPath::new(entry.path()).ok()).collect()
+}
+
+fn is_old(found: &std::fs::Metadata, now: SystemTime) -> bool {
+    found.modified().is_ok_and(|time| now.duration_since(time).is_ok_and(|age| age > LEFT_AGE))
 }
 
 /// How long lists of findings are kept.

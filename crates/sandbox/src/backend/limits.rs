@@ -1,11 +1,18 @@
 //! Limits by control group. A limit that was asked for and does not hold is a refusal, never a warning.
 
 use belljar_contract::{LimitKind, Limits, Need};
+use belljar_sys::birth::Birth;
 use belljar_sys::cgroup::{self, CgroupError, Controller, Leaf, Limit};
 use rustix::process::Pid;
 
-/// The leaves of belljar begin with this, so that a sweep finds those that a power cut left.
+/// The leaves of belljar begin with this, so that a sweep finds those whose maker was killed.
 pub const LEAF_PREFIX: &str = "belljar-run-";
+
+/// Returns the process that made a leaf, as its name says: a new leaf is empty for a moment, and not left over.
+#[must_use]
+pub fn leaf_maker(name: &str) -> Option<Birth> {
+    Birth::parse(name.strip_prefix(LEAF_PREFIX)?.rsplit_once('-')?.1)
+}
 
 /// Which limits this machine holds, found out by setting them. Costs a few system calls; asked only when needed.
 #[must_use]
@@ -34,7 +41,8 @@ pub(super) fn confine(
     guest: Pid,
 ) -> Result<Option<Leaf>, CgroupError> {
     let Some(wanted) = wanted(limits) else { return Ok(None) };
-    let leaf = Leaf::create(&format!("{LEAF_PREFIX}{name}"), &wanted)?;
+    let maker = Birth::own().map_err(CgroupError::Detect)?;
+    let leaf = Leaf::create(&format!("{LEAF_PREFIX}{name}-{maker}"), &wanted)?;
     leaf.add(bwrap)?;
     leaf.add(guest)?;
     leaf.confirm(guest, &wanted)?;

@@ -21,7 +21,7 @@ pub use container::{
 pub use defaults::{Capacity, default_limits, default_process_limit};
 pub use either::Running;
 pub use guard::guard_lacks;
-pub use limits::{LEAF_PREFIX, held_limits};
+pub use limits::{LEAF_PREFIX, held_limits, leaf_maker};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
 pub use running::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams};
 pub use waiting::Waiting;

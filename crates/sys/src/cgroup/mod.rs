@@ -157,7 +157,7 @@ impl Found {
         self.directories.first().map(Directory::path)
     }
 
-    /// Whether no process is in it.
+    /// Returns whether no process is in it. One that was removed since it was found is empty.
     ///
     /// # Errors
     /// Fails if a file of the leaf cannot be read.

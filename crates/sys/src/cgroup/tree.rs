@@ -240,8 +240,12 @@ impl Directory {
         self.write("cgroup.procs", &pid.as_raw_pid().to_string())
     }
 
+    /// The processes in it; none once it is removed, which others may do at any time.
     pub(super) fn members(&self) -> Result<Vec<Pid>, CgroupError> {
-        let text = self.read("cgroup.procs")?;
+        let text = match self.read("cgroup.procs") {
+            Err(CgroupError::Read { cause, .. }) if is_gone(&cause) => String::new(),
+            answer => answer?,
+        };
         Ok(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect())
     }
 
@@ -292,6 +296,12 @@ impl Directory {
         let text = std::fs::read_to_string(&path).map_err(|cause| CgroupError::Read { path, cause })?;
         Ok(text.trim_end().to_owned())
     }
+}
+
+/// Whether a group is gone: its directory, or, where the file was open already, what is behind it (`ENODEV`).
+fn is_gone(cause: &std::io::Error) -> bool {
+    cause.kind() == std::io::ErrorKind::NotFound
+        || cause.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }
 
 /// The kernel counts in pages and would round down without a word. How large one is differs from machine to machine.

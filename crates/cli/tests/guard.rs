@@ -315,6 +315,44 @@ fn files_that_the_host_replaces_stay_guarded() {
     assert!(config.contains("key = value") && !config.contains("evil"), "{config}");
 }
 
+/// The host's git writes a lock and renames it over the configuration: nothing from inside gets in between.
+#[test]
+fn the_lock_of_a_configuration_that_the_host_changes_is_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let (lock, config) = (stage.path("project/.git/config.lock"), stage.path("project/.git/config"));
+    let before = fs::read_to_string(&config).unwrap();
+    let evil = "printf '[core]\\n\\tfsmonitor = x\\n'";
+    for attack in [
+        format!("{evil} >> .git/config.lock"),
+        "truncate -s 0 .git/config.lock".to_owned(),
+        "ln .git/config.lock other".to_owned(),
+        "mv .git/config.lock other".to_owned(),
+        format!("{evil} > other && mv other .git/config.lock"),
+        format!("{evil} > other && rm -f .git/config.lock && ln other .git/config.lock"),
+        format!("{evil} > other && rm -f .git/config.lock && ln -s ../other .git/config.lock"),
+        format!("rm .git/config.lock; {evil} > .git/config.lock; false"),
+        format!("rm .git/config.lock; : > .git/config.lock; {evil} >> .git/config.lock; false"),
+    ] {
+        fs::write(&lock, &before).unwrap();
+        let found = sh(&stage, &attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        // As the host's git does in the end.
+        fs::rename(&lock, &config).ok();
+        assert_eq!(fs::read_to_string(&config).unwrap(), before, "{attack}");
+    }
+    // What is written to a lock lands if it is harmless, also if it is opened again.
+    let works = "(set -C; : > .git/config.lock) && cat .git/config > .git/config.lock && \
+        printf '[user]\\n\\tname = second\\n' >> .git/config.lock && mv .git/config.lock .git/config && git config user.name";
+    let found = sh(&stage, works);
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "second\n"), "{}", found.stderr);
+    assert!(!lock.exists());
+    // Locks that are given up are forgotten.
+    let many =
+        sh(&stage, "for i in $(seq 1 200); do git config --unset no.such; done; git config user.email third");
+    assert_eq!(many.status.code(), Some(0), "{}", many.stderr);
+}
+
 /// A work tree elsewhere: its repository is guarded as well, and what people do there works.
 #[test]
 fn the_repository_of_a_linked_work_tree_is_guarded() {

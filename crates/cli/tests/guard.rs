@@ -1,5 +1,7 @@
 //! The guard of a project that is changed in place: what the host would execute later is held back while a command runs.
 
+mod race;
+
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
@@ -10,7 +12,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SEMANTICS: &str = include_str!("guard/semantics.py");
-const RACE: &str = include_str!("guard/race.py");
 /// Longer than everything here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(300);
 
@@ -263,32 +264,6 @@ fn compare_calls(backend: Backend) {
         "{}",
         found.stdout
     );
-}
-
-/// The control shows that the attacks work where nothing guards; the look at the class must be empty where something does.
-fn race(seconds: u32) {
-    let stage = Stage::new();
-    stage.write("project/race.py", RACE);
-    let script =
-        format!("mkdir /var/tmp/r r; python3 race.py /var/tmp/r 2; python3 race.py $PWD/r {seconds}");
-    let found = sh(&stage, &script);
-    let lines: Vec<&str> = found.stdout.lines().collect();
-    let [open, guarded] = lines.as_slice() else { panic!("{}{}", found.stdout, found.stderr) };
-    assert!(!open.starts_with("seen 0 "), "{open}");
-    assert_eq!(*guarded, "seen 0 [] tries True");
-}
-
-#[test]
-fn no_race_makes_a_file_of_the_class() {
-    require!(Bwrap, Python);
-    race(6);
-}
-
-#[test]
-#[ignore = "takes a minute; `./dev ci` runs it"]
-fn no_race_makes_a_file_of_the_class_in_a_minute() {
-    require!(Bwrap, Python);
-    race(60);
 }
 
 /// The host replaces files by rename while the command runs: a mount over them is gone then, the guard is not.

@@ -28,7 +28,13 @@ const LONGEST_POINTER: u64 = 4200;
 const MOST_WORK_TREES: usize = 1000;
 
 /// Puts a judged copy of a configuration in the place of another, and takes the original away.
-pub(super) fn land_config(root: &Root, locks: &Locks, from: &Spot, to: &Spot, why: &str) -> Result<(), Stop> {
+pub(super) fn land_config(
+    root: &Root,
+    locks: Option<&Locks>,
+    from: &Spot,
+    to: &Spot,
+    why: &str,
+) -> Result<(), Stop> {
     let place = to.path();
     let held = |reason: String| Stop::Held {
         path: place.clone(),
@@ -58,9 +64,9 @@ pub(super) fn says(spot: &Spot, text: &[u8]) -> bool {
 }
 
 /// What a file says, or what was written to it if it is a lock of the command's.
-fn read_written(locks: &Locks, spot: &Spot) -> Result<Found, Errno> {
+fn read_written(locks: Option<&Locks>, spot: &Spot) -> Result<Found, Errno> {
     let Some(status) = spot.parent.status_if_present(&spot.name)? else { return Ok(Found::Absent) };
-    match locks.written(&status) {
+    match locks.and_then(|locks| locks.written(&status)) {
         Some(written) => read_all(written?, status.mode, LARGEST_CONFIG),
         None => read(&spot.parent, &spot.name, LARGEST_CONFIG),
     }

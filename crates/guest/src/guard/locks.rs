@@ -35,8 +35,9 @@ struct Lock {
 }
 
 impl Lock {
+    /// The number of a file that was removed is given to the next one.
     fn is(&self, status: &Status) -> bool {
-        self.status.identity == status.identity
+        self.status.identity == status.identity && self.status.born == status.born
     }
 
     fn is_there(&self) -> bool {

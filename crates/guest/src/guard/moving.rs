@@ -62,10 +62,11 @@ impl Caller<'_> {
             if !is_lock {
                 self.refuse(&from, made, GuestAct::Move)?;
             }
+            let locks = is_lock.then_some(&self.broker.locks);
             if flags.contains(RenameFlags::NOREPLACE) && to.kind()?.is_some() {
                 return Err(Stop::Fail(Errno::EXIST).into());
             }
-            return Ok(content::land_config(root, &self.broker.locks, &from, &to, held.why)?);
+            return Ok(content::land_config(root, locks, &from, &to, held.why)?);
         }
         judge_move(root, &from, &to, kind)?;
         self.before_sign(&to, alone)?;

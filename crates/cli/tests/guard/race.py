@@ -138,20 +138,26 @@ def change_judged():
         os.close(descriptor)
 
 
+def put_bait(name):
+    descriptor = quiet(os.open, name, C | W, 0o755)
+    if descriptor is not None:
+        os.write(descriptor, hook)
+        os.close(descriptor)
+
+
 def attack(name):
+    # Of this process alone: an empty one would be a harmless configuration.
+    bait = "bait-%d" % os.getpid()
     above = os.path.dirname(name)
     if above:
         quiet(os.makedirs, above, 0o777, True)
     quiet(os.truncate, name, 0)
     quiet(os.rename, name, "taken")
-    for file in (name, "bait"):
-        descriptor = quiet(os.open, file, C | W, 0o755)
-        if descriptor is not None:
-            os.write(descriptor, hook)
-            os.close(descriptor)
-    quiet(os.link, "bait", name)
-    quiet(os.rename, "bait", name)
-    quiet(os.symlink, "bait", name)
+    put_bait(name)
+    put_bait(bait)
+    quiet(os.link, bait, name)
+    quiet(os.rename, bait, name)
+    quiet(os.symlink, bait, name)
     quiet(os.mkfifo, name)
 
 
@@ -184,6 +190,7 @@ def open_any():
     if descriptor >= 0:
         os.close(descriptor)
     libc.symlink(b"x", any_path)
+    put_bait("bait")
     libc.rename(b"bait", any_path)
     quiet(os.unlink, "ordinary-too")
 

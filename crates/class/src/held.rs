@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::class::{Surroundings, tops};
 use super::matching::{self, Extent, GitTop};
-use super::table::{GIT_POINTER, Grade, USED_OUTSIDE};
+use super::table::{CONFIG, GIT_POINTER, Grade, USED_OUTSIDE};
+
+/// What git writes before it renames it over a configuration. Whoever can write to that of the host's git writes the
+/// configuration.
+const CONFIG_LOCKS: [&str; 2] = ["config.lock", "config.worktree.lock"];
 
 /// What would be at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub enum Unless {
     KnownRepository,
     /// A file that points from the part of a work tree to its repository.
     OwnRepository,
+    /// The lock of a git configuration: what is written to it is judged when it takes the configuration's place.
+    ConfigLock,
 }
 
 /// Whether an entry of this kind is held back at this path of the tree.
@@ -75,8 +81,35 @@ pub fn held(relative: &Path, making: Making, around: &dyn Surroundings) -> Optio
         Making::File => relative.starts_with(named),
     });
     let named = named.then_some(Held { why: USED_OUTSIDE, unless: Unless::Never });
+    let lock =
+        around.aliases().iter().any(|alias| is_config(&alias.place) && is_lock_of(relative, &alias.leads_to));
+    let lock = (lock && making != Making::Directory).then_some(Held { why: CONFIG, unless: Unless::Never });
     // What only its own content can excuse comes last.
-    through.chain(leads).chain(named).next().or_else(|| held_at(relative, making, around))
+    through.chain(leads).chain(named).chain(lock).next().or_else(|| held_at(relative, making, around))
+}
+
+fn is_config(place: &Path) -> bool {
+    place.file_name().is_some_and(|name| name == "config" || name == "config.worktree")
+}
+
+/// git follows a link that stands in for a configuration, and makes the lock where it leads.
+fn is_lock_of(relative: &Path, config: &Path) -> bool {
+    relative.extension().is_some_and(|last| last.eq_ignore_ascii_case("lock"))
+        && relative.with_extension("") == config
+}
+
+fn is_config_lock(name: &[u8]) -> bool {
+    CONFIG_LOCKS.iter().any(|lock| name.eq_ignore_ascii_case(lock.as_bytes()))
+}
+
+fn held_lock(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Option<Held> {
+    let name = names.last().filter(|name| is_config_lock(name))?;
+    // git does not rename a directory over a file.
+    if making == Making::Directory || !tops(names, around).iter().any(|top| top.depth + 1 == names.len()) {
+        return None;
+    }
+    let exact = making == Making::File && CONFIG_LOCKS.iter().any(|lock| lock.as_bytes() == *name);
+    Some(Held { why: CONFIG, unless: if exact { Unless::ConfigLock } else { Unless::Never } })
 }
 
 fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option<Held> {
@@ -89,6 +122,9 @@ fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option
             Unless::Never
         };
         return Some(Held { why: GIT_POINTER, unless });
+    }
+    if let Some(held) = held_lock(&names, making, around) {
+        return Some(held);
     }
     // Most names match no line, wherever a git directory may be: nothing is looked at for them.
     let anywhere: Vec<GitTop> = (0..=names.len()).map(|depth| GitTop { depth, bare: true }).collect();
@@ -198,13 +234,20 @@ mod tests {
             (".vscode", LinkBeside),
             ("bare/config", File),
             ("bare/hooks/update", File),
+            (".git/config.lock", File),
+            (".git/config.lock", Link),
+            (".git/Config.Lock", File),
+            (".git/modules/a/config.lock", File),
+            (".git/worktrees/w/config.worktree.lock", File),
+            ("bare/config.lock", File),
         ] {
             assert!(is_held(path, making), "{path} {making:?}");
         }
         for (path, making) in [
             ("src/main.rs", File),
             (".git/index.lock", File),
-            (".git/config.lock", File),
+            (".git/config.lock", Directory),
+            ("config.lock", File),
             (".git/hooks", Directory),
             (".git/hooks/pre-commit.sample", File),
             (".git", Directory),
@@ -232,6 +275,8 @@ mod tests {
         assert_eq!(unless(".git/worktrees/w/commondir"), Some(Unless::OwnRepository));
         assert_eq!(unless("wt/.git"), Some(Unless::KnownRepository));
         assert_eq!(unless(".cargo/config"), Some(Unless::Never));
+        assert_eq!(unless(".git/config.lock"), Some(Unless::ConfigLock));
+        assert_eq!(unless(".git/config.LOCK"), Some(Unless::Never));
         assert_eq!(unless(".git/hooks/pre-commit"), Some(Unless::Never));
     }
 
@@ -245,6 +290,7 @@ mod tests {
         assert!(held("tools/hooks", Making::Link).is_some() && held("tools", Making::Link).is_some());
         assert!(held("tools/hooks", Making::Directory).is_none() && held("tools/x", Making::File).is_none());
         assert_eq!(held("more.cfg", Making::File).map(|held| held.unless), Some(Unless::Never));
+        assert!(held("more.cfg.lock", Making::File).is_some() && held("other.lock", Making::File).is_none());
         assert!(held("scripts/token.sh", Making::File).is_some() && held("scripts", Making::Link).is_some());
         assert!(held("scripts/other.sh", Making::File).is_none());
     }

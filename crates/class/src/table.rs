@@ -61,7 +61,8 @@ const fn watched(
 
 /// Why hooks are of the class.
 pub const HOOK: &str = "git runs it on commit, checkout, merge or push";
-const CONFIG: &str = "git runs what it names: fsmonitor on status, filters, pagers, hooks elsewhere";
+pub(super) const CONFIG: &str =
+    "git runs what it names: fsmonitor on status, filters, pagers, hooks elsewhere";
 const AGENT: &str = "the agent on the host runs the hooks and commands it names";
 const SERVERS: &str = "the agent on the host starts the servers it names";
 const EDITOR: &str = "the editor runs the tasks and programs it names when the folder is opened";

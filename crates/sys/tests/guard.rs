@@ -84,6 +84,36 @@ fn a_call_is_answered_carried_out_or_let_go_on() {
     assert_eq!(text, "x");
 }
 
+/// Without anybody who answers, calls fail; those that the filter does not hand on go on.
+#[test]
+fn nothing_is_made_when_nobody_listens_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().to_owned();
+    std::fs::write(top.join("old"), "old").unwrap();
+    let (give, take) = channel();
+    let (gone, is_gone) = channel();
+    let thread = thread::spawn(move || {
+        privs::no_new_privs().unwrap();
+        give.send(Filter::guard().unwrap().install_listener().unwrap()).unwrap();
+        is_gone.recv().unwrap();
+        let code = |done: io::Result<()>| done.err().and_then(|error| error.raw_os_error());
+        let made = [
+            code(File::create(top.join("new")).map(drop)),
+            code(std::fs::create_dir(top.join("d"))),
+            code(std::os::unix::fs::symlink("x", top.join("l"))),
+            code(std::fs::rename(top.join("old"), top.join("x"))),
+            code(std::fs::hard_link(top.join("old"), top.join("h"))),
+        ];
+        (made, std::fs::read_to_string(top.join("old")).unwrap())
+    });
+    drop(take.recv().unwrap());
+    gone.send(()).unwrap();
+    let (made, read) = thread.join().unwrap();
+    assert_eq!(made, [Some(Errno::NOSYS.raw_os_error()); 5]);
+    assert_eq!(read, "old");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 #[test]
 fn memory_that_is_not_there_and_paths_without_an_end_are_told() {
     let own = rustix::thread::gettid().as_raw_pid();

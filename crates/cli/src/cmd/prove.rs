@@ -2,7 +2,7 @@ use super::start::Backend;
 use crate::env;
 use crate::error::{CliError, chain};
 use crate::output::Output;
-use belljar_contract::{BackendKind, Envelope, ExitCode};
+use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode};
 use belljar_runner::report::{Proven, proofs_html, render_proof, render_proofs, render_table};
 use belljar_runner::{
     LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
@@ -26,6 +26,9 @@ pub struct Args {
     /// The backend whose walls are tried
     #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all")]
     backend: Backend,
+    /// Workspace mode of the sandbox [default: the one that this machine defaults to]
+    #[arg(long, value_name = "MODE", conflicts_with = "leaks")]
+    workspace: Option<Workspace>,
     /// Show that nothing of yours reaches the model; needs the agent
     #[arg(long, conflicts_with = "all")]
     leaks: bool,
@@ -40,6 +43,27 @@ pub struct Args {
     pub json: bool,
 }
 
+/// Where changes of the project go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Workspace {
+    /// Written to the project as they happen
+    Direct,
+    /// Kept beside the project until they are applied or discarded
+    Overlay,
+    /// Made to a copy
+    Copy,
+}
+
+impl Workspace {
+    fn mode(self) -> WorkspaceMode {
+        match self {
+            Workspace::Direct => WorkspaceMode::Direct,
+            Workspace::Overlay => WorkspaceMode::Overlay,
+            Workspace::Copy => WorkspaceMode::Copy,
+        }
+    }
+}
+
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     if args.all {
         return all(args, planner, output);
@@ -47,15 +71,16 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let surroundings = planner.surroundings();
     let own = env::own()?;
     let backend = args.backend.kind();
+    let workspace = args.workspace.map(Workspace::mode);
     if args.leaks {
         output.say(
             "belljar: the agent looks for canaries, without walls and inside; that takes some seconds\n",
         );
-        let found =
-            leaks(ProveRequest { surroundings, own: &own, backend }).map_err(|error| failure(&error))?;
+        let found = leaks(ProveRequest { surroundings, own: &own, backend, workspace })
+            .map_err(|error| failure(&error))?;
         return Ok(tell_leaks(&found, backend, output));
     }
-    let proved = prove(ProveRequest { surroundings, own: &own, backend });
+    let proved = prove(ProveRequest { surroundings, own: &own, backend, workspace });
     let Proved { proof, lowered, engine } = proved.map_err(|error| failure(&error))?;
     let exit = proof.exit();
     if output.json {
@@ -101,12 +126,13 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
 fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let surroundings = planner.surroundings();
     let own = env::own()?;
+    let workspace = args.workspace.map(Workspace::mode);
     let mut tried = Vec::new();
     for backend in [BackendKind::Bwrap, BackendKind::Container] {
         if !output.json {
             output.say(&format!("trying the walls of {}", backend.name()));
         }
-        let proved = match prove(ProveRequest { surroundings, own: &own, backend }) {
+        let proved = match prove(ProveRequest { surroundings, own: &own, backend, workspace }) {
             Ok(proved) => Ok(proved),
             Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
                 let words = match &error {

@@ -1,6 +1,7 @@
 # Tries to make files of the class by changing what a call means while it is under way. Prints how often one was seen.
-# Arguments: a directory, seconds.
-import ctypes, os, stat, sys, threading, time
+# Arguments: a directory, seconds, a program that must not run, a file with names of the class, and the project where the host
+# works meanwhile, if it does.
+import ctypes, json, os, stat, sys, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 os.chdir(sys.argv[1])
@@ -10,7 +11,13 @@ AT_FDCWD = -100
 for name in ("plain", "other", "swap", "deep"):
     os.mkdir(name)
 os.mkdir(".vscode")
-evil = b"[core]\n\tfsmonitor = evil\n"
+evil = b"[core]\n\tfsmonitor = %s\n" % sys.argv[3].encode()
+hook = b"#!/bin/sh\nexec %s\n" % sys.argv[3].encode()
+with open(sys.argv[4]) as file:
+    all_names = file.read().split()
+# Here it is no git directory.
+names = [name for name in all_names if not name.startswith("bare-repo/")]
+project = sys.argv[5] if len(sys.argv) > 5 else None
 seen = {}
 tried = [0]
 
@@ -131,25 +138,117 @@ def change_judged():
         os.close(descriptor)
 
 
+def put_bait(name):
+    descriptor = quiet(os.open, name, C | W, 0o755)
+    if descriptor is not None:
+        os.write(descriptor, hook)
+        os.close(descriptor)
+
+
+def attack(name):
+    # Of this process alone: an empty one would be a harmless configuration.
+    bait = "bait-%d" % os.getpid()
+    above = os.path.dirname(name)
+    if above:
+        quiet(os.makedirs, above, 0o777, True)
+    quiet(os.truncate, name, 0)
+    quiet(os.rename, name, "taken")
+    put_bait(name)
+    put_bait(bait)
+    quiet(os.link, bait, name)
+    quiet(os.rename, bait, name)
+    quiet(os.symlink, bait, name)
+    quiet(os.mkfifo, name)
+
+
+def attack_all():
+    for name in names:
+        if time.monotonic() >= until:
+            return
+        attack(name)
+
+
+def attack_project():
+    for name in all_names:
+        if time.monotonic() >= until:
+            return
+        attack(os.path.join(project, name))
+
+
+any_path = ctypes.create_string_buffer(b"ordinary", 64)
+
+
+def swap_any():
+    for name in names:
+        any_path.value = name.encode()
+        any_path.value = b"ordinary-too"
+
+
+def open_any():
+    tried[0] += 1
+    descriptor = libc.open(any_path, C | W, 0o700)
+    if descriptor >= 0:
+        os.close(descriptor)
+    libc.symlink(b"x", any_path)
+    put_bait("bait")
+    libc.rename(b"bait", any_path)
+    quiet(os.unlink, "ordinary-too")
+
+
+def take_lock():
+    """The host's git renames this over its configuration in a moment."""
+    lock = os.path.join(project, ".git/config.lock")
+    descriptor = quiet(os.open, lock, W | os.O_APPEND)
+    if descriptor is not None:
+        os.write(descriptor, evil)
+        os.close(descriptor)
+    if not os.path.lexists(lock):
+        return
+    quiet(os.link, lock, "lock")
+    quiet(os.rename, lock, "lock")
+    with_evil = quiet(os.open, "lock", C | W)
+    if with_evil is not None:
+        os.write(with_evil, evil)
+        os.close(with_evil)
+    quiet(os.unlink, lock)
+    quiet(os.symlink, os.path.abspath("lock"), lock)
+    quiet(os.rename, "lock", lock)
+    descriptor = quiet(os.open, lock, C | W)
+    if descriptor is not None:
+        os.write(descriptor, evil)
+        os.close(descriptor)
+    quiet(os.unlink, lock)
+
+
+def is_own_repository(name):
+    if not name.endswith("/commondir"):
+        return False
+    try:
+        with open(name) as file:
+            return file.read() == "../..\n"
+    except OSError:
+        return True
+
+
 def look():
-    for name in (".envrc", ".vscode/tasks.json", "deep/.vscode/tasks.json", ".vscode/settings.json"):
+    for name in names + ["deep/.vscode/tasks.json"]:
         # One look: a directory of that name may be made, and be gone at the second.
         try:
             is_directory = stat.S_ISDIR(os.lstat(name).st_mode)
         except OSError:
             continue
-        if not is_directory:
+        if not is_directory and not is_own_repository(name):
             seen[name] = seen.get(name, 0) + 1
     try:
         with open("own/.git/config", "rb") as file:
-            if b"evil" in file.read():
+            if b"fsmonitor" in file.read():
                 seen["own/.git/config"] = seen.get("own/.git/config", 0) + 1
     except OSError:
         pass
     try:
         before = marks()
         with open("repo/config", "rb") as file:
-            if b"evil" in file.read() and before == marks():
+            if b"fsmonitor" in file.read() and before == marks():
                 seen["repo/config"] = seen.get("repo/config", 0) + 1
     except OSError:
         pass
@@ -161,11 +260,34 @@ def marks():
     return [(one.st_ino, one.st_ctime_ns) for one in found]
 
 
-acts = [swap_memory, open_swapped, flip_link, through_link, move_directory, make_in_moved, turn_descriptor,
-        by_descriptor, give_names, write_config, complete, change_judged, open_swapped, look, look]
-workers = [threading.Thread(target=forever(act)) for act in acts]
+def run(acts):
+    workers = [threading.Thread(target=forever(act)) for act in acts]
+    [worker.start() for worker in workers]
+    [worker.join() for worker in workers]
+    look()
+
+
+def apart(acts):
+    """In a process of its own: threads of one keep each other from running."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        run(acts)
+        os.write(writing, json.dumps([seen, tried[0]]).encode())
+        os._exit(0)
+    os.close(writing)
+    return reading
+
+
 sys.setswitchinterval(1e-5)
-[worker.start() for worker in workers]
-[worker.join() for worker in workers]
-look()
-print("seen", sum(seen.values()), sorted(seen), "tries", tried[0] > 100, file=sys.stdout)
+others = [apart([attack_all]), apart([swap_any, open_any])]
+if project:
+    others += [apart([attack_project]), apart([take_lock])]
+run([swap_memory, open_swapped, flip_link, through_link, move_directory, make_in_moved, turn_descriptor, by_descriptor,
+     give_names, write_config, complete, change_judged, look])
+for other in others:
+    with os.fdopen(other) as file:
+        found, tries = json.loads(file.read())
+    tried[0] += tries
+    for name, count in found.items():
+        seen[name] = seen.get(name, 0) + count
+print("seen", sum(seen.values()), sorted(seen), "tries", tried[0], flush=True)

@@ -160,6 +160,9 @@ impl Caller<'_> {
 
     /// What a file of the class may be instead: one that says what it has to say, whatever the caller writes.
     fn instead(&self, open: &Open, spot: &Spot, held: Held, alone: Alone) -> Result<Done, Tried> {
+        if held.unless == Unless::ConfigLock {
+            return self.open_lock(open, spot, held.why, alone);
+        }
         let place = spot.path();
         let writes_anew = open.flags.contains(OFlags::CREATE) || open.flags.contains(OFlags::TRUNC);
         let exists = spot.kind()?.is_some();
@@ -173,7 +176,11 @@ impl Caller<'_> {
                 let points = |root: &&_| content::points_to_own_repository(root, &place);
                 self.root_of(&place).filter(points).map(|_| content::OWN_REPOSITORY.to_vec())
             }
-            Unless::KnownRepository | Unless::OwnRepository | Unless::HarmlessConfig | Unless::Never => None,
+            Unless::KnownRepository
+            | Unless::OwnRepository
+            | Unless::HarmlessConfig
+            | Unless::ConfigLock
+            | Unless::Never => None,
         };
         let Some(said) = said else {
             let (act, errno) =

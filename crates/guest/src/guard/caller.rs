@@ -9,7 +9,7 @@ use std::sync::Arc;
 use belljar_class::{Held, Making};
 use belljar_contract::GuestAct;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, Kind, status_of};
 use belljar_sys::seccomp::notify::{Call, Listener, read_path};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
@@ -208,7 +208,24 @@ impl Caller<'_> {
         if is_gone(directory, &real)? {
             return Err(Stop::Fail(Errno::NOENT));
         }
+        self.refuse_lost(directory, &real)?;
         Ok(real)
+    }
+
+    /// Refuses what is not at the place that the kernel gives for it. The host can move a directory out of what is
+    /// mounted here: then the kernel answers `/` (Linux 6.18), and nobody knows what it would be judged as.
+    fn refuse_lost(&self, opened: BorrowedFd<'_>, real: &Path) -> Result<(), Stop> {
+        if !matches!(self.broker.roots.of(real), Area::Above) {
+            return Ok(());
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let plain = ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let there = rustix::fs::openat2(&self.broker.root, real, flags, Mode::empty(), plain);
+        let there = there.and_then(|there| status_of(there.as_fd()));
+        match there {
+            Ok(there) if there.identity == status_of(opened)?.identity => Ok(()),
+            Ok(_) | Err(_) => Err(Stop::Fail(Errno::ACCESS)),
+        }
     }
 
     pub(super) fn real(&self, descriptor: BorrowedFd<'_>) -> Result<PathBuf, Stop> {
@@ -237,6 +254,9 @@ impl Caller<'_> {
         // A pipe, a socket or memory has no place.
         if !real.is_absolute() || matches!(self.broker.roots.of(&real), Area::Granted) {
             return Err(Stop::Continue);
+        }
+        if !is_gone(descriptor.as_fd(), &real)? {
+            self.refuse_lost(descriptor.as_fd(), &real)?;
         }
         Ok(Opened { descriptor, real })
     }

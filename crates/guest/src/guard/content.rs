@@ -17,6 +17,7 @@ use belljar_sys::beneath::{Directory, Kind, Onto};
 use rustix::fs::Mode;
 
 use super::caller::{Spot, Stop};
+use super::locks::Locks;
 use super::roots::{Area, Root, Roots};
 
 /// What the part of a work tree says about its repository, always.
@@ -27,7 +28,13 @@ const LONGEST_POINTER: u64 = 4200;
 const MOST_WORK_TREES: usize = 1000;
 
 /// Puts a judged copy of a configuration in the place of another, and takes the original away.
-pub(super) fn land_config(root: &Root, from: &Spot, to: &Spot, why: &str) -> Result<(), Stop> {
+pub(super) fn land_config(
+    root: &Root,
+    locks: Option<&Locks>,
+    from: &Spot,
+    to: &Spot,
+    why: &str,
+) -> Result<(), Stop> {
     let place = to.path();
     let held = |reason: String| Stop::Held {
         path: place.clone(),
@@ -35,7 +42,7 @@ pub(super) fn land_config(root: &Root, from: &Spot, to: &Spot, why: &str) -> Res
         why: reason,
         errno: Errno::ACCESS,
     };
-    let (new, mode) = match read(&from.parent, &from.name, LARGEST_CONFIG)? {
+    let (new, mode) = match read_written(locks, from)? {
         Found::Text(text, mode) => (text, mode),
         Found::Absent => return Err(Stop::Fail(Errno::NOENT)),
         Found::Odd => return Err(held(why.to_owned())),
@@ -56,30 +63,52 @@ pub(super) fn says(spot: &Spot, text: &[u8]) -> bool {
     matches!(read(&spot.parent, &spot.name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
 }
 
-enum Found {
+/// What a file says, or what was written to it if it is a lock of the command's.
+fn read_written(locks: Option<&Locks>, spot: &Spot) -> Result<Found, Errno> {
+    let Some(status) = spot.parent.status_if_present(&spot.name)? else { return Ok(Found::Absent) };
+    match locks.and_then(|locks| locks.written(&status)) {
+        Some(written) => read_all(written?, status.mode, LARGEST_CONFIG),
+        None => read(&spot.parent, &spot.name, LARGEST_CONFIG),
+    }
+}
+
+pub(super) enum Found {
     Text(Vec<u8>, u32),
     Absent,
     /// No regular file, or one that is too large.
     Odd,
 }
 
-fn read(parent: &Directory, name: &OsStr, limit: u64) -> Result<Found, Errno> {
+pub(super) fn read(parent: &Directory, name: &OsStr, limit: u64) -> Result<Found, Errno> {
     let file = match parent.file(name) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(Found::Absent),
         Err(Errno::LOOP | Errno::INVAL) => return Ok(Found::Odd),
         Err(cause) => return Err(cause),
     };
-    let mode = rustix::fs::fstat(&file)?.st_mode & 0o777;
+    let mode = rustix::fs::fstat(&file)?.st_mode;
+    read_all(file, mode, limit)
+}
+
+fn read_all(file: File, mode: u32, limit: u64) -> Result<Found, Errno> {
     let mut text = Vec::new();
     let read = file.take(limit + 1).read_to_end(&mut text);
     read.map_err(|error| belljar_sys::fds::errno_of(&error))?;
-    Ok(if text.len() as u64 > limit { Found::Odd } else { Found::Text(text, mode) })
+    Ok(if text.len() as u64 > limit { Found::Odd } else { Found::Text(text, mode & 0o777) })
 }
 
 /// Puts a new file in the place of whatever is there. To be called when nothing else is done: the new file has another name
 /// for a moment.
 pub(super) fn write_fresh(parent: &Directory, name: &OsStr, text: &[u8], mode: u32) -> Result<(), Errno> {
+    write_onto(parent, name, text, mode, Onto::Anything)
+}
+
+/// The same where nothing may be yet: `EEXIST` otherwise.
+pub(super) fn write_new(parent: &Directory, name: &OsStr, text: &[u8], mode: u32) -> Result<(), Errno> {
+    write_onto(parent, name, text, mode, Onto::Nothing)
+}
+
+fn write_onto(parent: &Directory, name: &OsStr, text: &[u8], mode: u32, onto: Onto) -> Result<(), Errno> {
     let mut beside = OsString::from(name);
     beside.push(".belljar");
     let mut file = match parent.create(&beside, 0o600) {
@@ -89,8 +118,7 @@ pub(super) fn write_fresh(parent: &Directory, name: &OsStr, text: &[u8], mode: u
         }
         made => made?,
     };
-    let placed =
-        fill(&mut file, text, mode).and_then(|()| parent.rename(&beside, parent, name, Onto::Anything));
+    let placed = fill(&mut file, text, mode).and_then(|()| parent.rename(&beside, parent, name, onto));
     if placed.is_err() {
         // What the failure was is told; that the rest of it stays is all that can be done.
         parent.remove(&beside).ok();
@@ -204,8 +232,11 @@ pub(super) fn complete(root: &Root, spot: &Spot) -> Result<(), Stop> {
         }
         write_fresh(&spot.parent, OsStr::new("commondir"), OWN_REPOSITORY, 0o644)?;
     }
-    if is_there("config.worktree")?.is_some() {
-        return held("config.worktree", WHY);
+    // The locks of an ordinary directory are files that the caller may have open.
+    for name in ["config.worktree", "config.lock", "config.worktree.lock"] {
+        if is_there(name)?.is_some() {
+            return held(name, WHY);
+        }
     }
     if !hooks_are_examples(&spot.parent)? {
         return held("hooks", WHY);

@@ -15,6 +15,7 @@
 mod acts;
 mod caller;
 mod content;
+mod locks;
 mod moving;
 mod pipes;
 mod roots;
@@ -34,6 +35,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use acts::{Acted, Alone, Attempt, Done, NeedsToBeAlone, Open};
 use caller::{Caller, Stop};
+use locks::Locks;
 use roots::Roots;
 pub(crate) use told::Told;
 
@@ -64,6 +66,7 @@ struct Broker {
     /// Where descriptors of this process tell where they lead.
     descriptors: OwnedFd,
     order: RwLock<()>,
+    locks: Locks,
     told: Told,
 }
 
@@ -84,6 +87,7 @@ impl Guard {
             root: path("/")?,
             descriptors: path("/proc/self/fd")?,
             order: RwLock::new(()),
+            locks: Locks::default(),
             told: Told::new().map_err(GuardError::Open)?,
         });
         // Before the layer and the filter, which concern this thread and what it starts from then on.

@@ -57,11 +57,16 @@ impl Caller<'_> {
             return Err(Tried::NeedsToBeAlone);
         }
         if let Some(held) = content {
-            self.refuse(&from, making(&from, kind), GuestAct::Move)?;
+            let made = making(&from, kind);
+            let is_lock = root.held(&old, made).is_some_and(|held| held.unless == Unless::ConfigLock);
+            if !is_lock {
+                self.refuse(&from, made, GuestAct::Move)?;
+            }
+            let locks = is_lock.then_some(&self.broker.locks);
             if flags.contains(RenameFlags::NOREPLACE) && to.kind()?.is_some() {
                 return Err(Stop::Fail(Errno::EXIST).into());
             }
-            return Ok(content::land_config(root, &from, &to, held.why)?);
+            return Ok(content::land_config(root, locks, &from, &to, held.why)?);
         }
         judge_move(root, &from, &to, kind)?;
         self.before_sign(&to, alone)?;

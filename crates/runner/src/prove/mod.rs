@@ -15,11 +15,11 @@ use crate::engine::engine_places;
 use crate::guest_program::UnpackError;
 use crate::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
 use crate::planning::Surroundings;
-use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight};
+use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight, WorkspaceMode};
 use belljar_sandbox::{Engine, EngineError, ServiceEnd};
 use belljar_sys::process::Prepare;
 use outside::Outside;
-use scene::{SYSTEM_PATH, Scene};
+use scene::{Agents, SYSTEM_PATH, Scene};
 use stage::StageRun;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -69,6 +69,8 @@ pub struct ProveRequest<'a> {
     pub own: &'a AbsPath,
     /// The backend to prove.
     pub backend: BackendKind,
+    /// Where changes of the project go; the default of this machine where it is not given.
+    pub workspace: Option<WorkspaceMode>,
 }
 
 /// What was proved, and on which flags.
@@ -103,7 +105,7 @@ enum Side<'a> {
 /// # Errors
 /// When the probes cannot be prepared, or the backend builds nothing.
 pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
-    let ProveRequest { surroundings, own, backend } = request;
+    let ProveRequest { surroundings, own, backend, workspace } = request;
     let rows = table::rows().map_err(ProveError::File)?;
     let place = Place::make(surroundings)?;
     let guest = place.guest(surroundings)?;
@@ -112,8 +114,9 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
     // Both before anything that starts threads.
     let (inside_out, host_out) = (place.outside("o")?, place.outside("p")?);
-    let inside_scene = Scene::build(&inside_root, "inside", backend.name(), &rust, inside_out)?;
-    let host_scene = Scene::build(&host_root, "host", backend.name(), &rust, host_out)?;
+    let agents = Agents { backend, workspace, rust: &rust };
+    let inside_scene = Scene::build(&inside_root, "inside", &agents, inside_out)?;
+    let host_scene = Scene::build(&host_root, "host", &agents, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
     // Where files for a while are put: the path of a socket is short.
     let run = Scratch::temporary(PROVE_PREFIX)

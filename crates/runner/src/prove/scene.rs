@@ -5,7 +5,7 @@ use super::outside::{NAIVE, NAIVE_TOKEN, Outside, RULES};
 use super::stranger;
 use super::table::{Listener, Row};
 use crate::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
-use belljar_contract::{AbsPath, Attempt};
+use belljar_contract::{AbsPath, Attempt, BackendKind, WorkspaceMode};
 use belljar_sys::process::Prepare;
 use belljar_sys::segment::Segment;
 use std::collections::BTreeMap;
@@ -45,12 +45,22 @@ pub(super) struct Scene {
     pub credential: String,
     /// The made-up internet, or why there is none.
     pub outside: Result<Outside, String>,
+    /// Whether what is changed in the project stays beside it.
+    pub keeps_aside: bool,
     marks: u64,
     words: BTreeMap<&'static str, String>,
     listeners: Listeners,
     _temporary: Scratch,
     sleeper: Child,
     _sleeper_input: Option<ChildStdin>,
+}
+
+/// What the made-up user's manifest declares.
+pub(super) struct Agents<'a> {
+    pub backend: BackendKind,
+    pub workspace: Option<WorkspaceMode>,
+    /// Where a toolchain lies.
+    pub rust: &'a Path,
 }
 
 /// Services of the made-up user; one that could not be opened hears nothing, on both sides.
@@ -69,12 +79,11 @@ pub(super) fn random() -> u64 {
 }
 
 impl Scene {
-    /// Builds everything below `root`, which is there and empty. `rust` is where a toolchain lies.
+    /// Builds everything below `root`, which is there and empty.
     pub fn build(
         root: &Path,
         side: &'static str,
-        backend: &str,
-        rust: &Path,
+        agents: &Agents<'_>,
         mut outside: Result<Outside, String>,
     ) -> Result<Self, ProveError> {
         let failed = |cause| ProveError::Scene { path: root.to_owned(), cause };
@@ -87,7 +96,7 @@ impl Scene {
         let home = root.join("user");
         let project = home.join("demo");
         lay_out(&home, &project, &secret).map_err(failed)?;
-        manifest(&home, &project, &entering, backend, rust).map_err(failed)?;
+        manifest(&home, &project, &entering, agents).map_err(failed)?;
         stranger::make(&home).map_err(failed)?;
         if let Ok(outside) = &mut outside {
             outside.open()?;
@@ -130,7 +139,7 @@ impl Scene {
                     .map_or("1".into(), |s| s.local_addr().map_or("1".into(), |a| a.port().to_string())),
             ),
             ("cgroup", text(&control_group())),
-            ("rust", text(rust)),
+            ("rust", text(agents.rust)),
             ("credential", credential.clone()),
             ("side", side.to_owned()),
         ]);
@@ -149,6 +158,8 @@ impl Scene {
             abstract_name,
             credential,
             outside,
+            keeps_aside: side == "inside"
+                && matches!(agents.workspace, Some(WorkspaceMode::Overlay | WorkspaceMode::Copy)),
             words,
             listeners,
             _temporary: temporary,
@@ -299,7 +310,15 @@ fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
 }
 
 /// The made-up user's own manifest: a secret that is declared to enter, and a toolchain that lies in a home.
-fn manifest(home: &Path, project: &Path, entering: &str, backend: &str, rust: &Path) -> std::io::Result<()> {
+fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) -> std::io::Result<()> {
+    let Agents { backend, workspace, rust } = agents;
+    let workspace = match workspace {
+        None => "",
+        Some(WorkspaceMode::Direct) => "workspace = \"direct\"\n",
+        Some(WorkspaceMode::Overlay) => "workspace = \"overlay\"\n",
+        Some(WorkspaceMode::Copy) => "workspace = \"copy\"\n",
+    };
+    let common = format!("harness = \"claude-code\"\nbackend = \"{}\"\n{workspace}", backend.name());
     let script = project.join("scripts/token.sh");
     fs::create_dir_all(project.join("scripts"))?;
     fs::write(&script, "#!/bin/sh\necho token\nexit 0\n")?;
@@ -315,12 +334,12 @@ fn manifest(home: &Path, project: &Path, entering: &str, backend: &str, rust: &P
     fs::write(
         folder.join("belljar.toml"),
         format!(
-            "[agents.prove]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n{mounts}\n\
+            "[agents.prove]\n{common}{mounts}\n\
              [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\
              PROVE_SCRIPT = {{ command = [\"{script}\"] }}\n\n\
-             [agents.filled]\nharness = \"claude-code\"\nbackend = \"{backend}\"\nlimits = {{ tmpfs = \"16M\" }}\n\
-             [agents.crowded]\nharness = \"claude-code\"\nbackend = \"{backend}\"\nlimits = {{ pids = 40 }}\n\
-             [agents.outward]\nharness = \"claude-code\"\nbackend = \"{backend}\"\n\
+             [agents.filled]\n{common}limits = {{ tmpfs = \"16M\" }}\n\
+             [agents.crowded]\n{common}limits = {{ pids = 40 }}\n\
+             [agents.outward]\n{common}\
              [agents.outward.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
              [agents.outward.egress]\n{RULES}\n\
              [[agents.outward.credentials]]\nhost = \"bound.test\"\nheader = \"X-Token\"\n\

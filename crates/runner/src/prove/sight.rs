@@ -78,6 +78,8 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         Evidence::Answer => answer(finding),
         Evidence::Unchanged(_) if changed => open("the file on the host changed"),
         Evidence::Unchanged(_) => closed(format!("unchanged on the host; {said}")),
+        // The project itself stays as it was: what counts is that it could be done.
+        Evidence::Changed(_) if scene.keeps_aside => answer(finding),
         Evidence::Changed(_) if changed => open("the file on the host changed"),
         Evidence::Changed(_) => closed(format!("unchanged on the host; {said}")),
         Evidence::Reported(_) if !changed => closed(format!("unchanged on the host; {said}")),
@@ -112,7 +114,11 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
             open("the record holds it")
         }
         Evidence::Unrecorded(_) => closed(format!("the record does not hold it; {said}")),
-        Evidence::Escaped(name) => shown(&run.stderr, &scene.text(name, row)),
+        Evidence::Escaped(name) => match shown(&run.stderr, &scene.text(name, row)) {
+            // What is kept aside is shown when it is asked for, by `diff`.
+            Sight::Unseen { .. } if scene.keeps_aside => closed("the end of the run does not show it"),
+            shown => shown,
+        },
         Evidence::Unheard(text) | Evidence::Heard(text) => match &scene.outside {
             Ok(outside) if outside.heard(&scene.text(text, row)) => open("a host heard it"),
             Ok(_) => closed(format!("no host heard it; {said}")),

@@ -1,5 +1,7 @@
 //! The guard of a project that is changed in place: what the host would execute later is held back while a command runs.
 
+mod ask;
+
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;

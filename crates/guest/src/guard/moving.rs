@@ -64,6 +64,10 @@ impl Caller<'_> {
             return Ok(content::land_config(self, root, &from, &to, held.why)?);
         }
         self.same_mount(&from, &to)?;
+        if self.broker.asks() && flags.contains(RenameFlags::NOREPLACE) && to.kind()?.is_some() {
+            // `mv` tries this first; a yes to it would come to nothing.
+            return Err(Stop::Fail(Errno::EXIST).into());
+        }
         self.judge_move(root, &from, &to, kind)?;
         self.before_sign(&to, alone)?;
         if exchange {

@@ -71,7 +71,7 @@ impl<'a> Questions<'a> {
             GuestAct::Make | GuestAct::Write | GuestAct::Move => "",
         };
         let text = format!(
-            "belljar: the sandbox wants to {} {shown}\n  on this machine {}{other}\n  \
+            "belljar: the command wants to {} {shown}\n  on this machine {}{other}\n  \
              allow it? [n]o, [o]nce, for this [r]un, [a]lways in this project: ",
             act.word(),
             visible_start(why, LONGEST_REASON),

@@ -29,7 +29,7 @@ pub struct Args {
     /// Agree without being asked
     #[arg(long, conflicts_with = "revoke")]
     yes: bool,
-    /// Take the agreement back, and with it the files that you always allow to be changed in this project
+    /// Take back the agreement, and the files that you always allow runs to change in this project
     #[arg(long)]
     revoke: bool,
     /// Print one JSON object; asks nothing, changes nothing without --yes or --revoke

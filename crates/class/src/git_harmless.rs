@@ -4,6 +4,7 @@
 //! A configuration may be replaced by one that has the same settings with power, in the same order, and any of the others:
 //! `git remote add` and `git push -u` write the whole file anew.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::git_settings::{GitSetting, git_settings, git_settings_strict};
@@ -13,18 +14,32 @@ use super::git_settings::{GitSetting, git_settings, git_settings_strict};
 pub enum Unfit {
     /// Not every reader would read it alike.
     Unclear,
-    /// It adds, changes or leaves out this setting.
-    Changes(String),
+    /// It adds, changes or leaves out these settings.
+    Changes(Vec<String>),
 }
 
 impl std::fmt::Display for Unfit {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unfit::Unclear => write!(out, "it is not written as git writes it"),
-            Unfit::Changes(setting) => write!(out, "it changes `{setting}`"),
+            Unfit::Changes(settings) => {
+                write!(out, "it changes ")?;
+                for (at, setting) in settings.iter().take(SHOWN).enumerate() {
+                    let name: String = setting.chars().take(LETTERS).collect();
+                    write!(out, "{}`{name}`", if at > 0 { ", " } else { "" })?;
+                }
+                match settings.len().saturating_sub(SHOWN) {
+                    0 => Ok(()),
+                    more => write!(out, " and {more} more"),
+                }
+            }
         }
     }
 }
+
+/// Settings that are named, and characters of each name.
+const SHOWN: usize = 5;
+const LETTERS: usize = 100;
 
 /// What a harmless setting may be.
 #[derive(Clone, Copy)]
@@ -146,12 +161,17 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
 pub fn may_replace(current: Option<&[u8]>, new: &[u8], git_directory: &Path) -> Result<(), Unfit> {
     let new = powerful(git_settings_strict(new).ok_or(Unfit::Unclear)?, git_directory);
     let current = powerful(git_settings(current.unwrap_or_default()), git_directory);
-    let mut pairs = new.iter().zip(&current);
-    if let Some((new, _)) = pairs.find(|(new, current)| new != current) {
-        return Err(Unfit::Changes(new.name()));
+    if new == current {
+        return Ok(());
     }
-    let more = new.get(current.len()).or_else(|| current.get(new.len()));
-    more.map_or(Ok(()), |setting| Err(Unfit::Changes(setting.name())))
+    let (before, after): (BTreeSet<_>, BTreeSet<_>) = (current.iter().collect(), new.iter().collect());
+    let mut names: BTreeSet<String> =
+        before.symmetric_difference(&after).map(|setting| setting.name()).collect();
+    if names.is_empty() {
+        // The same ones in another order, or another number of times.
+        names.extend(after.into_iter().map(GitSetting::name));
+    }
+    Err(Unfit::Changes(names.into_iter().collect()))
 }
 
 /// The settings of a configuration that are not known to be harmless; nothing where not every reader would read it alike.
@@ -229,7 +249,7 @@ mod tests {
         let module = "[core]\n\tworktree = ../../../libs/a\n";
         assert_eq!(
             may_replace(None, module.as_bytes(), Path::new(".git/modules/libs/a")),
-            Err(Unfit::Changes("core.worktree".into()))
+            Err(Unfit::Changes(vec!["core.worktree".into()]))
         );
         let module = "[core]\n\tworktree = ../../../../libs/a\n";
         assert_eq!(may_replace(None, module.as_bytes(), Path::new(".git/modules/libs/a")), Ok(()));
@@ -264,7 +284,19 @@ mod tests {
         }
         let two = "[core]\nhooksPath = a\nhooksPath = b\n";
         let swapped = "[core]\nhooksPath = b\nhooksPath = a\n";
-        assert_eq!(judged(two, swapped), Err(Unfit::Changes("core.hookspath".into())));
+        assert_eq!(judged(two, swapped), Err(Unfit::Changes(vec!["core.hookspath".into()])));
+    }
+
+    #[test]
+    fn every_setting_that_differs_is_named() {
+        let unfit =
+            judged("[core]\nhooksPath = a\n", "[core]\nfsmonitor = b\n[alias]\nst = !c\n").unwrap_err();
+        assert_eq!(unfit.to_string(), "it changes `alias.st`, `core.fsmonitor`, `core.hookspath`");
+        let many: String = (0..9).map(|number| format!("[alias]\na{number} = !x\n")).collect();
+        let unfit = judged("", &many).unwrap_err().to_string();
+        assert!(unfit.ends_with("`alias.a4` and 4 more"), "{unfit}");
+        let long = format!("[alias \"{}\"]\na = !x\n", "x".repeat(5000));
+        assert!(judged("", &long).unwrap_err().to_string().len() < 200);
     }
 
     #[test]

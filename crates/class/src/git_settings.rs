@@ -4,7 +4,7 @@
 //! nothing that another version of git would find in it.
 
 /// One setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GitSetting {
     /// The section in small letters, such as `core`.
     pub section: Vec<u8>,

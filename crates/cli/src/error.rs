@@ -231,6 +231,7 @@ impl From<RunError> for CliError {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
+            RunError::Allowed(error) => Self::from(error).into_launch(),
             RunError::Value { .. }
             | RunError::Outward(_)
             | RunError::Workspace(_)

@@ -1,5 +1,6 @@
 //! The guard of a project that is changed in place: what the host would execute later is held back while a command runs.
 
+mod ask;
 mod host;
 mod race;
 

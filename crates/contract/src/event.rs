@@ -86,6 +86,24 @@ pub enum Event {
         /// Who would execute it, and when.
         why: String,
     },
+    /// The user was asked whether such an attempt may succeed.
+    HostExecutedAsked {
+        /// The file, on the host.
+        path: AbsPath,
+        /// What was tried.
+        act: GuestAct,
+        /// Who would execute it, and when.
+        why: String,
+    },
+    /// The question was settled.
+    HostExecutedAnswered {
+        /// The file, on the host.
+        path: AbsPath,
+        /// What was tried.
+        act: GuestAct,
+        /// How.
+        answer: HeldAnswer,
+    },
     /// What became of the project.
     WorkspaceChanged {
         /// Files that were not there before.
@@ -149,6 +167,33 @@ pub enum Event {
         /// How long it took.
         duration_ms: u64,
     },
+}
+
+/// How a question about a file that the host would execute was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldAnswer {
+    /// The attempt failed.
+    No,
+    /// This attempt succeeded.
+    Once,
+    /// The file may be changed until the run ends.
+    Run,
+    /// The file may be changed in every run of the project.
+    Always,
+    /// Nobody answered before the caller or the run ended; the attempt failed.
+    Unanswered,
+}
+
+impl HeldAnswer {
+    /// Whether the attempt was allowed.
+    #[must_use]
+    pub const fn is_yes(self) -> bool {
+        match self {
+            HeldAnswer::Once | HeldAnswer::Run | HeldAnswer::Always => true,
+            HeldAnswer::No | HeldAnswer::Unanswered => false,
+        }
+    }
 }
 
 /// What a run may use up.

@@ -13,6 +13,8 @@
 //!                                   ◀──────  Started | ExecFailed
 //!   GuestOrder::{Signal, Stop}      ──────▶
 //!                                   ◀──────  Stopped, Held, HeldMore, as often as it happens
+//!                                   ◀──────  Asked, one at a time
+//!   GuestOrder::Answer              ──────▶  unless it was Withdrawn before
 //!                                   ◀──────  Exited
 //! ```
 //! `SetupFailed` may stand in the place of any report before `Started`. The socket closing is a message too: to the
@@ -28,12 +30,14 @@ mod root;
 mod text;
 
 pub use codec::GuestCodecError;
-pub use guard::{GUEST_GUARD_PATHS_MAX, GuestAct, GuestAlias, GuestGuard, GuestGuardRoot};
+pub use guard::{
+    GUEST_GUARD_PATHS_MAX, GuestAct, GuestAlias, GuestAnswer, GuestGuard, GuestGuardRoot, GuestOnHeld,
+};
 pub use root::{GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource};
 pub use text::{OsText, OsTextError};
 
 /// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
-pub const GUEST_PROTOCOL: u32 = 6;
+pub const GUEST_PROTOCOL: u32 = 7;
 /// Where the guest lies inside.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
 /// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
@@ -306,6 +310,22 @@ pub enum GuestReport {
         /// How often, in all.
         count: u64,
     },
+    /// The guard held something back, and the call waits for an answer.
+    Asked {
+        /// Which question it is; every one has another number.
+        number: u64,
+        /// Where, inside.
+        path: OsText,
+        /// What was tried.
+        act: GuestAct,
+        /// What would run it, or what of its content is not let through.
+        why: String,
+    },
+    /// The call that a question was about is gone.
+    Withdrawn {
+        /// Which question.
+        number: u64,
+    },
     /// The command stopped itself, as Ctrl-Z makes programs do; it goes on with [`GuestOrder::Signal`] and SIGCONT.
     Stopped,
     /// The command ended; what it left behind is being ended too.
@@ -434,4 +454,11 @@ pub enum GuestOrder {
     },
     /// End everything: SIGTERM, the grace time, SIGKILL.
     Stop,
+    /// What the user decided.
+    Answer {
+        /// About which question.
+        number: u64,
+        /// What.
+        answer: GuestAnswer,
+    },
 }

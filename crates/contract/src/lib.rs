@@ -67,7 +67,7 @@ pub use egress_log::{
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
 pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, not_redacted};
 pub use envelope::Envelope;
-pub use event::{EVENT_FORMAT, Event, EventRecord, LimitKind, Logged};
+pub use event::{EVENT_FORMAT, Event, EventRecord, HeldAnswer, LimitKind, Logged};
 pub use evidence::{
     Claim, ClaimAnswer, ClaimScope, ClaimStand, Delivery, Evidence, FileKind, FileSeen, FilesSeen, Gate,
     Lane, ModelEvidence, Seen, Whole,
@@ -88,11 +88,11 @@ pub use frame_log::{
 };
 pub use guest::{
     GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX,
-    GUEST_SPEC_MAX, GuestAct, GuestAddress, GuestAlias, GuestBeginning, GuestBounds, GuestCodecError,
-    GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestGuard, GuestGuardRoot, GuestLandlock, GuestLayer,
-    GuestLimit, GuestListener, GuestOrder, GuestOverlay, GuestPart, GuestRange, GuestReport, GuestResource,
-    GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestUsage, GuestVariable,
-    GuestWall, OsText, OsTextError,
+    GUEST_SPEC_MAX, GuestAct, GuestAddress, GuestAlias, GuestAnswer, GuestBeginning, GuestBounds,
+    GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestGuard, GuestGuardRoot,
+    GuestLandlock, GuestLayer, GuestLimit, GuestListener, GuestOnHeld, GuestOrder, GuestOverlay, GuestPart,
+    GuestRange, GuestReport, GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream,
+    GuestTerminal, GuestUsage, GuestVariable, GuestWall, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,

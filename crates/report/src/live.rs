@@ -40,6 +40,8 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
         | Event::SignalForwarded { .. }
         | Event::HostExecutedCreated { .. }
         | Event::HostExecutedHeld { .. }
+        | Event::HostExecutedAsked { .. }
+        | Event::HostExecutedAnswered { .. }
         | Event::WorkspaceChanged { .. }
         | Event::FilesListed { .. }
         | Event::EgressLogged { .. }

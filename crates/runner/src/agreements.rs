@@ -175,16 +175,7 @@ impl Agreements {
         let path = self.path(terms);
         let stored = json!({"format": FORMAT, "digest": terms.digest(), T::KIND: shown});
         let text = format!("{stored:#}\n");
-        let write = || -> std::io::Result<()> {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-            let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-            file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
-            file.write_all(text.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            Ok(())
-        };
-        write().map_err(|cause| AgreementError::Write { path: path.clone(), cause })?;
+        write_whole(&path, &text).map_err(|cause| AgreementError::Write { path: path.clone(), cause })?;
         Ok(path)
     }
 
@@ -229,7 +220,19 @@ impl Agreements {
     }
 }
 
-fn remove(path: AbsPath) -> Result<bool, AgreementError> {
+/// Writes a file for the user alone, whole or not at all.
+pub(crate) fn write_whole(path: &AbsPath, text: &str) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or_else(|| path.clone());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let mut file = tempfile::NamedTempFile::new_in(&directory)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+pub(crate) fn remove(path: AbsPath) -> Result<bool, AgreementError> {
     match fs::remove_file(&path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),

@@ -1,6 +1,6 @@
 //! What stands at the standard streams of a command: the user's terminal, or a conversation.
 
-use belljar_contract::{Event, GuestEnd};
+use belljar_contract::{Event, GuestEnd, HeldAnswer};
 use rustix::event::PollFlags;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -30,6 +30,15 @@ pub(crate) enum Interrupt {
     Stop,
 }
 
+/// A question for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prompted {
+    /// Lines without control characters; the answer is typed after the last one.
+    pub text: String,
+    /// What is said if it is not answered with yes.
+    pub after_no: Option<String>,
+}
+
 /// The outer end of a command's standard streams.
 pub(crate) trait Console {
     /// What to wait for.
@@ -50,6 +59,19 @@ pub(crate) trait Console {
 
     /// The user's window has another size.
     fn resized(&self) {}
+
+    /// Asks the user, while what the command writes waits. Whether there is somebody to ask.
+    fn ask(&mut self, _question: Prompted) -> bool {
+        false
+    }
+
+    /// What the user answered to the question, once.
+    fn answer(&mut self) -> Option<HeldAnswer> {
+        None
+    }
+
+    /// Takes an open question back.
+    fn withdraw(&mut self) {}
 
     /// The command has suspended itself; returns when it may go on.
     fn suspended(&mut self) {}

@@ -5,6 +5,7 @@
 mod agent_version;
 mod agreed_files;
 mod agreements;
+mod allowances;
 pub mod aside;
 mod console;
 mod doctor;
@@ -30,7 +31,9 @@ mod names;
 mod outward;
 mod planning;
 mod project;
+mod prompt;
 mod prove;
+mod questions;
 mod runtime;
 mod screen;
 mod shared_values;
@@ -45,6 +48,7 @@ mod values;
 mod workspace;
 
 pub use agreements::{Agreement, AgreementError, Agreements, Standing, Terms};
+pub use allowances::Allowances;
 pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
 pub use belljar_plan::{
     Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,

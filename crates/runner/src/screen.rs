@@ -5,6 +5,8 @@
 //! scroll region, and a report would be lost in it. [`Screen::reset`] gives what brings it back, without clearing
 //! anything. States and their changes are those of the VT500 parser (vt100.net/emu/dec_ansi_parser, 2026-11).
 
+use std::collections::BTreeSet;
+
 /// Ends a control string, leaves VT52 mode, selects ASCII, shows the cursor, wraps lines, and turns off what a program
 /// can turn on: alternate screen, colours, insertion, application keys, mouse, focus and paste reports, reverse video,
 /// margins, synchronized output, an open hyperlink. The whole screen scrolls again. The cursor stays: it is saved and restored around what
@@ -26,8 +28,30 @@ const SHAPE: &str = "\u{1b}[0 q";
 /// Bytes of a sequence that are kept; longer ones are treated as unknown.
 const KEPT: usize = 48;
 
+/// Modes that a program turns on or off and that are as before when it goes on after a question: application keys, reverse
+/// video, wrapping, the cursor, mouse, focus and paste reports. With what they are at first.
+const MODES: [(&str, bool); 15] = [
+    ("1", false),
+    ("5", false),
+    ("7", true),
+    ("9", false),
+    ("25", true),
+    ("1000", false),
+    ("1001", false),
+    ("1002", false),
+    ("1003", false),
+    ("1004", false),
+    ("1005", false),
+    ("1006", false),
+    ("1015", false),
+    ("1016", false),
+    ("2004", false),
+];
+/// Modes of the kitty protocol that are put back.
+const KITTY_DEPTH: usize = 16;
+
 /// The state of a terminal, as far as it matters.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Screen {
     state: State,
     /// The sequence that is being read, without its introducer.
@@ -43,6 +67,13 @@ pub(crate) struct Screen {
     kitty_keys: bool,
     xterm_keys: bool,
     shape: bool,
+    /// Modes that are not as at first, as their places in [`MODES`].
+    modes: BTreeSet<usize>,
+    keypad: bool,
+    /// What a program last asked for: the stack of the kitty protocol, xterm's keys, the shape of the cursor.
+    kitty_stack: Vec<String>,
+    xterm_wish: String,
+    shape_wish: String,
     /// The last line is not ended; and whether it was not when the alternate screen was entered.
     open_line: bool,
     line_below: bool,
@@ -70,6 +101,40 @@ impl Screen {
         for byte in bytes {
             self.byte(*byte);
         }
+    }
+
+    /// What makes of the terminal again what the command had made of it, as far as a command does not do so itself when
+    /// the size of its terminal changes.
+    pub fn restore(&self) -> String {
+        let mut out = String::new();
+        if self.alternate {
+            out.push_str("\u{1b}[?1049h");
+        }
+        for (mode, at_first) in self.modes.iter().filter_map(|at| MODES.get(*at)) {
+            out.push_str(&format!("\u{1b}[?{mode}{}", if *at_first { 'l' } else { 'h' }));
+        }
+        if self.keypad {
+            out.push_str("\u{1b}=");
+        }
+        out.extend(self.kitty_stack.iter().map(|flags| format!("\u{1b}[>{flags}u")));
+        for wish in [&self.xterm_wish, &self.shape_wish] {
+            if !wish.is_empty() {
+                out.push_str(&format!("\u{1b}[{wish}"));
+            }
+        }
+        out
+    }
+
+    /// Takes note that a line was begun, whatever the state was.
+    pub fn begin_line(&mut self) {
+        self.state = State::Ground;
+        self.sequence.clear();
+        self.open_line = false;
+    }
+
+    /// Whether the command wrote something other than plain text.
+    pub fn is_drawn_on(&self) -> bool {
+        self.touched
     }
 
     /// What brings the terminal back, and the cursor to the beginning of a line; nothing where plain lines were written.
@@ -136,6 +201,12 @@ impl Screen {
             (State::Escape, 0x30..=0x7e) => {
                 // Of the cursor: save, restore, a line up; and the reset of everything.
                 self.warped |= matches!(byte, b'7' | b'8' | b'M' | b'c');
+                match byte {
+                    b'=' => self.keypad = true,
+                    b'>' => self.keypad = false,
+                    b'c' => self.forget_modes(),
+                    _ => {}
+                }
                 State::Ground
             }
             (State::Intermediate, 0x30..=0x7e) => State::Ground,
@@ -173,9 +244,19 @@ impl Screen {
                 let on = *last == b'h';
                 parameters[1..].split(|byte| *byte == b';').for_each(|mode| self.mode(mode, on));
             }
-            (b'u', Some(b'>' | b'=' | b'<' | b'?')) => self.kitty_keys = true,
-            (b'm', Some(b'>')) => self.xterm_keys = true,
-            (b'q', _) if parameters.ends_with(b" ") => self.shape = true,
+            (b'u', Some(b'>' | b'=' | b'<' | b'?')) => {
+                self.kitty_keys = true;
+                self.kitty(parameters);
+            }
+            (b'm', Some(b'>')) => {
+                self.xterm_keys = true;
+                self.xterm_wish = String::from_utf8_lossy(&sequence).into_owned();
+            }
+            (b'q', _) if parameters.ends_with(b" ") => {
+                self.shape = true;
+                self.shape_wish = String::from_utf8_lossy(&sequence).into_owned();
+            }
+            (b'p', _) if parameters == b"!" => self.forget_modes(),
             // Nothing is below the cursor any more.
             (b'J', _) if matches!(parameters, b"" | b"0" | b"2") => self.strayed &= self.alternate,
             // Colours, and what stays on its line or goes down.
@@ -190,7 +271,39 @@ impl Screen {
         }
     }
 
+    /// Back to what they are at first.
+    fn forget_modes(&mut self) {
+        self.modes.clear();
+        self.keypad = false;
+    }
+
+    /// The stack of the kitty protocol: `>` puts flags on it, `<` takes some off, `=` changes the topmost.
+    fn kitty(&mut self, parameters: &[u8]) {
+        let Some((act, rest)) = parameters.split_first() else { return };
+        let first = rest.split(|byte| *byte == b';').next().unwrap_or_default();
+        let flags: String =
+            first.iter().filter(|byte| byte.is_ascii_digit()).map(|byte| *byte as char).collect();
+        match act {
+            b'>' if self.kitty_stack.len() < KITTY_DEPTH => self.kitty_stack.push(flags),
+            b'<' => {
+                let count = flags.parse().unwrap_or(1_usize);
+                self.kitty_stack.truncate(self.kitty_stack.len().saturating_sub(count));
+            }
+            b'=' => {
+                self.kitty_stack.pop();
+                self.kitty_stack.push(flags);
+            }
+            _ => {}
+        }
+    }
+
     fn mode(&mut self, mode: &[u8], on: bool) {
+        if let Some(at) = MODES.iter().position(|(known, _)| known.as_bytes() == mode) {
+            match MODES.get(at).is_some_and(|(_, at_first)| *at_first == on) {
+                true => self.modes.remove(&at),
+                false => self.modes.insert(at),
+            };
+        }
         match mode {
             // Leaving it brings the cursor back to where it was.
             b"1049" => {
@@ -308,6 +421,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_command_had_turned_on_is_turned_on_again() {
+        let restored = |text: &str| {
+            let mut screen = Screen::default();
+            screen.see(text.as_bytes());
+            screen.restore()
+        };
+        assert_eq!(restored("plain\n\u{1b}[31mred"), "");
+        assert_eq!(
+            restored("\u{1b}[?1049h\u{1b}[?25l\u{1b}[?2004h\u{1b}[?1004h\u{1b}[?1004l\u{1b}="),
+            "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?2004h\u{1b}="
+        );
+        assert_eq!(
+            restored("\u{1b}[>1u\u{1b}[>5u\u{1b}[<u\u{1b}[>4;2m\u{1b}[5 q"),
+            "\u{1b}[>1u\u{1b}[>4;2m\u{1b}[5 q"
+        );
+        assert_eq!(restored("\u{1b}[?1000h\u{1b}[?1049h\u{1b}[?1049l\u{1b}[!p"), "");
+        assert_eq!(restored("\u{1b}[?25l\u{1b}[?25h\u{1b}[?9999h"), "");
+    }
+
+    #[test]
     fn it_is_said_once() {
         let mut screen = Screen::default();
         screen.see(b"\x1b[31mx");
@@ -322,6 +455,7 @@ mod tests {
             let mut screen = Screen::default();
             screen.see(bytes);
             assert!(screen.sequence.len() <= KEPT);
+            assert!(screen.restore().len() < 2048);
             assert!(screen.reset().len() < 512);
         });
     }

@@ -1,6 +1,7 @@
 //! One thread, one loop: signals, deadlines, the guest's reports and the terminal.
 
 use crate::console::{Console, Emit, Interrupt, Pumped};
+use crate::questions::{Question, Questions};
 use belljar_contract::{AbsPath, Event, GuestEnd, GuestOrder, Plan};
 use belljar_sandbox::{LaunchError, News, Running};
 use belljar_sys::signal::{SignalError, Signals};
@@ -78,6 +79,8 @@ pub(crate) struct Watched<'a> {
     pub time_limit: Option<Duration>,
     /// Readable when what guards the way out has ended.
     pub guard: Option<BorrowedFd<'a>>,
+    /// What the user is asked while it runs.
+    pub questions: Questions<'a>,
     /// Where events go.
     pub emit: Emit<'a>,
 }
@@ -87,7 +90,7 @@ pub(crate) struct Watched<'a> {
 /// # Errors
 /// When the guest cannot be understood; the sandbox is ended by dropping it.
 pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> {
-    let Watched { plan, running, console, signals, time_limit, guard, emit } = watched;
+    let Watched { plan, running, console, signals, time_limit, guard, mut questions, emit } = watched;
     let mut deadline = time_limit.map(|limit| Instant::now() + limit);
     let mut stopping: Option<Ending> = None;
     loop {
@@ -107,7 +110,9 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
             running.order(GuestOrder::Stop).ok();
             ends = ends.or(Some(Ending::Dismissed));
         }
+        questions.settle(running, console, emit);
         if let (Some(ending), None) = (ends, stopping) {
+            questions.close(console, emit);
             stopping = Some(ending);
             deadline = Some(Instant::now() + PATIENCE);
         }
@@ -115,6 +120,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
             let end = match running.report()? {
                 News::Ended(end) => end,
                 News::Gone => {
+                    questions.close(console, emit);
                     console.ended(GuestEnd::Signal(Signal::KILL.as_raw()), emit);
                     return Ok(stopping.unwrap_or(Ending::Lost));
                 }
@@ -132,6 +138,16 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
                     emit(&Event::Notice { text });
                     continue;
                 }
+                News::Asked { number, path, act, why } => {
+                    if let Some(question) = Question::new(plan, number, &path, act, why) {
+                        questions.ask(question, running, console, emit);
+                    }
+                    continue;
+                }
+                News::Withdrawn(number) => {
+                    questions.withdraw(number, console, emit);
+                    continue;
+                }
                 News::Stopped => {
                     drain(console, emit);
                     console.suspended();
@@ -139,6 +155,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
                     continue;
                 }
             };
+            questions.close(console, emit);
             drain(console, emit);
             running.finish(PATIENCE);
             // Nothing is left that could write.
@@ -158,6 +175,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
             }
             stopping = Some(Ending::TimeLimit(GuestEnd::Signal(Signal::KILL.as_raw())));
             deadline = Some(Instant::now() + PATIENCE);
+            questions.close(console, emit);
             console.time_is_up(emit);
             running.order(GuestOrder::Stop)?;
         }

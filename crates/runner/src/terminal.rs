@@ -1,9 +1,10 @@
 //! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
 //! terminal, and the streams themselves where they are files or pipes.
 
-use crate::console::{Console, Emit, Pumped};
+use crate::console::{Console, Emit, Interrupt, Prompted, Pumped};
+use crate::prompt::{Prompt, Typed};
 use crate::screen::Screen;
-use belljar_contract::visible;
+use belljar_contract::{HeldAnswer, visible};
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_sys::pty::{self, RawMode};
 use rustix::event::PollFlags;
@@ -11,9 +12,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::stdio::{stderr, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// As much input as is held for a program that does not read.
 const HELD: usize = 64 << 10;
+
+/// How long the command's terminal has another size after a question: long enough for a program to look.
+const NUDGE: Duration = Duration::from_millis(80);
 
 /// What could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +55,7 @@ impl Sink {
 impl Drop for Terminal {
     /// Before the user's own mode is restored, and before belljar speaks.
     fn drop(&mut self) {
+        self.withdraw();
         self.reset();
     }
 }
@@ -73,6 +79,10 @@ pub struct Terminal {
     /// What the command did to the user's terminal, and where that is reached.
     screen: Screen,
     used: Sink,
+    prompt: Option<Prompt>,
+    answer: Option<HeldAnswer>,
+    /// When the command's terminal gets its size back, which was changed so that the command draws anew.
+    nudged: Option<Instant>,
 }
 
 /// Whether a command that is started for the user gets a terminal, and its screen with it.
@@ -102,6 +112,9 @@ impl Terminal {
             stdin_open: true,
             screen: Screen::default(),
             used: Sink::terminal(),
+            prompt: None,
+            answer: None,
+            nudged: None,
         };
         let wanted = Self::wanted();
         let stdin_end = if wanted { StreamEnd::Terminal } else { StreamEnd::Open(copy_or_null(stdin())?) };
@@ -157,20 +170,60 @@ impl Terminal {
     }
 
     fn take_input(&mut self, buffer: &mut [u8]) {
-        let Some(controller) = &self.pty else { return };
-        if self.stdin_open && self.held.len() < HELD && readable(stdin()) {
+        // An answer must be heard, whether or not the command reads.
+        let room = self.held.len() < HELD || self.prompt.is_some();
+        if self.pty.is_some() && self.stdin_open && room && readable(stdin()) {
             match rustix::io::read(stdin(), &mut *buffer) {
                 Ok(0) => self.stdin_open = false,
-                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.typed(&buffer[..count]),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => self.stdin_open = false,
             }
+            if !self.stdin_open {
+                self.close(HeldAnswer::No);
+            }
         }
+        let Some(controller) = &self.pty else { return };
         if !self.held.is_empty()
             && let Ok(count) = rustix::io::write(controller, &self.held)
         {
             self.held.drain(..count);
         }
+    }
+
+    /// Takes what the user typed: for the command, or for the question that is open.
+    fn typed(&mut self, bytes: &[u8]) {
+        let typed = match &mut self.prompt {
+            None => Typed::ForCommand,
+            Some(prompt) => prompt.typed(bytes, Instant::now()),
+        };
+        match typed {
+            Typed::ForCommand if self.held.len() < HELD => self.held.extend_from_slice(bytes),
+            Typed::ForCommand | Typed::Ignored => {}
+            Typed::Answer(answer) => self.close(answer),
+        }
+    }
+
+    /// Ends the question, and gives the terminal back to the command as it was.
+    fn close(&mut self, answer: HeldAnswer) {
+        let Some(prompt) = self.prompt.take() else { return };
+        write_all(self.used, prompt.trace(answer).as_bytes());
+        write_all(self.used, prompt.before.restore().as_bytes());
+        self.screen = prompt.before;
+        self.screen.begin_line();
+        self.answer = Some(answer);
+        if self.screen.is_drawn_on() {
+            self.nudge();
+        }
+    }
+
+    /// Makes the command draw anew. Programs do so when their terminal has another size, and many not for less.
+    fn nudge(&mut self) {
+        let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) else { return };
+        let smaller = pty::Size { rows: size.rows.saturating_sub(1).max(1), ..size };
+        // A terminal that has just gone has no size to set.
+        pty::resize(controller.as_fd(), smaller).ok();
+        self.nudged = Some(Instant::now() + NUDGE);
     }
 }
 
@@ -195,10 +248,56 @@ impl Console for Terminal {
         // A terminal that cannot be entered again is gone, and the hang-up that follows ends the run.
         self.enter().ok();
         self.resized();
+        if let Some(prompt) = &mut self.prompt {
+            prompt.renew(Instant::now());
+            write_all(self.used, prompt.text().as_bytes());
+        }
+    }
+
+    fn ask(&mut self, question: Prompted) -> bool {
+        // What was typed before is for the command.
+        self.take_input(&mut vec![0; 64 << 10]);
+        if self.raw.is_none() || !self.stdin_open || self.prompt.is_some() {
+            return false;
+        }
+        self.used = Sink::terminal();
+        let before = self.screen.clone();
+        self.reset();
+        let prompt = Prompt::new(question, before, Instant::now());
+        write_all(self.used, prompt.text().as_bytes());
+        self.prompt = Some(prompt);
+        true
+    }
+
+    fn answer(&mut self) -> Option<HeldAnswer> {
+        self.answer.take()
+    }
+
+    fn withdraw(&mut self) {
+        self.close(HeldAnswer::Unanswered);
+    }
+
+    fn interrupted(&mut self, _emit: Emit<'_>) -> Interrupt {
+        if self.prompt.is_none() {
+            return Interrupt::PassOn;
+        }
+        self.close(HeldAnswer::No);
+        Interrupt::Taken
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.nudged
     }
 
     fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut out = Vec::new();
+        if let (Some(controller), Some(_)) = (&self.pty, &self.prompt) {
+            out.push((stdin(), PollFlags::IN));
+            if !self.held.is_empty() {
+                out.push((controller.as_fd(), PollFlags::OUT));
+            }
+            return out;
+        }
         if let Some(controller) = &self.pty {
             let wants = if self.held.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
             out.push((controller.as_fd(), wants));
@@ -214,6 +313,15 @@ impl Console for Terminal {
 
     fn pump(&mut self, _emit: Emit<'_>) -> Pumped {
         let mut buffer = vec![0; 64 << 10];
+        if self.nudged.is_some_and(|until| until <= Instant::now()) {
+            self.nudged = None;
+            self.resized();
+        }
+        if self.prompt.is_some() {
+            // What the command writes waits.
+            self.take_input(&mut buffer);
+            return Pumped::Open;
+        }
         let mut alive = false;
         if let Some(controller) = &self.pty {
             match rustix::io::read(controller, &mut buffer) {

@@ -4,8 +4,8 @@ use crate::findings::{few, finding_of, hidden, of_commits};
 use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
 use belljar_contract::{
-    AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, MountSource, OsText, Plan, Purpose,
-    WorkspaceMode,
+    AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, GuestOnHeld, MountSource, OsText, Plan,
+    Purpose, WorkspaceMode,
 };
 use belljar_sandbox::{
     Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, UnseenBecause,
@@ -79,8 +79,8 @@ impl Watch {
     /// would take a guard away with it, then what must stay as it is.
     ///
     /// Where a guard stands inside, what it decides by its content is left to it: a mount would keep `git remote add`
-    /// out, too.
-    pub fn guarded(&self, guard: Option<&GuestGuard>) -> Vec<(AbsPath, Access)> {
+    /// out, too. So is what the user allowed, and a directory that holds such a file.
+    pub fn guarded(&self, guard: Option<&GuestGuard>, allowed: &[AbsPath]) -> Vec<(AbsPath, Access)> {
         let mut out = Vec::new();
         for (root, scan) in &self.roots {
             let below = |path: &Path| root.join(path).ok();
@@ -92,6 +92,8 @@ impl Watch {
             let mounted = scan.protected.iter();
             let mounted = mounted.filter(|protected| guard.is_none() || !protected.decided_by_content);
             let guarded = mounted.filter_map(|protected| below(&protected.path));
+            let allowed = |path: &AbsPath| guard.is_some() && allowed.iter().any(|one| one.is_within(path));
+            let guarded = guarded.filter(|path| !allowed(path));
             out.extend(guarded.map(|path| (path, Access::ReadOnly)));
         }
         out
@@ -99,7 +101,7 @@ impl Watch {
 
     /// What the guard inside holds back, where this kernel has one. A test works on a copy, whose files nobody executes
     /// later.
-    pub fn guard(&self, plan: &Plan) -> Option<GuestGuard> {
+    pub fn guard(&self, plan: &Plan, allowed: &[AbsPath]) -> Option<GuestGuard> {
         if self.roots.is_empty() || plan.purpose == Purpose::Test || guard_lacks().is_some() {
             return None;
         }
@@ -130,7 +132,8 @@ impl Watch {
                 roots.push(GuestGuardRoot { path, is_git: false, aliases: Vec::new(), named: Vec::new() });
             }
         }
-        Some(GuestGuard { roots, apart: Vec::new() })
+        let allowed = allowed.iter().filter_map(|path| text(inside(plan, path)?.as_path())).collect();
+        Some(GuestGuard { roots, apart: Vec::new(), allowed, on_held: GuestOnHeld::Refuse })
     }
 
     /// What appeared or changed since, of the kind that this machine would execute, or that leads out; and what

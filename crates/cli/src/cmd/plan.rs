@@ -1,10 +1,10 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, visible,
+    Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
 };
 use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
-use belljar_runner::{Agreements, Planned, Planner, Standing, lowered, refused_limits, why};
+use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
 use serde_json::json;
 
 /// Show what an agent would see, reach and keep; nothing is started
@@ -43,6 +43,10 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         format!("a start is refused, because this cannot be enforced: {}: {why}; {fix}", need.describe())
     }));
     let plan = &planned.compiled.plan;
+    let allowed = Allowances::of(&planner.surroundings().config, &plan.workspace.source).read()?;
+    if plan.workspace.mode == WorkspaceMode::Direct {
+        advice.extend(Allowances::notice(&allowed, planner.surroundings()));
+    }
     if output.json {
         let reasons: Vec<_> =
             planned.compiled.reasons.iter().map(|reason| reason.to_json(&planned.sources)).collect();

@@ -7,7 +7,7 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
 use belljar_runner::trial::{LoadError, TrialUse, load_scenario};
-use belljar_runner::{Agreements, Planned, Planner, Standing, Surroundings};
+use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, Surroundings};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub struct Args {
     /// Agree without being asked
     #[arg(long, conflicts_with = "revoke")]
     yes: bool,
-    /// Take the agreement back
+    /// Take back the agreement, and the files that you always allow runs to change in this project
     #[arg(long)]
     revoke: bool,
     /// Print one JSON object; asks nothing, changes nothing without --yes or --revoke
@@ -46,7 +46,11 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let agreements = Agreements::new(&planner.surroundings().config);
     if args.revoke {
         let was = agreements.revoke(plan)?;
-        let text = if was { "taken back" } else { "there was no agreement" };
+        let files = Allowances::of(&planner.surroundings().config, &plan.workspace.source).revoke()?;
+        if files > 0 {
+            output.say(&format!("files that you allowed to be changed in this project, taken back: {files}"));
+        }
+        let text = if was || files > 0 { "taken back" } else { "there was no agreement" };
         return Ok(done(output, &planned, text, &[]));
     }
     let (standing, differences) = match agreements.standing(plan)? {

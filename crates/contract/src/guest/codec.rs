@@ -78,12 +78,13 @@ impl GuestSpec {
         if let GuestRoot::Built { ground: _, parts, user: _, bounds: _ } = &self.root {
             require(parts.iter().all(GuestPart::is_absolute), "root", "has a relative path")?;
         }
-        if let Some(GuestGuard { roots, apart }) = &self.guard {
+        if let Some(GuestGuard { roots, apart, allowed, on_held: _ }) = &self.guard {
             require(!roots.is_empty(), "guard", "has no root")?;
-            let paths = roots.iter().map(|root| &root.path).chain(apart);
+            let paths = roots.iter().map(|root| &root.path).chain(apart).chain(allowed);
             require(paths.clone().all(OsText::is_absolute), "guard", "has a relative path")?;
             require(paths.clone().all(|path| path.as_bytes() != b"/"), "guard", "is the whole root")?;
             let told = roots.iter().map(|root| root.aliases.len() + root.named.len()).sum::<usize>();
+            let told = told + allowed.len();
             require(told <= GUEST_GUARD_PATHS_MAX, "guard", "is told of too many paths")?;
         }
         let set_aside = self.range.is_none_or(|range| range.is_set_aside());
@@ -140,7 +141,9 @@ impl GuestOrder {
             GuestOrder::Signal { signal } if !(1..=64).contains(&signal) => {
                 Err(GuestCodecError::Value { field: "signal", fault: "is not a signal" })
             }
-            GuestOrder::Start | GuestOrder::Stop | GuestOrder::Signal { .. } => Ok(order),
+            GuestOrder::Start | GuestOrder::Stop | GuestOrder::Signal { .. } | GuestOrder::Answer { .. } => {
+                Ok(order)
+            }
         }
     }
 }

@@ -15,6 +15,34 @@ pub struct GuestGuard {
     pub roots: Vec<GuestGuardRoot>,
     /// Directories below a root that are no part of it: whatever is made there never reaches the host's own files.
     pub apart: Vec<OsText>,
+    /// Files that the user allowed before: absolute, as they are inside, without a link on the way.
+    pub allowed: Vec<OsText>,
+    /// What happens to a call that is held back.
+    pub on_held: GuestOnHeld,
+}
+
+/// What happens to a call that is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestOnHeld {
+    /// It fails at once.
+    Refuse,
+    /// It waits while the user is asked, where a yes would let it succeed.
+    Ask,
+}
+
+/// What the user decided about a call that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestAnswer {
+    /// It fails, and so does the same act at the same place from now on.
+    No,
+    /// The same, and nothing is asked any more.
+    NoMore,
+    /// This call may do what was asked about.
+    Once,
+    /// The file may be made, written and replaced from now on.
+    Path,
 }
 
 /// A tree that is guarded.

@@ -14,8 +14,9 @@ use belljar_sys::fds::OnExec;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::os::unix::ffi::OsStrExt;
 
-use super::caller::{Caller, Opened, Spot, Stop, is_gone};
+use super::caller::{Caller, HeldAct, Opened, Remedy, Spot, Stop, is_gone};
 use super::content;
+use super::mounted::{is_read_only, share_mount};
 use super::moving::making;
 
 /// How often something is tried again that another thread was quicker with.
@@ -124,8 +125,11 @@ impl Caller<'_> {
             }
         }
         let place = spot.path();
-        if writes && let Some(held) = self.held(&place, Making::File) {
-            return self.instead(open, spot, held, alone);
+        if writes
+            && let Some(held) = self.held(&place, Making::File)
+            && let Some(done) = self.instead(open, spot, held, alone)?
+        {
+            return Ok(done);
         }
         let flags = open.flags - OFlags::CREATE - OFlags::EXCL;
         // It may be a pipe by now, and nobody waits for one here.
@@ -140,13 +144,17 @@ impl Caller<'_> {
 
     fn create(&self, open: &Open, spot: &Spot, alone: Alone) -> Result<Done, Tried> {
         let place = spot.path();
-        if let Some(held) = self.held(&place, Making::File) {
-            return self.instead(open, spot, held, alone);
+        if let Some(held) = self.held(&place, Making::File)
+            && let Some(done) = self.instead(open, spot, held, alone)?
+        {
+            return Ok(done);
         }
         let points = |root| content::points_to_own_repository(root, &place);
         if self.root_of(&place).is_some_and(points) {
             let held = Held { why: belljar_class::GIT_POINTER, unless: Unless::OwnRepository };
-            return self.instead(open, spot, held, alone);
+            if let Some(done) = self.instead(open, spot, held, alone)? {
+                return Ok(done);
+            }
         }
         self.before_sign(spot, alone)?;
         let mask = self.umask()?;
@@ -158,10 +166,11 @@ impl Caller<'_> {
         Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made })
     }
 
-    /// What a file of the class may be instead: one that says what it has to say, whatever the caller writes.
-    fn instead(&self, open: &Open, spot: &Spot, held: Held, alone: Alone) -> Result<Done, Tried> {
+    /// What a file of the class may be instead: one that says what it has to say, whatever the caller writes. Nothing where
+    /// the user allowed it to be an ordinary one.
+    fn instead(&self, open: &Open, spot: &Spot, held: Held, alone: Alone) -> Result<Option<Done>, Tried> {
         if held.unless == Unless::ConfigLock {
-            return self.open_lock(open, spot, held.why, alone);
+            return self.open_lock(open, spot, held.why, alone).map(Some);
         }
         let place = spot.path();
         let writes_anew = open.flags.contains(OFlags::CREATE) || open.flags.contains(OFlags::TRUNC);
@@ -185,7 +194,8 @@ impl Caller<'_> {
         let Some(said) = said else {
             let (act, errno) =
                 if exists { (GuestAct::Write, Errno::ROFS) } else { (GuestAct::Make, Errno::ACCESS) };
-            return Err(Stop::Held { path: place, act, why: held.why.to_owned(), errno }.into());
+            self.hold(HeldAct::new(place, act, held.why), errno, || spot.remedy())?;
+            return Ok(None);
         };
         if !exists {
             if alone == Alone::No {
@@ -195,7 +205,7 @@ impl Caller<'_> {
         }
         let descriptor =
             rustix::fs::memfd_create("belljar-held", rustix::fs::MemfdFlags::CLOEXEC).map_err(Stop::Fail)?;
-        Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made: None })
+        Ok(Some(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made: None }))
     }
 
     /// A file without a name yet; one is given to it by a link, which is judged.
@@ -214,7 +224,9 @@ impl Caller<'_> {
             return Err(Stop::Continue);
         }
         if !is_gone(opened.descriptor.as_fd(), &opened.real)? {
-            self.refuse_held(&opened, GuestAct::Write)?;
+            self.hold_opened(&opened, GuestAct::Write, || {
+                if is_read_only(opened.descriptor.as_fd()) { Remedy::Mount } else { Remedy::Yes }
+            })?;
         }
         let flags = flags - OFlags::CREATE - OFlags::EXCL - OFlags::NOFOLLOW;
         let descriptor = rustix::fs::open(
@@ -225,12 +237,17 @@ impl Caller<'_> {
         Ok(Done::Descriptor { descriptor, on_exec: on_exec(flags), made: None })
     }
 
-    fn refuse_held(&self, opened: &Opened, act: GuestAct) -> Result<(), Stop> {
+    fn hold_opened(
+        &self,
+        opened: &Opened,
+        act: GuestAct,
+        remedy: impl FnOnce() -> Remedy,
+    ) -> Result<(), Stop> {
         match self.held(&opened.real, Making::File) {
             None => Ok(()),
             Some(held) => {
                 let errno = if act == GuestAct::Write { Errno::ROFS } else { Errno::ACCESS };
-                Err(Stop::Held { path: opened.real.clone(), act, why: held.why.to_owned(), errno })
+                self.hold(HeldAct::new(opened.real.clone(), act, held.why), errno, remedy)
             }
         }
     }
@@ -309,11 +326,7 @@ impl Caller<'_> {
             if spot.kind()?.is_some() {
                 return Err(Stop::Fail(Errno::EXIST).into());
             }
-            let place = spot.path();
-            if let Some(held) = self.held(&place, making) {
-                let (act, why) = (GuestAct::Make, held.why.to_owned());
-                return Err(Stop::Held { path: place, act, why, errno: Errno::ACCESS }.into());
-            }
+            self.refuse(&spot, making, GuestAct::Make, || spot.remedy())?;
             self.before_sign(&spot, alone)?;
             Ok(act(&spot)?)
         };
@@ -344,10 +357,10 @@ impl Caller<'_> {
         };
         match &source {
             Source::Open(opened) if is_gone(opened.descriptor.as_fd(), &opened.real)? => {}
-            Source::Open(opened) => self.refuse_held(opened, GuestAct::Link)?,
+            Source::Open(opened) => self.hold_opened(opened, GuestAct::Link, || Remedy::Nothing)?,
             Source::Named(spot) => {
                 let Some(kind) = spot.kind()? else { return Err(Stop::Fail(Errno::NOENT).into()) };
-                self.refuse(spot, making(spot, kind), GuestAct::Link)?;
+                self.refuse(spot, making(spot, kind), GuestAct::Link, || Remedy::Nothing)?;
             }
         }
         if target.kind()?.is_some() {
@@ -357,7 +370,10 @@ impl Caller<'_> {
             Source::Named(spot) => making(spot, spot.kind()?.unwrap_or(Kind::File)),
             Source::Open(_) => Making::File,
         };
-        self.refuse(&target, made, GuestAct::Link)?;
+        if let Source::Named(spot) = &source {
+            self.same_mount(spot, &target)?;
+        }
+        self.refuse(&target, made, GuestAct::Link, || target.remedy())?;
         self.before_sign(&target, alone)?;
         match &source {
             Source::Named(spot) => {
@@ -390,8 +406,8 @@ impl Caller<'_> {
         }
         let place = spot.path();
         if let Some(held) = self.held(&place, Making::File) {
-            let why = held.why.to_owned();
-            return Err(Stop::Held { path: place, act: GuestAct::Write, why, errno: Errno::ROFS });
+            let what = HeldAct::new(place, GuestAct::Write, held.why);
+            self.hold(what, Errno::ROFS, || spot.remedy())?;
         }
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&spot.parent, &spot.name, flags, Mode::empty())?;
@@ -399,13 +415,40 @@ impl Caller<'_> {
         Ok(Done::Nothing)
     }
 
-    pub(super) fn refuse(&self, spot: &Spot, making: Making, act: GuestAct) -> Result<(), Stop> {
+    /// Answers as the kernel would where nothing can be moved or linked, before the user is asked about it.
+    pub(super) fn same_mount(&self, from: &Spot, to: &Spot) -> Result<(), Stop> {
+        if self.broker.asks() && !share_mount(&from.parent, &to.parent)? {
+            return Err(Stop::Fail(Errno::XDEV));
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse(
+        &self,
+        spot: &Spot,
+        making: Making,
+        act: GuestAct,
+        remedy: impl FnOnce() -> Remedy,
+    ) -> Result<(), Stop> {
         let place = spot.path();
         match self.held(&place, making) {
             None => Ok(()),
-            Some(held) => {
-                Err(Stop::Held { path: place, act, why: held.why.to_owned(), errno: Errno::ACCESS })
-            }
+            Some(held) => self.hold_as(HeldAct::new(place, act, held.why), making, remedy),
+        }
+    }
+
+    /// As [`Caller::hold`], by the kind of what would be there. Where a link leads can be changed later, and nobody would be
+    /// asked then.
+    pub(super) fn hold_as(
+        &self,
+        what: HeldAct,
+        making: Making,
+        remedy: impl FnOnce() -> Remedy,
+    ) -> Result<(), Stop> {
+        let errno = Errno::ACCESS;
+        match making {
+            Making::File | Making::Directory => self.hold(what, errno, remedy),
+            Making::Link | Making::LinkBeside => Err(Stop::Held { what, errno, remedy: Remedy::Nothing }),
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_class::{Held, Making};
-use belljar_contract::GuestAct;
+use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, status_of};
 use belljar_sys::seccomp::notify::{Call, Listener, read_path};
@@ -31,7 +31,36 @@ pub(super) enum Stop {
     /// The caller is gone.
     Gone,
     /// It is held back.
-    Held { path: PathBuf, act: GuestAct, why: String, errno: Errno },
+    Held { what: HeldAct, errno: Errno, remedy: Remedy },
+}
+
+/// What is held back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeldAct {
+    /// Where, without a link on the way.
+    pub(super) path: PathBuf,
+    pub(super) act: GuestAct,
+    /// What would run it.
+    pub(super) why: String,
+    /// The content, where it is judged.
+    pub(super) judged: Option<Digest>,
+}
+
+impl HeldAct {
+    pub(super) fn new(path: PathBuf, act: GuestAct, why: &str) -> Self {
+        HeldAct { path, act, why: why.to_owned(), judged: None }
+    }
+}
+
+/// What could be done about something that is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// It would happen if the user allowed it.
+    Yes,
+    /// A mount is in its way as well.
+    Mount,
+    /// Nobody is asked: it would lead to more than the place that the user is shown.
+    Nothing,
 }
 
 impl From<Errno> for Stop {
@@ -80,6 +109,8 @@ pub(super) struct Caller<'call> {
     pub(super) broker: &'call Broker,
     pub(super) listener: &'call Arc<Listener>,
     pub(super) call: &'call Call,
+    /// What the user allowed this call.
+    pub(super) once: &'call [HeldAct],
 }
 
 impl Caller<'_> {
@@ -271,6 +302,23 @@ impl Caller<'_> {
 
     pub(super) fn held(&self, place: &Path, making: Making) -> Option<Held> {
         self.root_of(place)?.held(place, making)
+    }
+
+    /// Holds an act back, unless the user allowed it. What the remedy is matters only where the user can be asked.
+    pub(super) fn hold(
+        &self,
+        what: HeldAct,
+        errno: Errno,
+        remedy: impl FnOnce() -> Remedy,
+    ) -> Result<(), Stop> {
+        // A second name would stay writable when the first is guarded again.
+        let by_path = what.act != GuestAct::Link && self.broker.asking.allows(&what.path);
+        if !by_path && !self.once.contains(&what) {
+            let remedy = if self.broker.asks() { remedy() } else { Remedy::Nothing };
+            return Err(Stop::Held { what, errno, remedy });
+        }
+        // It may have waited for long, and what was read be the memory of another thread with its number.
+        if self.listener.is_waiting(self.call) { Ok(()) } else { Err(Stop::Gone) }
     }
 
     /// The mask for new files.

@@ -11,12 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use belljar_class::{GitSigns, LARGEST_CONFIG, Surroundings, may_replace};
-use belljar_contract::GuestAct;
+use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto};
 use rustix::fs::Mode;
 
-use super::caller::{Spot, Stop};
+use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::locks::Locks;
 use super::roots::{Area, Root, Roots};
 
@@ -29,31 +29,32 @@ const MOST_WORK_TREES: usize = 1000;
 
 /// Puts a judged copy of a configuration in the place of another, and takes the original away.
 pub(super) fn land_config(
+    caller: &Caller<'_>,
     root: &Root,
     locks: Option<&Locks>,
     from: &Spot,
     to: &Spot,
     why: &str,
 ) -> Result<(), Stop> {
-    let place = to.path();
-    let held = |reason: String| Stop::Held {
-        path: place.clone(),
-        act: GuestAct::Write,
-        why: reason,
-        errno: Errno::ACCESS,
-    };
+    let what = HeldAct::new(to.path(), GuestAct::Write, why);
+    let odd = || Stop::Held { what: what.clone(), errno: Errno::ACCESS, remedy: Remedy::Nothing };
     let (new, mode) = match read_written(locks, from)? {
         Found::Text(text, mode) => (text, mode),
         Found::Absent => return Err(Stop::Fail(Errno::NOENT)),
-        Found::Odd => return Err(held(why.to_owned())),
+        Found::Odd => return Err(odd()),
     };
     let current = match read(&to.parent, &to.name, LARGEST_CONFIG)? {
         Found::Text(text, _) => Some(text),
         Found::Absent => None,
-        Found::Odd => return Err(held(why.to_owned())),
+        Found::Odd => return Err(odd()),
     };
     let git = root.relative(&to.real);
-    may_replace(current.as_deref(), &new, &git).map_err(|unfit| held(format!("{why}; {unfit}")))?;
+    if let Err(unfit) = may_replace(current.as_deref(), &new, &git) {
+        // A yes is for these bytes.
+        let judged = Some(Digest::of(&new));
+        let what = HeldAct { why: format!("{why}; {unfit}"), judged, ..what };
+        caller.hold(what, Errno::ACCESS, || to.remedy())?;
+    }
     write_fresh(&to.parent, &to.name, &new, mode)?;
     Ok(from.parent.remove(&from.name)?)
 }
@@ -214,12 +215,8 @@ pub(super) fn complete(root: &Root, spot: &Spot) -> Result<(), Stop> {
         return Ok(());
     }
     let held = |name: &str, why: &str| {
-        Err(Stop::Held {
-            path: spot.real.join(name),
-            act: GuestAct::Make,
-            why: why.to_owned(),
-            errno: Errno::ACCESS,
-        })
+        let what = HeldAct::new(spot.real.join(name), GuestAct::Make, why);
+        Err(Stop::Held { what, errno: Errno::ACCESS, remedy: Remedy::Nothing })
     };
     const WHY: &str = "git would obey it, because the directory becomes a repository";
     let is_there = |name: &str| {

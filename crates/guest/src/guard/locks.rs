@@ -18,7 +18,7 @@ use belljar_sys::beneath::{Directory, Status};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use super::acts::{Alone, Done, Open, Tried, on_exec};
-use super::caller::{Caller, Spot, Stop};
+use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::content::{self, Found};
 
 /// Locks that are there at once.
@@ -84,8 +84,8 @@ impl Caller<'_> {
         let on_exec = on_exec(open.flags);
         if let Some(status) = spot.parent.status_if_present(&spot.name)? {
             let Some(opened) = self.broker.locks.open(&status, flags) else {
-                let (act, why) = (GuestAct::Write, why.to_owned());
-                return Err(Stop::Held { path: spot.path(), act, why, errno: Errno::ROFS }.into());
+                let what = HeldAct::new(spot.path(), GuestAct::Write, why);
+                return Err(Stop::Held { what, errno: Errno::ROFS, remedy: Remedy::Nothing }.into());
             };
             return Ok(Done::Descriptor { descriptor: opened?, on_exec, made: None });
         }

@@ -9,23 +9,27 @@
 //! Landlock grants by directory, so it denies in the directories above a root, too, which may be the home or `/tmp`. What
 //! is made there is made here, and not judged.
 //!
+//! Where the user can be asked, a held call waits for the answer ([`asking`]).
+//!
 //! A decision and its act must see the same tree. Directories are moved from inside only through here, so acts share a lock
 //! that a move of a directory has alone; so has every act whose decision depends on what else is in a directory.
 
 mod acts;
+mod asking;
 mod caller;
 mod content;
 mod locks;
+mod mounted;
 mod moving;
 mod pipes;
 mod roots;
 mod told;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use belljar_contract::GuestGuard;
+use belljar_contract::{GuestAnswer, GuestGuard, GuestOnHeld};
 use belljar_sys::Errno;
 use belljar_sys::landlock::{self, LandlockError};
 use belljar_sys::process::own_directory_and_umask;
@@ -34,7 +38,8 @@ use belljar_sys::seccomp::{Filter, SeccompError, calls};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use acts::{Acted, Alone, Attempt, Done, NeedsToBeAlone, Open};
-use caller::{Caller, Stop};
+use asking::{Asking, MOST_PARKED, Queue};
+use caller::{Caller, HeldAct, Remedy, Stop};
 use locks::Locks;
 use roots::Roots;
 pub(crate) use told::Told;
@@ -44,6 +49,9 @@ pub(crate) use told::Told;
 const THREADS: usize = 2;
 /// Far more than resolving and comparing need.
 const STACK: usize = 256 << 10;
+
+/// Why the user is not asked about something, with the way out.
+const MOUNTED: &str = "; it is mounted read-only in this run, so it can only be changed outside, or with `workspace = \"overlay\"`";
 
 /// Why the guard does not stand.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +76,9 @@ struct Broker {
     order: RwLock<()>,
     locks: Locks,
     told: Told,
+    asking: Asking,
+    /// Where calls wait for an answer of the user's, if there is one to be asked.
+    queue: Option<Queue>,
 }
 
 /// The guard, standing. It ends with the process.
@@ -82,6 +93,8 @@ impl Guard {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open(place, flags, Mode::empty()).map_err(GuardError::Open)
         };
+        let (queue, parked) = sync_channel(MOST_PARKED);
+        let asks = spec.on_held == GuestOnHeld::Ask;
         let broker = Arc::new(Broker {
             roots: Roots::open(spec)?,
             root: path("/")?,
@@ -89,10 +102,15 @@ impl Guard {
             order: RwLock::new(()),
             locks: Locks::default(),
             told: Told::new().map_err(GuardError::Open)?,
+            asking: Asking::new(spec),
+            queue: asks.then_some(queue),
         });
         // Before the layer and the filter, which concern this thread and what it starts from then on.
         let listens: Vec<Sender<Arc<Listener>>> =
-            (0..THREADS).map(|_| begin(&broker)).collect::<Result<_, _>>()?;
+            (0..THREADS).map(|_| begin_serving(&broker)).collect::<Result<_, _>>()?;
+        if asks {
+            begin(&broker, move |broker| broker.settle_all(&parked))?;
+        }
         landlock::restrict_making_to(broker.roots.granted()).map_err(GuardError::Landlock)?;
         let filter = Filter::guard().map_err(GuardError::Filter)?;
         let listener = Arc::new(filter.install_listener().map_err(GuardError::Filter)?);
@@ -106,31 +124,47 @@ impl Guard {
     pub(crate) fn told(&self) -> &Told {
         &self.broker.told
     }
+
+    /// Takes the user's answer to a question.
+    pub(crate) fn answer(&self, number: u64, answer: GuestAnswer) {
+        self.broker.asking.answer(number, answer);
+    }
+
+    /// Refuses what waits for an answer, and asks nothing any more.
+    pub(crate) fn end_asking(&self) {
+        self.broker.asking.end();
+    }
 }
 
 /// Begins a thread that answers calls once it has the listener.
-fn begin(broker: &Arc<Broker>) -> Result<Sender<Arc<Listener>>, GuardError> {
+fn begin_serving(broker: &Arc<Broker>) -> Result<Sender<Arc<Listener>>, GuardError> {
     let (give, take): (_, Receiver<Arc<Listener>>) = channel();
-    let (ready, is_ready) = channel();
-    let broker = Arc::clone(broker);
-    let work = move || {
-        // Files are made under the caller's mask.
-        let own = own_directory_and_umask();
-        let failed = own.is_err();
-        ready.send(own).ok();
-        if failed {
-            return;
-        }
+    begin(broker, move |broker| {
         // Without a listener there is no command.
         if let Ok(listener) = take.recv() {
             broker.serve(&listener);
         }
+    })?;
+    Ok(give)
+}
+
+/// Begins a thread that can act for callers.
+fn begin(broker: &Arc<Broker>, work: impl FnOnce(&Broker) + Send + 'static) -> Result<(), GuardError> {
+    let (ready, is_ready) = channel();
+    let broker = Arc::clone(broker);
+    let begin = move || {
+        // Files are made under the caller's mask.
+        let own = own_directory_and_umask();
+        let failed = own.is_err();
+        ready.send(own).ok();
+        if !failed {
+            work(&broker);
+        }
     };
-    let begun = std::thread::Builder::new().name("belljar-guard".to_owned()).stack_size(STACK).spawn(work);
+    let begun = std::thread::Builder::new().name("belljar-guard".to_owned()).stack_size(STACK).spawn(begin);
     begun.map_err(GuardError::Threads)?;
     let own = is_ready.recv().unwrap_or(Err(Errno::SRCH));
-    own.map_err(|errno| GuardError::Threads(errno.into()))?;
-    Ok(give)
+    own.map_err(|errno| GuardError::Threads(errno.into()))
 }
 
 impl Broker {
@@ -146,9 +180,24 @@ impl Broker {
         }
     }
 
+    /// Whether there is somebody to ask.
+    fn asks(&self) -> bool {
+        self.queue.is_some()
+    }
+
     fn answer(&self, listener: &Arc<Listener>, call: &Call) {
-        let caller = Caller { broker: self, listener, call };
-        let answer = match self.act(&caller) {
+        let acted = self.act(&Caller { broker: self, listener, call, once: &[] });
+        if let Err(Stop::Held { what, errno: _, remedy }) = &acted
+            && self.park(listener, call, what, *remedy)
+        {
+            return;
+        }
+        self.finish(listener, call, acted);
+    }
+
+    /// Gives a caller what came of its call.
+    fn finish(&self, listener: &Arc<Listener>, call: &Call, acted: Acted) {
+        let answer = match acted {
             Ok(Done::Nothing) => Answer::Value(0),
             Ok(Done::Descriptor { descriptor, on_exec, made }) => {
                 match listener.answer_with(call, descriptor.as_fd(), on_exec) {
@@ -165,7 +214,8 @@ impl Broker {
             Err(Stop::Continue) => Answer::Continue,
             Err(Stop::Fail(errno)) => Answer::Error(errno),
             Err(Stop::Gone) => return,
-            Err(Stop::Held { path, act, why, errno }) => {
+            Err(Stop::Held { what: HeldAct { path, act, why, judged: _ }, errno, remedy }) => {
+                let why = if remedy == Remedy::Mount { why + MOUNTED } else { why };
                 self.told.held(&path, act, &why);
                 Answer::Error(errno)
             }

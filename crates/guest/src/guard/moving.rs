@@ -11,7 +11,7 @@ use rustix::fs::RenameFlags;
 use std::os::unix::ffi::OsStrExt;
 
 use super::acts::{Alone, Attempt, Tried, attempt};
-use super::caller::{Caller, Spot, Stop};
+use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::content;
 use super::roots::Root;
 
@@ -60,22 +60,73 @@ impl Caller<'_> {
             let made = making(&from, kind);
             let is_lock = root.held(&old, made).is_some_and(|held| held.unless == Unless::ConfigLock);
             if !is_lock {
-                self.refuse(&from, made, GuestAct::Move)?;
+                self.refuse(&from, made, GuestAct::Move, || Remedy::Nothing)?;
             }
             let locks = is_lock.then_some(&self.broker.locks);
             if flags.contains(RenameFlags::NOREPLACE) && to.kind()?.is_some() {
                 return Err(Stop::Fail(Errno::EXIST).into());
             }
-            return Ok(content::land_config(root, locks, &from, &to, held.why)?);
+            return Ok(content::land_config(self, root, locks, &from, &to, held.why)?);
         }
-        judge_move(root, &from, &to, kind)?;
+        self.same_mount(&from, &to)?;
+        if self.broker.asks() && flags.contains(RenameFlags::NOREPLACE) && to.kind()?.is_some() {
+            // `mv` tries this first; a yes to it would come to nothing.
+            return Err(Stop::Fail(Errno::EXIST).into());
+        }
+        self.judge_move(root, &from, &to, kind)?;
         self.before_sign(&to, alone)?;
         if exchange {
             let Some(kind) = to.kind()? else { return Err(Stop::Fail(Errno::NOENT).into()) };
-            judge_move(root, &to, &from, kind)?;
+            self.judge_move(root, &to, &from, kind)?;
             self.before_sign(&from, alone)?;
         }
         rustix::fs::renameat_with(&from.parent, from.called(), &to.parent, to.called(), flags)?;
+        Ok(())
+    }
+
+    /// Whether what is at one place may be at another.
+    fn judge_move(&self, root: &Root, from: &Spot, to: &Spot, kind: Kind) -> Result<(), Stop> {
+        let (old, new) = (from.path(), to.path());
+        let hold = |path: &Path, making: Making, why: &str| {
+            let remedy = || match from.remedy_of_move() {
+                Remedy::Yes => to.remedy_of_move(),
+                other => other,
+            };
+            self.hold_as(HeldAct::new(path.to_owned(), GuestAct::Move, why), making, remedy)
+        };
+        let made = making(from, kind);
+        for place in [&old, &new] {
+            if let Some(found) = root.held(place, made) {
+                hold(place, made, found.why)?;
+            }
+        }
+        if kind != Kind::Directory {
+            return Ok(());
+        }
+        let is_git = |name: &OsStr| name.as_bytes().eq_ignore_ascii_case(b".git");
+        let repository = is_git(&from.name) || is_git(&to.name);
+        let mut walk = Walk { left: MOST_ENTRIES, pending: vec![PathBuf::new()] };
+        let top = from.parent.directory(Path::new(&from.name))?;
+        while let Some(below) = walk.pending.pop() {
+            let Some((directory, entries)) = walk.entries(&top, &below)? else { continue };
+            for (name, kind) in entries {
+                let below = below.join(&name);
+                let (here, there) = (old.join(&below), new.join(&below));
+                let making = making_in(&directory, &name, kind);
+                let before = root.held(&here, making);
+                let after = root.held_after(&there, making, (&old, &new));
+                match (before, after) {
+                    (None, None) => {}
+                    // It is of the class wherever the directory is, and nobody could write it.
+                    (Some(_), Some(_)) if !repository => {}
+                    (Some(found), _) => hold(&here, making, found.why)?,
+                    (None, Some(found)) => hold(&there, making, found.why)?,
+                }
+                if kind == Kind::Directory {
+                    walk.pending.push(below);
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -100,51 +151,6 @@ fn making_in(parent: &Directory, name: &OsStr, kind: Kind) -> Making {
         | Kind::BlockDevice
         | Kind::Unknown => Making::File,
     }
-}
-
-/// Whether what is at one place may be at another.
-fn judge_move(root: &Root, from: &Spot, to: &Spot, kind: Kind) -> Result<(), Stop> {
-    let (old, new) = (from.path(), to.path());
-    let held = |path: PathBuf, why: &str| Stop::Held {
-        path,
-        act: GuestAct::Move,
-        why: why.to_owned(),
-        errno: Errno::ACCESS,
-    };
-    let made = making(from, kind);
-    for place in [&old, &new] {
-        if let Some(found) = root.held(place, made) {
-            return Err(held(place.clone(), found.why));
-        }
-    }
-    if kind != Kind::Directory {
-        return Ok(());
-    }
-    let is_git = |name: &OsStr| name.as_bytes().eq_ignore_ascii_case(b".git");
-    let repository = is_git(&from.name) || is_git(&to.name);
-    let mut walk = Walk { left: MOST_ENTRIES, pending: vec![PathBuf::new()] };
-    let top = from.parent.directory(Path::new(&from.name))?;
-    while let Some(below) = walk.pending.pop() {
-        let Some((directory, entries)) = walk.entries(&top, &below)? else { continue };
-        for (name, kind) in entries {
-            let below = below.join(&name);
-            let (here, there) = (old.join(&below), new.join(&below));
-            let making = making_in(&directory, &name, kind);
-            let before = root.held(&here, making);
-            let after = root.held_after(&there, making, (&old, &new));
-            match (before, after) {
-                (None, None) => {}
-                // It is of the class wherever the directory is, and nobody could write it.
-                (Some(_), Some(_)) if !repository => {}
-                (Some(found), _) => return Err(held(here, found.why)),
-                (None, Some(found)) => return Err(held(there, found.why)),
-            }
-            if kind == Kind::Directory {
-                walk.pending.push(below);
-            }
-        }
-    }
-    Ok(())
 }
 
 struct Walk {

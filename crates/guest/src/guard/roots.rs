@@ -47,7 +47,7 @@ pub(super) fn path(text: &OsText) -> PathBuf {
 
 impl Roots {
     pub(super) fn open(guard: &GuestGuard) -> Result<Self, GuardError> {
-        let GuestGuard { roots, apart } = guard;
+        let GuestGuard { roots, apart, allowed: _, on_held: _ } = guard;
         let mut roots =
             roots.iter().map(Root::open).collect::<Result<Vec<_>, _>>().map_err(GuardError::Open)?;
         // The innermost first: it decides.

@@ -48,6 +48,16 @@ impl Told {
         state.known.insert((path.to_owned(), act));
         let path = OsText::new(path.as_os_str().as_bytes()).unwrap_or_default();
         state.waiting.push(GuestReport::Held { path, act, why: why.to_owned() });
+        self.ring();
+    }
+
+    /// Leaves a question, or that it is withdrawn. There is one at a time.
+    pub(super) fn say(&self, report: GuestReport) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.push(report);
+        self.ring();
+    }
+
+    fn ring(&self) {
         // It is full only when nobody has listened to it for very long, and then it is ringing.
         rustix::io::write(&self.bell, &1u64.to_ne_bytes()).ok();
     }

@@ -81,10 +81,7 @@ pub(crate) fn run(line: Line) -> u8 {
             let started = command::start(&spec, &streams);
             drop(streams);
             match started {
-                Ok(pid) => {
-                    let told = guard.as_ref().map(Guard::told);
-                    supervise::until_the_end(&control, &signals, pid, &spec, told)
-                }
+                Ok(pid) => supervise::until_the_end(&control, &signals, pid, &spec, guard.as_ref()),
                 Err(failure) => command::refuse(&control, failure),
             }
         }
@@ -167,7 +164,7 @@ fn set_up(control: &Control, of_bubblewrap: bool) -> Result<Ready, Refusal> {
 fn await_start(control: &Control) -> Result<(), Refusal> {
     match control.order(SETUP_PATIENCE).map_err(|error| Refusal::new(GuestStep::Order, &error))? {
         GuestOrder::Start => Ok(()),
-        GuestOrder::Stop | GuestOrder::Signal { .. } => {
+        GuestOrder::Stop | GuestOrder::Signal { .. } | GuestOrder::Answer { .. } => {
             Err(Refusal::because(GuestStep::Order, "stopped before the start"))
         }
     }

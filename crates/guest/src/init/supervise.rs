@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 
 use super::control::Control;
 use super::crowd::Crowd;
-use crate::guard::Told;
+use crate::guard::{Guard, Told};
 
 /// Passed on to the command's process group.
 const FORWARDED: [Signal; 9] = [
@@ -59,7 +59,7 @@ struct Supervision<'guest> {
     signals: &'guest Signals,
     command: Pid,
     spec: &'guest GuestSpec,
-    told: Option<&'guest Told>,
+    guard: Option<&'guest Guard>,
     grace: Duration,
     phase: Phase,
     end: Option<GuestEnd>,
@@ -94,14 +94,14 @@ pub(super) fn until_the_end(
     signals: &Signals,
     command: Pid,
     spec: &GuestSpec,
-    told: Option<&Told>,
+    guard: Option<&Guard>,
 ) -> u8 {
     let grace = Duration::from_millis(spec.grace_ms.into());
     let phase = Phase::Running;
     let counting =
         Crowd::of(spec).map_or(Counting::Idle, |crowd| Counting::Due(crowd, Instant::now() + COUNTING));
     let mut supervision =
-        Supervision { control, signals, command, spec, told, grace, phase, end: None, counting };
+        Supervision { control, signals, command, spec, guard, grace, phase, end: None, counting };
     let started = GuestReport::Started { pid: command.as_raw_pid() };
     let outcome = control.report(&started, &[]).map_err(|_gone| Orphaned).and_then(|()| supervision.run());
     if outcome.is_err() {
@@ -143,16 +143,16 @@ impl Supervision<'_> {
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
         ];
-        polled.extend(self.told.map(|told| PollFd::from_borrowed_fd(told.bell(), PollFlags::IN)));
+        polled.extend(self.guard.map(|guard| PollFd::from_borrowed_fd(guard.told().bell(), PollFlags::IN)));
         // An interrupted or failed poll looks like one without news; the loop asks again.
         rustix::event::poll(&mut polled, left.as_ref()).ok();
         let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
         Ready { signals: is_ready(0), control: is_ready(1), told: is_ready(2) }
     }
 
-    /// Tells what the guard held back.
+    /// Reports what the guard held back, and asks what it wants to know.
     fn report_held(&self, take: fn(&Told) -> Vec<GuestReport>) -> Result<(), Orphaned> {
-        let reports = self.told.map(take).unwrap_or_default();
+        let reports = self.guard.map(|guard| take(guard.told())).unwrap_or_default();
         reports.iter().try_for_each(|report| self.control.report(report, &[]).map_err(|_gone| Orphaned))
     }
 
@@ -217,6 +217,9 @@ impl Supervision<'_> {
             Ok(GuestOrder::Signal { signal }) => self.forward(signal),
             Ok(GuestOrder::Stop) => self.begin_ending(),
             Ok(GuestOrder::Start) => {}
+            Ok(GuestOrder::Answer { number, answer }) => {
+                self.guard.iter().for_each(|guard| guard.answer(number, answer));
+            }
             // A supervisor that cannot be understood is one that cannot be relied on.
             Err(_gone_or_garbled) => return Err(Orphaned),
         }
@@ -226,6 +229,8 @@ impl Supervision<'_> {
     fn begin_ending(&mut self) {
         if self.phase == Phase::Running {
             self.phase = Phase::Ending(Instant::now() + self.grace);
+            // A caller that waits takes no signal that it handles.
+            self.guard.iter().for_each(|guard| guard.end_asking());
             // A stopped process takes SIGTERM only once it goes on.
             for signal in [Signal::TERM, Signal::CONT] {
                 process::signal(Target::Everyone, signal.as_raw()).ok();

@@ -7,6 +7,7 @@ mod terms;
 
 pub use terms::{Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent};
 
+use crate::allowances::Allowances;
 use crate::engine::engine_places;
 use crate::findings;
 use crate::instances::HeldInstance;
@@ -16,6 +17,7 @@ use crate::layers::{self, Layer};
 use crate::locks::{Holder, SessionLock};
 use crate::outward::{Outward, OutwardEnd, OutwardRequest, Serving, ServingRequest};
 use crate::planning::{Planned, SessionFlags, Surroundings};
+use crate::questions::Questions;
 use crate::supervise::{Ending, Watched, supervise, take_signals};
 use crate::tape::Taping;
 use crate::terminal::Terminal;
@@ -23,8 +25,9 @@ use crate::values::{for_the_guest, values};
 use crate::workspace::{self, Watch, WorkspaceError};
 use attended::Attended;
 use belljar_contract::{
-    AbsPath, BackendKind, Destination, Errand, Event, ExitCode, GuestEnd, GuestVariable, HeldBack, Launch,
-    LimitKind, MountSource, Need, OsText, Plan, ReachedLimit, RunName, RunStatus, Unmet, WorkspaceMode,
+    AbsPath, BackendKind, Destination, Errand, Event, ExitCode, GuestEnd, GuestOnHeld, GuestVariable,
+    HeldBack, Launch, LimitKind, MountSource, Need, OsText, Plan, ReachedLimit, RunName, RunStatus, Unmet,
+    WorkspaceMode,
 };
 use belljar_egress::gateway::{GatewayTrouble, TokenCount, UsageTotals};
 use belljar_record::{Redact, redacted_event};
@@ -81,11 +84,17 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
         machine.interpreter = interpreter(agent.as_path());
     }
     let watch = Watch::begin(planned)?;
-    machine.guard = watch.guard(plan);
-    machine.guarded = watch.guarded(machine.guard.as_ref());
+    let allowed = allowances(plan, surroundings).read()?;
+    machine.guard = watch.guard(plan, &allowed);
+    machine.guarded = watch.guarded(machine.guard.as_ref(), &allowed);
     // Shown as the run would have it; which one it is, is known when it begins.
     machine.kept = Some(layers::shown(plan, planned.repository.as_ref()));
     Ok((machine, watch))
+}
+
+/// What the user allows in the project.
+fn allowances(plan: &Plan, surroundings: &Surroundings) -> Allowances {
+    Allowances::of(&surroundings.config, &plan.workspace.source)
 }
 
 fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine, terminal: bool) -> Result<Launch, RunError> {
@@ -115,6 +124,11 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     } = request;
     let terminal = matches!(attendant, Attendant::User) && Terminal::wanted();
     let (mut machine, guard) = look(planned, surroundings)?;
+    if let Some(guard) = &mut machine.guard
+        && terminal
+    {
+        guard.on_held = GuestOnHeld::Ask;
+    }
     let mut plan = planned.compiled.plan.clone();
     crate::git::fill_identity(&mut plan, &surroundings.git_files());
     // What this machine cannot honour is told before anyone is asked for anything.
@@ -185,7 +199,11 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         }
         (Errand::Command(_), None) => None,
     };
-    if let Some(text) = notice {
+    let allowed = match machine.guard {
+        Some(_) => Allowances::notice(&allowances(plan, surroundings).read()?, surroundings),
+        None => None,
+    };
+    for text in notice.into_iter().chain(allowed) {
         let event = Event::Notice { text };
         watch(&event);
         journal.iter_mut().for_each(|journal| journal.emit(&event));
@@ -454,6 +472,7 @@ fn carry_out(
         signals: &signals,
         time_limit: time.map(belljar_contract::TimeSpan::duration),
         guard,
+        questions: Questions::new(surroundings, allowances(plan, surroundings)),
         emit: &mut emit,
     })?;
     let mut kinds = running.reached().to_vec();

@@ -1,5 +1,6 @@
 //! What is asked of a launch, and what comes of it.
 
+use crate::agreements::AgreementError;
 use crate::aside::KeptSummary;
 use crate::guest_program::UnpackError;
 use crate::instances::InstanceError;
@@ -53,6 +54,9 @@ pub enum RunError {
     /// The project cannot be kept as the plan wants it.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    /// What the user allowed in the project cannot be read.
+    #[error(transparent)]
+    Allowed(#[from] AgreementError),
     /// The project's own state cannot be used.
     #[error(transparent)]
     Instance(#[from] InstanceError),

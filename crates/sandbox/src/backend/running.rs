@@ -189,6 +189,19 @@ pub enum News {
     },
     /// The guard held back more than it tells of.
     HeldMore(u64),
+    /// The guard held something back, and the call waits for an answer.
+    Asked {
+        /// Which question it is.
+        number: u64,
+        /// Where, inside.
+        path: OsText,
+        /// What was tried.
+        act: GuestAct,
+        /// What would run it.
+        why: String,
+    },
+    /// Nobody waits for the answer to this question any more.
+    Withdrawn(u64),
     /// It stopped itself and waits for SIGCONT.
     Stopped,
     /// It ended.
@@ -498,6 +511,8 @@ impl Running {
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
             Ok(GuestReport::Held { path, act, why }) => Ok(News::Held { path, act, why }),
             Ok(GuestReport::HeldMore { count }) => Ok(News::HeldMore(count)),
+            Ok(GuestReport::Asked { number, path, act, why }) => Ok(News::Asked { number, path, act, why }),
+            Ok(GuestReport::Withdrawn { number }) => Ok(News::Withdrawn(number)),
             Ok(other) => Err(unexpected(&other)),
             Err(MessageError::Closed) => {
                 self.look_at_groups();

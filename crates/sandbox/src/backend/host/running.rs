@@ -204,7 +204,8 @@ impl Unwalled {
     pub(in crate::backend) fn order(&self, order: GuestOrder) -> Result<(), LaunchError> {
         let Some(pid) = self.running else { return Ok(()) };
         match order {
-            GuestOrder::Start => {}
+            // Without walls nothing is held back, so nothing was asked.
+            GuestOrder::Start | GuestOrder::Answer { .. } => {}
             // A group that has ended takes no signal, which is right.
             GuestOrder::Signal { signal } => drop(process::signal(Target::Group(pid), signal)),
             GuestOrder::Stop => {

@@ -1,0 +1,146 @@
+//! Questions about what the guard held back: from the guest to the user's terminal, and the answer back.
+
+use crate::allowances::Allowances;
+use crate::console::{Console, Emit, Prompted};
+use crate::planning::Surroundings;
+use belljar_contract::{
+    AbsPath, Event, GuestAct, GuestAnswer, GuestOrder, HeldAnswer, OsText, Plan, visible_start,
+};
+use belljar_sandbox::Running;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// After so many in a row that were not answered with yes, nothing is asked any more: an agent can think of any number of
+/// names.
+const MOST_REFUSALS: usize = 8;
+/// Characters of a path that a person still reads to its end. One that is longer is refused unasked: what matters could be
+/// out of sight.
+const LONGEST_PATH: usize = 300;
+/// Characters of the reason.
+const LONGEST_REASON: usize = 700;
+
+/// What the guest asks about.
+pub(crate) struct Question {
+    pub number: u64,
+    /// On the host.
+    pub path: AbsPath,
+    pub act: GuestAct,
+    pub why: String,
+}
+
+impl Question {
+    /// As the guest tells it; nothing where its path is none.
+    pub fn new(plan: &Plan, number: u64, path: &OsText, act: GuestAct, why: String) -> Option<Self> {
+        let path = AbsPath::new(OsStr::from_bytes(path.as_bytes())).ok()?;
+        Some(Question { number, path: crate::workspace::outside(plan, &path), act, why })
+    }
+}
+
+/// The questions of one run.
+pub(crate) struct Questions<'a> {
+    surroundings: &'a Surroundings,
+    allowances: Allowances,
+    open: Option<Question>,
+    /// Without a yes in between.
+    refusals: usize,
+}
+
+impl<'a> Questions<'a> {
+    pub fn new(surroundings: &'a Surroundings, allowances: Allowances) -> Self {
+        Questions { surroundings, allowances, open: None, refusals: 0 }
+    }
+
+    /// Asks the user, or answers at once where nobody can be asked.
+    pub fn ask(&mut self, question: Question, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
+        let shown = self.surroundings.shown(&question.path);
+        let readable = shown.chars().count() <= LONGEST_PATH;
+        if self.refusals < MOST_REFUSALS && readable && console.ask(self.prompted(&shown, &question)) {
+            let Question { number: _, path, act, why } = &question;
+            emit(&Event::HostExecutedAsked { path: path.clone(), act: *act, why: why.clone() });
+            self.open = Some(question);
+            return;
+        }
+        let answer = if readable { GuestAnswer::NoMore } else { GuestAnswer::No };
+        tell(running, question.number, answer);
+    }
+
+    fn prompted(&self, shown: &str, question: &Question) -> Prompted {
+        let Question { number: _, path: _, act, why } = question;
+        let other = match act {
+            GuestAct::Link => "\n  the file keeps its other name and can be written under that name",
+            GuestAct::Make | GuestAct::Write | GuestAct::Move => "",
+        };
+        let text = format!(
+            "belljar: the command wants to {} {shown}\n  on this machine {}{other}\n  \
+             allow it? [n]o, [o]nce, for this [r]un, [a]lways in this project: ",
+            act.word(),
+            visible_start(why, LONGEST_REASON),
+        );
+        let last = self.refusals + 1 == MOST_REFUSALS;
+        Prompted { text, after_no: last.then(|| format!("belljar: {}", no_more())) }
+    }
+
+    /// Passes the user's answer on, if there is one.
+    pub fn settle(&mut self, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
+        let Some(answer) = console.answer() else { return };
+        let Some(question) = self.open.take() else { return };
+        if answer == HeldAnswer::Always
+            && let Err(error) = self.allowances.add(&question.path)
+        {
+            emit(&Event::Notice { text: format!("it is allowed in this run only: {error}") });
+        }
+        self.count(answer, emit);
+        tell(running, question.number, self.for_guest(answer));
+        answered(question, answer, emit);
+    }
+
+    fn for_guest(&self, answer: HeldAnswer) -> GuestAnswer {
+        match answer {
+            HeldAnswer::Once => GuestAnswer::Once,
+            HeldAnswer::Run | HeldAnswer::Always => GuestAnswer::Path,
+            HeldAnswer::No | HeldAnswer::Unanswered if self.refusals < MOST_REFUSALS => GuestAnswer::No,
+            HeldAnswer::No | HeldAnswer::Unanswered => GuestAnswer::NoMore,
+        }
+    }
+
+    fn count(&mut self, answer: HeldAnswer, emit: Emit<'_>) {
+        self.refusals = if answer.is_yes() { 0 } else { self.refusals + 1 };
+        if self.refusals == MOST_REFUSALS {
+            emit(&Event::Notice { text: no_more() });
+        }
+    }
+
+    /// The caller of a question is gone.
+    pub fn withdraw(&mut self, number: u64, console: &mut dyn Console, emit: Emit<'_>) {
+        if self.open.as_ref().is_some_and(|question| question.number == number) {
+            self.close(console, emit);
+        }
+    }
+
+    /// Takes an open question back: the run ends, or nobody waits any more.
+    pub fn close(&mut self, console: &mut dyn Console, emit: Emit<'_>) {
+        if let Some(question) = self.open.take() {
+            console.withdraw();
+            // A key that came in the same moment answers nothing.
+            console.answer();
+            self.count(HeldAnswer::Unanswered, emit);
+            answered(question, HeldAnswer::Unanswered, emit);
+        }
+    }
+}
+
+fn answered(question: Question, answer: HeldAnswer, emit: Emit<'_>) {
+    let Question { number: _, path, act, why: _ } = question;
+    emit(&Event::HostExecutedAnswered { path, act, answer });
+}
+
+fn tell(running: &Running, number: u64, answer: GuestAnswer) {
+    // A guest that is gone waits for nothing.
+    running.order(GuestOrder::Answer { number, answer }).ok();
+}
+
+fn no_more() -> String {
+    format!(
+        "{MOST_REFUSALS} questions in a row were not answered with yes; nothing more is asked in this run"
+    )
+}

@@ -13,6 +13,7 @@ mod discard;
 mod group;
 mod kept;
 mod layers;
+mod merge;
 mod repository;
 mod sides;
 mod starts;

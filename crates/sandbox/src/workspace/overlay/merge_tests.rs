@@ -89,7 +89,8 @@ fn no_versions_take_long() {
 fn fuzz_merge() {
     bolero::check!().with_max_len(2048).for_each(|bytes: &[u8]| {
         // Few different lines, so that they meet.
-        let lines: Vec<u8> = bytes.iter().flat_map(|byte| [b'a' + byte % 5, b"\n\nx"[usize::from(byte % 3)]]).collect();
+        let lines: Vec<u8> =
+            bytes.iter().flat_map(|byte| [b'a' + byte % 5, b"\n\nx"[usize::from(byte % 3)]]).collect();
         for text in [bytes, &lines] {
             let (base, rest) = text.split_at(text.len() / 3);
             let (ours, theirs) = rest.split_at(rest.len() / 2);

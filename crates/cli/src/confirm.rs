@@ -1,18 +1,23 @@
-//! One yes or no at the terminal.
+//! A question at the terminal.
 
 use crate::error::CliError;
 use crate::output::prompt;
 use belljar_contract::{ExitCode, visible};
 use std::io::{BufRead, IsTerminal};
 
-/// Asks. Without a terminal nobody can answer, and `instead` says what to do.
+/// Asks for a yes or no. Without a terminal nobody can answer, and `instead` says what to do.
 pub fn confirmed(question: &str, instead: &str) -> Result<bool, CliError> {
+    Ok(matches!(answer(question, "[y/N]", instead)?.as_str(), "y" | "Y" | "yes"))
+}
+
+/// Asks, and gives the words of the answer. Without a terminal nobody can answer, and `instead` says what to do.
+pub fn answer(question: &str, choices: &str, instead: &str) -> Result<String, CliError> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         return Err(CliError::new(ExitCode::Invalid, "there is no terminal to ask at").hint(instead));
     }
-    prompt(&format!("{} [y/N] ", visible(question)));
+    prompt(&format!("{} {choices} ", visible(question)));
     let mut line = String::new();
     input.lock().read_line(&mut line).map_err(|cause| CliError::io("cannot read the answer", cause))?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+    Ok(line.trim().to_owned())
 }

@@ -21,6 +21,7 @@ mod inputs;
 mod interrupted;
 mod killed;
 mod limits;
+mod merging;
 mod outward;
 mod repositories;
 mod secrets;

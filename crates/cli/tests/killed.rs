@@ -126,6 +126,43 @@ fn no_work_is_lost_when_everything_is_killed() {
     assert!(done.len() > rounds, "the runs got far enough to be worth something: {}", done.len());
 }
 
+/// A merge is there or it is not, in a commit and outside of one; the next apply has the same versions to merge.
+#[test]
+fn a_merge_that_is_killed_is_made_by_the_next_apply() {
+    require!(Bwrap, Git);
+    let (ours, both) = ("ONE\ntwo\nthree\nfour\n", "ONE\ntwo\nthree\nFOUR\n");
+    let (mut moments, mut whole) = (Moments(11), Duration::from_millis(300));
+    for round in 0..12 {
+        let stage = repository("overlay");
+        let project = stage.path("project");
+        let text = || fs::read_to_string(project.join("text.txt")).unwrap();
+        fs::write(project.join("text.txt"), ours.to_lowercase()).unwrap();
+        git(&project, &["add", "."]);
+        git(&project, &["commit", "-qm", "text"]);
+        let commit = if round % 2 == 0 { "; git commit -qam agent" } else { "" };
+        exec(&stage, &format!("sed -i s/four/FOUR/ text.txt; echo more >> other.txt{commit}"));
+        fs::write(project.join("text.txt"), ours).unwrap();
+        let moment = moments.next(whole);
+        let mut apply = start(&stage, &["apply"], Stdio::null());
+        kill_after(&mut apply, moment);
+        assert!([ours, both].contains(&text().as_str()), "round {round}, {moment:?}: {}", text());
+        assert_eq!(stage.run(&["diff", "--stat"]).status.code(), Some(0));
+        assert!([ours, both].contains(&text().as_str()), "round {round}, {moment:?}: {}", text());
+        let began = Instant::now();
+        let done = stage.run(&["apply"]);
+        whole = began.elapsed().max(Duration::from_millis(20));
+        assert_eq!(
+            (done.status.code(), text().as_str()),
+            (Some(0), both),
+            "round {round}, {moment:?}: {done:?}"
+        );
+        let status = git(&project, &["status", "--porcelain"]);
+        let wanted = if round % 2 == 0 { "M text.txt" } else { "M other.txt\n M text.txt" };
+        assert_eq!(status, wanted, "round {round}");
+        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "round {round}");
+    }
+}
+
 /// A disk that gets full in the middle of an apply: nothing of the commit shows, and nothing is lost.
 #[test]
 fn a_full_disk_holds_a_commit_back() {

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, Carried, Change, ChangeKind, Class, Consent, Discarded, EntryKind,
-    KeptChanges, NewCommit, OnConflict, Recovered, RefChange, RefValue, Refused, RefusedBecause,
-    RepositoryChanges, Selection, Unseen, short_ref,
+    Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Class, Consent, Discarded,
+    EntryKind, KeptChanges, NewCommit, OnConflict, Recovered, RefChange, RefValue, Refused, RefusedBecause,
+    RepositoryChanges, Selection, Unmerged, Unseen, short_ref,
 };
 
 /// As much of a file as a difference is shown of.

@@ -15,10 +15,10 @@ pub use belljar_class::{
     Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, SpecialKind, git_settings,
 };
 pub use workspace::{
-    Applied, ApplyMode, ApplyRequest, Carried, Change, ChangeKind, Changes, Consent, CopiedTree, CopyError,
-    Created, CreatedSince, Discarded, Kept, KeptChanges, LayersError, NewCommit, ObjectId, OnConflict,
-    Overlay, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused, RefusedBecause,
-    RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Side, SideContent, Since, UNFINISHED,
-    Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git, note_repository, scan,
-    scan_named, short_ref,
+    Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Changes, Consent, CopiedTree,
+    CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges, LayersError, NewCommit, ObjectId,
+    OnConflict, Overlay, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused,
+    RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Side, SideContent, Since,
+    UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git,
+    note_repository, scan, scan_named, short_ref,
 };

@@ -5,8 +5,8 @@ use crate::output::Output;
 use belljar_contract::{Purpose, visible, visible_name};
 use belljar_runner::Planner;
 use belljar_runner::aside::{
-    Aside, Carried, Change, ChangeKind, Class, RefChange, RefValue, Refused, RefusedBecause,
-    RepositoryChanges, Selection, short_ref,
+    Aside, BothChanged, Carried, Change, ChangeKind, Class, RefChange, RefValue, Refused, RefusedBecause,
+    RepositoryChanges, Selection, Unmerged, short_ref,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -89,12 +89,15 @@ pub fn remark(class: &Class) -> Option<String> {
     }
 }
 
-pub fn machine(change: &Change) -> Value {
+pub fn machine(change: &Change, both: &[BothChanged]) -> Value {
+    let both = both.iter().find(|both| both.path == change.path);
     json!({
         "path": shown(&change.path),
         "change": mark(change.kind),
         "size": change.size,
         "needs_consent": remark(&change.class),
+        "both_changed": both.is_some(),
+        "not_merged": both.and_then(|both| both.unmerged).map(unmerged),
     })
 }
 
@@ -177,6 +180,30 @@ pub fn repository_machine(changes: &RepositoryChanges) -> Value {
     })
 }
 
+const CHANGED: &str = "the project's own file has changed since the run began";
+
+/// Why a file that both sides changed is not merged.
+pub fn unmerged(why: Unmerged) -> String {
+    match why {
+        Unmerged::NoOriginal => "the version that both sides began with is not kept".to_owned(),
+        Unmerged::Overlap { places: 1 } => "both sides changed the same lines".to_owned(),
+        Unmerged::Overlap { places } => format!("both sides changed the same lines in {places} places"),
+        Unmerged::Binary => "it is not text".to_owned(),
+        Unmerged::TooLarge => "it is larger than belljar merges".to_owned(),
+        Unmerged::Modes => "both sides changed its permissions".to_owned(),
+        Unmerged::Whole => "files that your machine executes are not merged".to_owned(),
+    }
+}
+
+/// A file that both sides changed, in a line.
+pub fn both_line(both: &BothChanged) -> String {
+    let path = shown(&both.path);
+    match both.unmerged {
+        None => format!("merge: {path} (both sides changed)"),
+        Some(why) => format!("conflict: {path} (both sides changed; {})", unmerged(why)),
+    }
+}
+
 pub fn reason(refused: &Refused) -> String {
     match &refused.why {
         RefusedBecause::Carries { paths, unread } => {
@@ -198,7 +225,8 @@ pub fn reason(refused: &Refused) -> String {
             format!("needs a yes of its own: {}", remark(class).unwrap_or_default())
         }
         RefusedBecause::Special => "neither a file nor a directory".to_owned(),
-        RefusedBecause::ChangedSince => "the project's own file has changed since the run began".to_owned(),
+        RefusedBecause::ChangedSince => CHANGED.to_owned(),
+        RefusedBecause::Unmerged { why } => format!("{CHANGED}, and {}", unmerged(*why)),
         RefusedBecause::NotBelow => "a directory on the way leads out of the project".to_owned(),
         RefusedBecause::NeedsParent { parent } => format!("`{}` was not applied", shown(parent)),
         RefusedBecause::Failed { errno } => std::io::Error::from_raw_os_error(*errno).to_string(),

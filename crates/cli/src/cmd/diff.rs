@@ -1,6 +1,6 @@
 use super::aside::{
-    NOTHING, Options, machine, mark, remark, repository_lines, repository_machine, selection, shown,
-    tell_recovered,
+    NOTHING, Options, both_line, machine, mark, remark, repository_lines, repository_machine, selection,
+    shown, tell_recovered,
 };
 use crate::error::CliError;
 use crate::output::Output;
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 /// Show the changes that an agent's overlay or copy keeps aside
 ///
 /// Branches come first, with the new commits of each, then the index and files. Files that git itself wrote are told as
-/// commits and refs.
+/// commits and refs. Files that you changed as well are marked: whether `belljar apply` merges them, or why not.
 ///
 /// Each change is classified: files that your machine would execute later, links that lead out of the project and
 /// special files are marked. On a terminal, hidden characters are shown as escapes such as \u{1b}; in a file or a pipe the
@@ -41,7 +41,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(ExitCode::Passed);
     };
     tell_recovered(&aside, output);
-    let KeptChanges { files: mut changes, mut repository, folded, unseen } = aside.changes()?;
+    let KeptChanges { files: mut changes, mut repository, folded, both, unseen } = aside.changes()?;
     if let Selection::Paths(paths) = selection(&args.options.paths) {
         if !paths.iter().any(|path| path.starts_with(".git")) {
             repository = RepositoryChanges::default();
@@ -49,7 +49,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));
     }
     if output.json {
-        let list: Vec<_> = changes.iter().map(machine).collect();
+        let list: Vec<_> = changes.iter().map(|change| machine(change, &both)).collect();
         output.envelope(&Envelope::new(
             "diff",
             ExitCode::Passed,
@@ -70,6 +70,9 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         let path = shown(&change.path);
         let remark = remark(&change.class).map(|text| style.warn(&format!("  ! {text}"))).unwrap_or_default();
         output.result(&format!("{} {path}{remark}\n", mark(change.kind)));
+        if let Some(both) = both.iter().find(|both| both.path == change.path) {
+            output.result(&format!("{}\n", both_line(both)));
+        }
         let is_text = change.entry == EntryKind::File && change.kind != ChangeKind::ModeChanged;
         if !args.stat
             && is_text

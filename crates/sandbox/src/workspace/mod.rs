@@ -25,8 +25,9 @@ pub use git::{
     index as git_index, short_ref,
 };
 pub use overlay::{
-    Applied, ApplyMode, ApplyRequest, Change, ChangeKind, Changes, Consent, Discarded, Kept, KeptChanges,
-    LayersError, OnConflict, Overlay, Refused, RefusedBecause, Selection, Side, SideContent, note_repository,
+    Applied, ApplyMode, ApplyRequest, BothChanged, Change, ChangeKind, Changes, Consent, Discarded, Kept,
+    KeptChanges, LayersError, OnConflict, Overlay, Refused, RefusedBecause, Selection, Side, SideContent,
+    Unmerged, note_repository,
 };
 pub use scan::{
     Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan, scan_named,

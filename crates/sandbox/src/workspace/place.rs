@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,9 +43,17 @@ impl From<Errno> for PlaceError {
     }
 }
 
+/// What a file is filled with.
+pub(super) enum Filling<'content> {
+    /// What another has, with its time.
+    Like(&'content File),
+    /// What no file has yet.
+    New(&'content [u8]),
+}
+
 /// What is made.
 pub(super) enum Content<'content> {
-    File(&'content File),
+    File(Filling<'content>),
     Link(&'content Path),
 }
 
@@ -61,18 +70,39 @@ impl<'path> Placing<'path> {
 
     /// A file with this content, and with the permissions, owner and time of `like`.
     pub(super) fn file(&self, content: &File, like: &Status, expected: &Expected) -> Result<(), PlaceError> {
+        self.make_file(&Filling::Like(content), like, expected)
+    }
+
+    /// A file with these bytes, written now, with the permissions and owner of `like`.
+    pub(super) fn bytes(&self, content: &[u8], like: &Status, expected: &Expected) -> Result<(), PlaceError> {
+        self.make_file(&Filling::New(content), like, expected)
+    }
+
+    fn make_file(&self, filling: &Filling<'_>, like: &Status, expected: &Expected) -> Result<(), PlaceError> {
         let (made, unfinished) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
-        let finish = || -> Result<(), Errno> {
-            share_or_copy(content, &made).map_err(copy_errno)?;
-            if is_superuser() {
-                self.parent.set_owner(&unfinished, like.owner, like.group)?;
-            }
-            // After the owner, which takes set-id bits away.
-            self.parent.set_mode(&unfinished, like.mode)?;
-            self.parent.set_modified(&unfinished, Some(like.modified))
-        };
+        let finish = || self.fill(&made, &unfinished, filling, like);
         let finished = opened(&self.parent, finish).map_err(PlaceError::from);
         self.put(&unfinished, finished, expected)
+    }
+
+    fn fill(&self, made: &File, name: &OsStr, filling: &Filling<'_>, like: &Status) -> Result<(), Errno> {
+        let modified = match filling {
+            Filling::Like(content) => {
+                share_or_copy(content, made).map_err(copy_errno)?;
+                Some(like.modified)
+            }
+            Filling::New(content) => {
+                // From the start: it may be the second try, in a directory that had to be opened first.
+                made.write_all_at(content, 0).map_err(|cause| errno_of(&cause))?;
+                None
+            }
+        };
+        if is_superuser() {
+            self.parent.set_owner(name, like.owner, like.group)?;
+        }
+        // After the owner, which takes set-id bits away.
+        self.parent.set_mode(name, like.mode)?;
+        self.parent.set_modified(name, modified)
     }
 
     pub(super) fn symlink(
@@ -154,16 +184,9 @@ impl<'path> Placing<'path> {
         before: Option<&Status>,
     ) -> Result<(OsString, u64), PlaceError> {
         let name = match content {
-            Content::File(content) => {
+            Content::File(filling) => {
                 let (made, name) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
-                let filled = opened(&self.parent, || {
-                    share_or_copy(content, &made).map_err(copy_errno)?;
-                    if is_superuser() {
-                        self.parent.set_owner(&name, like.owner, like.group)?;
-                    }
-                    self.parent.set_mode(&name, like.mode)?;
-                    self.parent.set_modified(&name, Some(like.modified))
-                });
+                let filled = opened(&self.parent, || self.fill(&made, &name, filling, like));
                 if let Err(cause) = filled {
                     opened(&self.parent, || absent_is_fine(self.parent.remove(&name)))?;
                     return Err(cause.into());

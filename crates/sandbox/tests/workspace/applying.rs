@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use belljar_sandbox::{ApplyRequest, Consent, OnConflict, RefusedBecause, Selection, UNFINISHED};
+use belljar_sandbox::{ApplyRequest, Consent, OnConflict, RefusedBecause, Selection, UNFINISHED, Unmerged};
 
 use super::support::{Project, link, listing, paths, put, yes_to};
 
@@ -29,7 +29,7 @@ fn a_parent_that_became_a_link_leads_nowhere() {
         project.edit(script);
         fs::rename(root.join("src"), root.join("was")).unwrap();
         symlink("../outside", root.join("src")).unwrap();
-        for on_conflict in [OnConflict::Refuse, OnConflict::Overwrite] {
+        for on_conflict in [OnConflict::Merge, OnConflict::Overwrite] {
             let consent = Consent { to: project.changes().into_iter().map(|change| change.path).collect() };
             let request = ApplyRequest {
                 selection: &Selection::All,
@@ -122,7 +122,12 @@ fn what_changed_meanwhile_is_not_overwritten() {
     let refused: Vec<_> =
         applied.refused.iter().map(|refused| (refused.path.to_str().unwrap(), &refused.why)).collect();
     let expected = ["added", "deleted", "edited", "mode", "moved/in"];
-    assert_eq!(refused, expected.map(|path| (path, &RefusedBecause::ChangedSince)));
+    let unmerged = RefusedBecause::Unmerged { why: Unmerged::NoOriginal };
+    let expected = expected.map(|path| match path {
+        "added" | "edited" | "mode" => (path, &unmerged),
+        _ => (path, &RefusedBecause::ChangedSince),
+    });
+    assert_eq!(refused, expected);
     assert_eq!(fs::read_to_string(root.join("edited")).unwrap(), "3");
     let consent = yes_to(&[]);
     let request = ApplyRequest {
@@ -244,7 +249,7 @@ fn a_special_file_takes_the_place_of_nothing() {
     fs::create_dir(root.join("directory")).unwrap();
     let before = listing(&root);
     project.edit("mkfifo new; rm file; mkfifo file; rmdir directory; mkfifo directory");
-    for on_conflict in [OnConflict::Refuse, OnConflict::Overwrite] {
+    for on_conflict in [OnConflict::Merge, OnConflict::Overwrite] {
         let consent = yes_to(&["new", "file", "directory"]);
         let request = ApplyRequest {
             selection: &Selection::All,
@@ -273,7 +278,7 @@ fn what_is_used_outside_by_name_needs_its_own_yes() {
         let overlay = project.overlay().with_named(vec![PathBuf::from("scripts/token.sh")]);
         let apply = |yes: &[&str]| {
             let consent = yes_to(yes);
-            let on_conflict = OnConflict::Refuse;
+            let on_conflict = OnConflict::Merge;
             overlay
                 .apply(&ApplyRequest {
                     selection: &Selection::All,

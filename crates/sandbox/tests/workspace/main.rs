@@ -4,6 +4,7 @@
 
 mod applying;
 mod copying;
+mod merging;
 mod overlaying;
 mod property;
 mod scanning;

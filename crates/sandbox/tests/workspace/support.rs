@@ -149,7 +149,7 @@ impl Project {
 
     pub fn apply(&self, selection: &Selection, consent: &Consent) -> Applied {
         let request =
-            ApplyRequest { selection, consent, on_conflict: OnConflict::Refuse, mode: ApplyMode::Write };
+            ApplyRequest { selection, consent, on_conflict: OnConflict::Merge, mode: ApplyMode::Write };
         self.overlay().apply(&request).unwrap()
     }
 

@@ -26,12 +26,14 @@ pub use history::{Carried, NewCommit, RefChange};
 pub use object::ObjectId;
 pub(crate) use refs::{GitFiles, Refs};
 pub use refs::{RefValue, short_ref};
+pub(crate) use store::Objects;
 pub use watch::RepositoryWatch;
 
 use belljar_class::{Class, EntryKind, classify_in, git_settings};
 use history::InTree;
 use index::{Entry, HashLength};
-use store::{Objects, Pack};
+use object::{Naming, ObjectKind};
+use store::Pack;
 
 /// An index of some 600,000 files.
 pub(crate) const LARGEST_INDEX: u64 = 64 << 20;
@@ -169,6 +171,19 @@ fn staged_changes(
     changed.sort();
     changed.dedup();
     (changed, class)
+}
+
+/// The content that a blob of the user's repository has, if it is what its name says.
+pub(crate) fn blob(objects: &Objects, id: &ObjectId) -> Option<Vec<u8>> {
+    let object = objects.read(id).ok()?;
+    (object.kind == ObjectKind::Blob).then_some(object.content)
+}
+
+/// The name that git gives to a content.
+pub(crate) fn blob_id(content: &[u8], hash: HashLength) -> Option<ObjectId> {
+    let mut naming = Naming::new(hash, ObjectKind::Blob, content.len() as u64);
+    naming.update(content);
+    naming.finish()
 }
 
 /// The paths that differ between what HEAD led to and what it leads to; `None` where that cannot be told.

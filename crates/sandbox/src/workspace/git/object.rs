@@ -18,7 +18,7 @@ pub struct ObjectId {
 
 impl ObjectId {
     /// From its bytes; there must be 20 or 32.
-    pub(super) fn new(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
         matches!(bytes.len(), 20 | 32).then(|| {
             let mut own = [0; 32];
             own[..bytes.len()].copy_from_slice(bytes);

@@ -15,6 +15,7 @@ use belljar_sys::beneath::{Kind, Status, Time};
 use super::changes::{Change, ChangeKind, compare};
 use super::discard::{forget, forget_deletion};
 use super::layers::Layers;
+use super::merging::{Merged, Merging, Unmerged};
 use super::starts::{Bases, changed_after};
 use super::{LayersError, Overlay};
 use crate::workspace::Carried;
@@ -63,8 +64,10 @@ impl Consent {
 /// What to do where the project changed since the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Leave the project as it is.
-    Refuse,
+    /// Merge what both sides changed, if they changed different lines; leave the project as it is otherwise.
+    Merge,
+    /// Merge it, and put both versions of the same lines between conflict markers.
+    Markers,
     /// Write over it.
     Overwrite,
 }
@@ -112,6 +115,11 @@ pub enum RefusedBecause {
     Special,
     /// The project changed here since the run began.
     ChangedSince,
+    /// Both sides changed this file, and it is not merged.
+    Unmerged {
+        /// Why not.
+        why: Unmerged,
+    },
     /// Commits on this name, or the index, hold what the host would execute later, or could not be read.
     Carries {
         /// What they hold.
@@ -147,6 +155,8 @@ pub enum RefusedBecause {
 pub struct Applied {
     /// Changes that the project has now.
     pub applied: Vec<PathBuf>,
+    /// Those of them that were merged with the user's own.
+    pub merged: Vec<PathBuf>,
     /// Changes that it has not.
     pub refused: Vec<Refused>,
     /// Whether it was asked to stop; what was not tried by then is in neither list.
@@ -185,10 +195,13 @@ impl Overlay {
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Applied, LayersError> {
         let bases = self.read_bases()?;
+        let merging = Merging::new(self, layers, &bases);
         let mut work = Applying { layers, request, out: Applied::default(), modes: Vec::new() };
-        let tasks = work.choose(changes, &bases);
+        let tasks = work.choose(changes, &bases, &merging);
         if request.mode == ApplyMode::DryRun {
-            work.out.applied = tasks.iter().map(|task| task.change.path.clone()).collect();
+            let path = |task: &Task<'_>| task.change.path.clone();
+            work.out.applied = tasks.iter().map(path).collect();
+            work.out.merged = tasks.iter().filter(|task| task.merged.is_some()).map(path).collect();
             return Ok(work.out);
         }
         let parent = |task: &Task<'_>| task.change.path.parent().map(Path::to_owned).unwrap_or_default();
@@ -210,6 +223,7 @@ impl Overlay {
         self.end_apply()?;
         let mut out = work.out;
         out.applied.sort();
+        out.merged.sort();
         out.refused.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(out)
     }
@@ -219,6 +233,8 @@ impl Overlay {
 struct Task<'changes> {
     change: &'changes Change,
     before: Option<Status>,
+    /// What is written instead of the agent's version.
+    merged: Option<Merged>,
 }
 
 #[derive(Clone, Copy)]
@@ -248,7 +264,12 @@ impl Applying<'_> {
     }
 
     /// The changes that may be made, looked at before anything is written.
-    fn choose<'changes>(&mut self, changes: &'changes [Change], bases: &Bases) -> Vec<Task<'changes>> {
+    fn choose<'changes>(
+        &mut self,
+        changes: &'changes [Change],
+        bases: &Bases,
+        merging: &Merging<'_>,
+    ) -> Vec<Task<'changes>> {
         let selection = &self.request.selection;
         let chosen: Vec<&Change> = changes.iter().filter(|change| selection.includes(&change.path)).collect();
         // Directories that are new and lead to a chosen change come along.
@@ -263,15 +284,20 @@ impl Applying<'_> {
         }
         let mut tasks = Vec::new();
         for (path, change) in wanted {
-            match self.check(change, bases) {
-                Ok(before) => tasks.push(Task { change, before }),
+            match self.check(change, bases, merging) {
+                Ok((before, merged)) => tasks.push(Task { change, before, merged }),
                 Err(why) => self.refuse(path, why),
             }
         }
         tasks
     }
 
-    fn check(&self, change: &Change, bases: &Bases) -> Result<Option<Status>, RefusedBecause> {
+    fn check(
+        &self,
+        change: &Change,
+        bases: &Bases,
+        merging: &Merging<'_>,
+    ) -> Result<(Option<Status>, Option<Merged>), RefusedBecause> {
         if matches!(change.class, Class::Special { .. }) {
             return Err(RefusedBecause::Special);
         }
@@ -280,16 +306,18 @@ impl Applying<'_> {
         }
         let start = bases.of(change);
         let before = self.layers.lower.status(&change.path).map_err(failed)?;
-        match self.request.on_conflict {
-            OnConflict::Overwrite => {}
-            OnConflict::Refuse => {
-                if before.as_ref().is_some_and(|before| bases.changed(change, before)) {
-                    return Err(RefusedBecause::ChangedSince);
-                }
-                self.unmoved(&change.path, start)?;
+        let merged = match (self.request.on_conflict, &before) {
+            (OnConflict::Overwrite, _) => return Ok((before, None)),
+            (on_conflict, Some(now)) if bases.changed(change, now) => {
+                Some(merging.merge(change, now, on_conflict)?)
             }
-        }
-        Ok(before)
+            (OnConflict::Merge | OnConflict::Markers, None) if merging.is_deleted(change) => {
+                return Err(RefusedBecause::ChangedSince);
+            }
+            (OnConflict::Merge | OnConflict::Markers, _) => None,
+        };
+        self.unmoved(&change.path, start)?;
+        Ok((before, merged))
     }
 
     /// Whether the directories on the way are those that the run began with.
@@ -314,7 +342,11 @@ impl Applying<'_> {
 
     fn write(&mut self, task: &Task<'_>) {
         let outcome = self.try_write(task);
-        self.settle(&task.change.path, outcome, forget);
+        let path = &task.change.path;
+        self.settle(path, outcome, forget);
+        if task.merged.is_some() && self.out.applied.last() == Some(path) {
+            self.out.merged.push(path.clone());
+        }
     }
 
     fn settle(
@@ -345,7 +377,7 @@ impl Applying<'_> {
     fn expected(&self, before: Option<Status>) -> Expected {
         match (self.request.on_conflict, before) {
             (OnConflict::Overwrite, Some(_)) => Expected::Anything,
-            (OnConflict::Refuse, Some(before)) => Expected::Same(before),
+            (OnConflict::Merge | OnConflict::Markers, Some(before)) => Expected::Same(before),
             (_, None) => Expected::Nothing,
         }
     }
@@ -359,9 +391,13 @@ impl Applying<'_> {
     }
 
     fn try_write(&mut self, task: &Task<'_>) -> Result<(), RefusedBecause> {
-        let Task { change, before } = task;
+        let Task { change, before, merged } = task;
         let path = &change.path;
         let placing = self.placing(path)?;
+        if let (Some(Merged { content, mode }), Some(before)) = (merged, before) {
+            let like = Status { mode: *mode, ..*before };
+            return placing.bytes(content, &like, &self.expected(Some(*before))).map_err(place_failed);
+        }
         let (upper, name) = self.layers.upper.parent(path).map_err(failed)?;
         let above = upper.status(name).map_err(failed)?;
         let directory_involved =

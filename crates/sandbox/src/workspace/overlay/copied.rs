@@ -320,7 +320,8 @@ impl Overlay {
         let starts = self.starts();
         let failed = |cause| LayersError::Starts { path: starts.clone(), cause };
         self.note_bases().map_err(failed)?;
-        Starts::add(&self.directory, &starts).map_err(failed)
+        let start = Starts::add(&self.directory, &starts).map_err(failed)?;
+        self.note_tracked(start).map_err(failed)
     }
 }
 

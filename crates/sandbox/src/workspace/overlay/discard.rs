@@ -39,6 +39,9 @@ impl Overlay {
             for path in [self.upper(), self.work(), trash_path] {
                 clear(&path)?;
             }
+            if self.originals().exists() {
+                clear(&self.originals())?;
+            }
             let discarded = all.changes.into_iter().map(|change| change.path).collect();
             return Ok(Discarded { discarded, refused: Vec::new() });
         }

@@ -13,6 +13,7 @@ use super::changes::{Change, ChangeKind};
 use super::discard::{forget, forget_deletion};
 use super::kept::{Kept, Opened, Sorted};
 use super::layers::Layers;
+use super::merging::{Merged, Merging};
 use super::starts::Bases;
 use super::transaction::{self, Act, Step, Stopped};
 use super::{LayersError, Overlay};
@@ -28,6 +29,8 @@ struct Member {
     before: Option<Status>,
     /// Whether the user changed it, too.
     forced: bool,
+    /// What is written instead of the agent's version.
+    merged: Option<Merged>,
 }
 
 impl Kept {
@@ -40,11 +43,15 @@ impl Kept {
     ) -> Result<(), LayersError> {
         let bases = self.overlays.iter().map(Overlay::read_bases).collect::<Result<Vec<_>, _>>()?;
         let (mut members, mut refused) = (Vec::new(), self.unconsented(opened, request));
+        let trees = self.overlays.iter().zip(opened.layers.iter().zip(&bases));
+        let merging: Vec<Merging<'_>> =
+            trees.map(|(overlay, (layers, bases))| Merging::new(overlay, layers, bases)).collect();
         for (tree, change) in group {
-            match self.member(opened, &bases, request, tree, &change) {
-                Ok(before) => {
-                    let forced = request.on_conflict == OnConflict::Overwrite;
-                    members.push(Member { tree, change, before, forced });
+            match self.member(opened, (&bases[tree], &merging[tree]), request, tree, &change) {
+                Ok((before, merged)) => {
+                    // What the user changed and an undone apply puts back is still changed.
+                    let forced = request.on_conflict == OnConflict::Overwrite || merged.is_some();
+                    members.push(Member { tree, change, before, forced, merged });
                 }
                 Err(why) => refused.push(Refused { path: self.outer(tree, &change.path), why }),
             }
@@ -52,6 +59,11 @@ impl Kept {
         let sound = self.check_objects(opened, &objects, &mut refused);
         let names: Vec<PathBuf> =
             members.iter().map(|member| self.outer(member.tree, &member.change.path)).collect();
+        let merged: Vec<PathBuf> = members
+            .iter()
+            .filter(|member| member.merged.is_some())
+            .map(|member| self.outer(member.tree, &member.change.path))
+            .collect();
         let held_back = |out: &mut Applied, refused: Vec<Refused>| {
             let files = names.len() + refused.len();
             out.refused.extend(refused);
@@ -65,6 +77,7 @@ impl Kept {
         }
         if request.mode == ApplyMode::DryRun {
             out.applied.extend(names);
+            out.merged.extend(merged);
             return Ok(());
         }
         if let Err(refused) = self.write_objects(opened, &objects, &sound) {
@@ -86,6 +99,7 @@ impl Kept {
                     drop_change(&opened.layers[tree], &change);
                 }
                 out.applied.extend(names);
+                out.merged.extend(merged);
             }
             Err(Stopped { tree, path, why }) => {
                 held_back(out, vec![Refused { path: self.outer(tree, &path), why }]);
@@ -118,15 +132,18 @@ impl Kept {
         out
     }
 
-    /// Whether a member may be written, and what is in its place.
+    /// Whether a member may be written, what is in its place, and what was made of both where the user changed it.
+    ///
+    /// Refs and index do not merge, so a change of the user's to a file that a commit names is one to the work tree alone. It
+    /// stays that, on top of the agent's commit, as after `git pull --autostash`: the index has the agent's blob.
     fn member(
         &self,
         opened: &Opened,
-        bases: &[Bases],
+        (bases, merging): (&Bases, &Merging<'_>),
         request: &ApplyRequest<'_>,
         tree: usize,
         change: &Change,
-    ) -> Result<Option<Status>, RefusedBecause> {
+    ) -> Result<(Option<Status>, Option<Merged>), RefusedBecause> {
         let consent = Consent { to: self.inner(tree, &request.consent.to) };
         if matches!(change.class, Class::Special { .. }) {
             return Err(RefusedBecause::Special);
@@ -139,14 +156,19 @@ impl Kept {
             self.still_inside(layers, change, &consent)?;
         }
         let before = layers.lower.status(&change.path).map_err(failed)?;
-        let forced = request.on_conflict == OnConflict::Overwrite;
-        if forced || !before.is_some_and(|before| bases[tree].changed(change, &before)) {
-            return Ok(before);
-        }
-        if self.means_the_same(opened, tree, &change.path) || is_what_is_wanted(layers, change) {
-            return Ok(before);
-        }
-        Err(RefusedBecause::ChangedSince)
+        let now = match (request.on_conflict, before) {
+            (OnConflict::Overwrite, before) => return Ok((before, None)),
+            (OnConflict::Merge | OnConflict::Markers, None) if merging.is_deleted(change) => {
+                return Err(RefusedBecause::ChangedSince);
+            }
+            (OnConflict::Merge | OnConflict::Markers, None) => return Ok((None, None)),
+            (OnConflict::Merge | OnConflict::Markers, Some(now)) => now,
+        };
+        let as_wanted = !bases.changed(change, &now)
+            || self.means_the_same(opened, tree, &change.path)
+            || is_what_is_wanted(layers, change);
+        let merged = if as_wanted { None } else { Some(merging.merge(change, &now, request.on_conflict)?) };
+        Ok((before, merged))
     }
 
     /// A link may lead out by what is in the project alone.
@@ -358,7 +380,11 @@ fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
     };
     let (mut gone, mut made, mut placed) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
-        let Member { change, before, tree, forced: _ } = member;
+        let Member { change, before, tree, forced: _, merged } = member;
+        if let (Some(merged), Some(before)) = (merged, before) {
+            placed.push(step(member, Act::Merge { before: *before, merged: merged.clone() }));
+            continue;
+        }
         let now_directory = change.entry == EntryKind::Directory;
         let like = opened.layers[*tree].upper.status(&change.path).ok().flatten();
         match (change.kind, before) {

@@ -10,15 +10,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::apply::{Applied, ApplyMode, ApplyRequest, Consent, Refused, Selection};
+use super::apply::{
+    Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection,
+};
 use super::changes::{Change, Changes, compare};
 use super::discard::Discarded;
 use super::layers::Layers;
+use super::merging::{Merging, Unmerged};
 use super::repository::{Place, States};
 use super::transaction;
 use super::{LayersError, Overlay};
 use crate::workspace::Unseen;
-use crate::workspace::git::{Known, RepositoryChanges};
+use crate::workspace::git::{self, Known, RepositoryChanges};
 use crate::workspace::unfinished::{Recovered, Recovery};
 use belljar_class::Class;
 
@@ -41,8 +44,19 @@ pub struct KeptChanges {
     pub repository: RepositoryChanges,
     /// Files of the repository that are left out of `files`.
     pub folded: usize,
+    /// Files of `files` that the user changed as well since the run began.
+    pub both: Vec<BothChanged>,
     /// What could not be read.
     pub unseen: Vec<Unseen>,
+}
+
+/// A file that both sides changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BothChanged {
+    /// Which.
+    pub path: PathBuf,
+    /// Why it is not merged; `None` where it is.
+    pub unmerged: Option<Unmerged>,
 }
 
 impl KeptChanges {
@@ -204,13 +218,46 @@ impl Kept {
         paths.iter().filter_map(|path| Some(path.strip_prefix(lower).ok()?.to_owned())).collect()
     }
 
-    /// What is kept.
+    /// Keeps versions for a merge; of the project alone, as nothing in a repository is merged.
+    fn keep_originals(&self, opened: &Opened) {
+        let objects = || {
+            let place = opened.place.as_ref()?;
+            let shared = opened.layers[place.tree].lower.root().directory(&place.shared).ok()?;
+            let hash = git::hash_length(&git::PlainFiles(&shared));
+            Some(git::objects(&shared, None, hash))
+        };
+        // Without them less can be merged, which is said where it is missed.
+        self.overlays[0].keep_originals(&opened.layers[0], &opened.changes[0].changes, &objects).ok();
+    }
+
+    /// Files that the user changed as well.
+    fn both_changed(&self, opened: &Opened) -> Result<Vec<BothChanged>, LayersError> {
+        let (layers, bases) = (&opened.layers[0], self.overlays[0].read_bases()?);
+        let merging = Merging::new(&self.overlays[0], layers, &bases);
+        let both = opened.changes[0].changes.iter().filter_map(|change| {
+            let now = layers.lower.status(&change.path).ok()??;
+            if !bases.changed(change, &now) {
+                return None;
+            }
+            let unmerged = match merging.merge(change, &now, OnConflict::Merge) {
+                Ok(_merged) => None,
+                Err(RefusedBecause::Unmerged { why }) => Some(why),
+                // No files on both sides, so that there is nothing to merge.
+                Err(_other) => return None,
+            };
+            Some(BothChanged { path: change.path.clone(), unmerged })
+        });
+        Ok(both.collect())
+    }
+
+    /// What is kept. Versions for a merge are kept from here on, where the project still has them.
     ///
     /// # Errors
     /// When a layer cannot be opened.
     pub fn changes(&self) -> Result<KeptChanges, LayersError> {
         let opened = self.open()?;
-        let mut out = KeptChanges::default();
+        self.keep_originals(&opened);
+        let mut out = KeptChanges { both: self.both_changed(&opened)?, ..KeptChanges::default() };
         for (tree, found) in opened.changes.iter().enumerate() {
             for change in &found.changes {
                 match opened.part(tree, change) {
@@ -263,6 +310,7 @@ impl Kept {
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Applied, LayersError> {
         let opened = self.open()?;
+        self.keep_originals(&opened);
         let mut out = Applied::default();
         let whole = self.wants_group(&opened, request.selection);
         let mut sorted = Sorted::default();
@@ -288,6 +336,7 @@ impl Kept {
             let own = ApplyRequest { selection: &selection, consent: &consent, ..request.clone() };
             let done = self.overlays[tree].apply_changes(&opened.layers[tree], &alone, &own, stop)?;
             out.applied.extend(done.applied.iter().map(|path| self.outer(tree, path)));
+            out.merged.extend(done.merged.iter().map(|path| self.outer(tree, path)));
             let outer = |refused: Refused| Refused { path: self.outer(tree, &refused.path), ..refused };
             out.refused.extend(done.refused.into_iter().map(outer));
             out.stopped |= done.stopped;
@@ -299,6 +348,7 @@ impl Kept {
             self.prune()?;
         }
         out.applied.sort();
+        out.merged.sort();
         out.refused.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(out)
     }

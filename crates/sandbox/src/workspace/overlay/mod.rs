@@ -1,8 +1,8 @@
 //! The agent's changes beside the project.
 //!
 //! An [`Overlay`] keeps them in a directory of the instance: `upper` and `work` are the kernel's, `merged` is where
-//! the mount appears in the run's own mount namespace, `starts` tells when runs began. [`Overlay::changes`] compares
-//! the layers, [`Overlay::apply`] writes changes to the project one by one, [`Overlay::discard`] drops them. None of
+//! the mount appears in the run's own mount namespace, `starts` tells when runs began, `originals` are versions for a merge.
+//! [`Overlay::changes`] compares the layers, [`Overlay::apply`] writes changes to the project one by one, [`Overlay::discard`] drops them. None of
 //! these may happen while a run has the overlay mounted; the caller holds a lock.
 
 mod apply;
@@ -13,9 +13,13 @@ mod discard;
 mod group;
 mod kept;
 mod layers;
+mod merge;
+mod merging;
+mod originals;
 mod repository;
 mod sides;
 mod starts;
+mod tracked;
 mod transaction;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +31,8 @@ use belljar_sys::overlay::{OverlayError, OverlaySpec};
 pub use apply::{Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection};
 pub use changes::{Change, ChangeKind, Changes};
 pub use discard::Discarded;
-pub use kept::{Kept, KeptChanges};
+pub use kept::{BothChanged, Kept, KeptChanges};
+pub use merging::Unmerged;
 pub(in crate::workspace) use repository::Place;
 pub use repository::note_repository;
 pub use sides::{Side, SideContent};
@@ -78,6 +83,15 @@ pub enum LayersError {
     #[error("cannot keep track of the copy in {}", path.display())]
     Copied {
         /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The versions that both sides began with cannot be kept.
+    #[error("cannot keep versions for a merge in {}", path.display())]
+    Originals {
+        /// The directory.
         path: PathBuf,
         /// Why.
         #[source]

@@ -1,8 +1,8 @@
 //! When runs began, by the clock of the file system: what changed in the project after that is not overwritten.
 //!
-//! Nothing is recorded per file of the project, so that a start costs the same for ten files and a hundred thousand. A
-//! ctime cannot be set by anyone, and a change later than the start has a later one. So has a file one of whose other names
-//! was applied before: its second name is refused in a later apply, which is safe, and rare.
+//! Nothing is recorded per file of the project, but for what git has of it ([`tracked`](super::tracked)). A ctime cannot be set by
+//! anyone, and a change later than the start has a later one. So has a file one of whose other names was applied before: its
+//! second name is refused in a later apply, which is safe, and rare.
 //!
 //! A run may go on with the changes of an earlier one. What the layer holds then is noted with the start that it belongs
 //! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start.
@@ -27,13 +27,15 @@ const BASES: &[u8] = b"belljar overlay bases 1";
 pub(super) struct Starts(Vec<Time>);
 
 impl Starts {
-    /// Notes that a run begins now.
-    pub(super) fn add(directory: &Path, file: &Path) -> std::io::Result<()> {
+    /// Notes that a run begins now, and tells when that is.
+    pub(super) fn add(directory: &Path, file: &Path) -> std::io::Result<Time> {
         let Starts(mut starts) = Self::read(file)?;
-        starts.push(now(directory)?);
+        let start = now(directory)?;
+        starts.push(start);
         let line = |time: &Time| format!("{} {}\n", time.seconds, time.nanoseconds);
         let text: String = starts.iter().map(line).collect();
-        super::replace(file, format!("{HEAD}\n{text}").as_bytes())
+        super::replace(file, format!("{HEAD}\n{text}").as_bytes())?;
+        Ok(start)
     }
 
     /// Reads them. Without the file there are none; a line that is not understood is an error.

@@ -16,8 +16,9 @@ use belljar_sys::beneath::{Directory, Onto, Status};
 
 use super::apply::{RefusedBecause, failed, place_failed};
 use super::layers::Layers;
+use super::merging::Merged;
 use super::{LayersError, Overlay};
-use crate::workspace::place::{Content, Placing};
+use crate::workspace::place::{Content, Filling, Placing};
 use crate::workspace::removal::{absent_is_fine, opened};
 
 const JOURNAL: &str = "group";
@@ -34,6 +35,8 @@ pub(super) enum Act {
     MakeDirectory { like: Status },
     /// What the upper layer has takes the place of this.
     Place { before: Option<Status> },
+    /// What was made of both versions takes the place of the project's.
+    Merge { before: Status, merged: Merged },
 }
 
 /// A step; steps are done in order.
@@ -283,10 +286,18 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
                 placing.stage(&Content::Link(&target), &like, before.as_ref())
             } else {
                 let file = upper.file(name).map_err(failed)?;
-                placing.stage(&Content::File(&file), &like, before.as_ref())
+                placing.stage(&Content::File(Filling::Like(&file)), &like, before.as_ref())
             };
             let (beside, made) = staged.map_err(place_failed)?;
             Ok(note(if before.is_some() { b'x' } else { b'n' }, beside, made))
+        }
+        Act::Merge { before, merged: Merged { content, mode } } => {
+            let (parent, place) = staging(own, path)?;
+            let like = Status { mode: *mode, ..*before };
+            let content = Content::File(Filling::New(content));
+            let staged = Placing::new(parent, place).stage(&content, &like, Some(before));
+            let (beside, made) = staged.map_err(place_failed)?;
+            Ok(note(b'x', beside, made))
         }
     }
 }
@@ -318,6 +329,9 @@ fn commit(layers: &[Layers], step: &Step, noted: &Noted) -> Result<(), RefusedBe
             Err(crate::workspace::place::PlaceError::NotAsExpected) => Ok(()),
             answer => answer.map_err(place_failed),
         },
+        Act::Merge { before, merged: _ } => {
+            Placing::new(parent, name).exchange(&noted.beside, Some(before)).map_err(place_failed)
+        }
         Act::Place { before } => {
             let (beside_parent, _) = locate(own, noted).ok_or(RefusedBecause::NotBelow)?;
             let here = own.lower.parent(path).map_err(failed)?.0;
@@ -517,6 +531,32 @@ mod tests {
             "nothing of the agent's is lost"
         );
         assert!(!place.path().join("layers").join(JOURNAL).exists());
+    }
+
+    /// What was made of both versions is undone like the rest, and the user's version is not taken for unchanged afterwards.
+    #[test]
+    fn a_merged_file_is_undone_as_one_that_the_user_changed() {
+        let (place, overlays, layers, mut steps) = ground();
+        let project = place.path().join("project");
+        let before = layers[0].lower.status(Path::new("a.txt")).unwrap().unwrap();
+        let merged = Merged { content: b"both\n".to_vec(), mode: 0o640 };
+        steps[0] = Step { act: Act::Merge { before, merged }, forced: true, ..steps[0].clone() };
+        let save = || {
+            fs::write(project.join("new"), "saved meanwhile\n").unwrap();
+            fs::rename(project.join("new"), project.join("b.txt")).unwrap();
+            Ok(())
+        };
+        assert!(carry_out(&overlays, &layers, &[], &steps, &save).is_err());
+        assert_eq!(fs::read_to_string(project.join("a.txt")).unwrap(), "the user's\n");
+        assert!(!place.path().join("layers/restored").exists());
+        assert_eq!(names(&project), ["a.txt", "b.txt"]);
+
+        let before = layers[0].lower.status(Path::new("b.txt")).unwrap();
+        steps[1] = Step { act: Act::Place { before }, ..steps[1].clone() };
+        assert!(carry_out(&overlays, &layers, &[], &steps, &|| Ok(())).is_ok());
+        assert_eq!(fs::read_to_string(project.join("a.txt")).unwrap(), "both\n");
+        assert_eq!(layers[0].lower.status(Path::new("a.txt")).unwrap().unwrap().mode, 0o640);
+        assert_eq!(names(&place.path().join("layers/upper")), Vec::<String>::new());
     }
 
     /// While a group is written, git can neither commit nor stage anything, and says so.

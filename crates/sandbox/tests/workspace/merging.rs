@@ -77,6 +77,26 @@ fn both_sides_of_a_file_are_joined() {
     assert_eq!(originals(&project), Vec::<PathBuf>::new());
 }
 
+/// An editor saves the file after it was read for the merge: that version stays.
+#[test]
+fn what_is_saved_during_the_apply_is_not_overwritten() {
+    belljar_testkit::require!(UserNs);
+    let project = changed(BASE, EDIT);
+    put(&project.lower(), "file", OURS);
+    let consent = yes_to(&[]);
+    let (selection, on_conflict, mode) = (&Selection::All, OnConflict::Merge, ApplyMode::Write);
+    let request = ApplyRequest { selection, consent: &consent, on_conflict, mode };
+    let save = || {
+        put(&project.lower(), "new", "saved later\n");
+        fs::rename(project.lower().join("new"), project.lower().join("file")).unwrap();
+        false
+    };
+    let applied = kept(&project).apply(&request, &mut { save }).unwrap();
+    assert_eq!((applied.merged.len(), &applied.refused[0].why), (0, &RefusedBecause::ChangedSince));
+    assert_eq!(read(&project, "file"), "saved later\n");
+    assert_eq!(project.words(), ["Modified file"], "the agent's version is still kept");
+}
+
 #[test]
 fn a_copy_is_merged_as_well() {
     let project = Project::new();

@@ -158,3 +158,22 @@ fn a_file_gets_nothing_that_is_for_the_terminal() {
     assert_eq!(written, b"\x1b[31mred");
     assert!(pane.screen().contains("heard"), "{}", pane.screen());
 }
+
+/// Where both sides changed the same lines, the question has a third answer.
+#[test]
+fn markers_are_an_answer_to_the_question_of_apply() {
+    require!(Bwrap, Tmux);
+    let pane = Pane::after(
+        "printf '[agents.a]\\nworkspace = \"overlay\"\\n' > bell'jar'.toml; echo one > text.txt; \
+         belljar exec --yes -- sh -c 'echo agent > text.txt' 2> /dev/null; echo mine > text.txt; \
+         tmux send-keys m Enter; belljar apply; cat text.txt",
+    );
+    let lines = pane.lines().join("\n");
+    let end = "\nmerged 1 file that both sides changed\n\
+               <<<<<<< yours\nmine\n=======\nagent\n>>>>>>> agent\n";
+    assert!(
+        lines.contains("Write the agent's version over it, or both with markers (m)? [y/m/N]"),
+        "{lines}"
+    );
+    assert!(lines.contains(end), "{lines}");
+}

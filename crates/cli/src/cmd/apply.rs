@@ -247,13 +247,10 @@ impl Asking<'_> {
 
 /// Asks what to do with a file that both sides changed.
 fn over_it(path: &str, markers: bool) -> Result<String, CliError> {
-    let question = format!("{path} changed in the project as well. Write the agent's version over it?");
-    match markers {
-        true => answer(
-            &format!("{question} `m` writes both, with conflict markers."),
-            "[y/m/N]",
-            "choose with `--take theirs`, `--take ours` or `--take markers`",
-        ),
-        false => answer(&question, "[y/N]", "choose with `--take theirs` or `--take ours`"),
+    let question = format!("{path} changed in the project as well. Write the agent's version over it");
+    if markers {
+        let instead = "choose with `--take theirs`, `--take ours` or `--take markers`";
+        return answer(&format!("{question}, or both with markers (m)?"), "[y/m/N]", instead);
     }
+    answer(&format!("{question}?"), "[y/N]", "choose with `--take theirs` or `--take ours`")
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, Consent, Kept, OnConflict, RefusedBecause, Selection, Unmerged,
+    Applied, ApplyMode, ApplyRequest, Consent, Kept, OnConflict, Overlay, RefusedBecause, Selection, Unmerged,
 };
 
 use super::support::{Project, listing, mode, put, yes_to};
@@ -75,6 +75,26 @@ fn both_sides_of_a_file_are_joined() {
     assert_eq!(project.words(), Vec::<String>::new(), "nothing is left of it");
     assert_eq!(kept(&project).changes().unwrap().both, []);
     assert_eq!(originals(&project), Vec::<PathBuf>::new());
+}
+
+/// An editor saves the file after it was read for the merge: that version stays.
+#[test]
+fn what_is_saved_during_the_apply_is_not_overwritten() {
+    belljar_testkit::require!(UserNs);
+    let project = changed(BASE, EDIT);
+    put(&project.lower(), "file", OURS);
+    let consent = yes_to(&[]);
+    let (selection, on_conflict, mode) = (&Selection::All, OnConflict::Merge, ApplyMode::Write);
+    let request = ApplyRequest { selection, consent: &consent, on_conflict, mode };
+    let save = || {
+        put(&project.lower(), "new", "saved later\n");
+        fs::rename(project.lower().join("new"), project.lower().join("file")).unwrap();
+        false
+    };
+    let applied = kept(&project).apply(&request, &mut { save }).unwrap();
+    assert_eq!((applied.merged.len(), &applied.refused[0].why), (0, &RefusedBecause::ChangedSince));
+    assert_eq!(read(&project, "file"), "saved later\n");
+    assert_eq!(project.words(), ["Modified file"], "the agent's version is still kept");
 }
 
 #[test]
@@ -286,4 +306,27 @@ fn git_has_what_changed_while_the_run_lasted() {
     assert_eq!(unmerged(&applied), [("dirty", Unmerged::NoOriginal), ("untracked", Unmerged::NoOriginal)]);
     assert_eq!((read(&project, "file").as_str(), read(&project, "sub/packed").as_str()), (BOTH, BOTH));
     assert_eq!(read(&project, "dirty"), format!("{OURS}five\n"));
+}
+
+/// The index and the objects of a linked worktree lie elsewhere.
+#[test]
+fn git_has_it_for_a_linked_worktree_too() {
+    belljar_testkit::require!(UserNs, Git);
+    let project = Project::new();
+    let (lower, main) = (project.lower(), project.outside());
+    put(&main, "file", BASE);
+    git(&main, &["init", "-q"]);
+    git(&main, &["add", "."]);
+    git(&main, &["commit", "-qm", "first"]);
+    git(&main, &["worktree", "add", "-qb", "linked", lower.to_str().unwrap()]);
+    project.edit(format!("{EDIT}; sed -i s/one/ONE/ '{}/file'", lower.display()));
+    let repository = main.join(".git").canonicalize().unwrap();
+    let beside = project.overlay().upper().with_file_name("repository");
+    let kept = Kept::new(vec![project.overlay(), Overlay::new(&repository, &beside)]);
+    let consent = yes_to(&[]);
+    let (selection, on_conflict, mode) = (&Selection::All, OnConflict::Merge, ApplyMode::Write);
+    let request = ApplyRequest { selection, consent: &consent, on_conflict, mode };
+    let applied = kept.apply(&request, &mut || false).unwrap();
+    assert_eq!(applied.merged, [PathBuf::from("file")], "{applied:?}");
+    assert_eq!(read(&project, "file"), BOTH);
 }

@@ -49,8 +49,7 @@ impl Kept {
         for (tree, change) in group {
             match self.member(opened, (&bases[tree], &merging[tree]), request, tree, &change) {
                 Ok((before, merged)) => {
-                    // What the user changed and an undone apply puts back is still changed.
-                    let forced = request.on_conflict == OnConflict::Overwrite || merged.is_some();
+                    let forced = request.on_conflict == OnConflict::Overwrite;
                     members.push(Member { tree, change, before, forced, merged });
                 }
                 Err(why) => refused.push(Refused { path: self.outer(tree, &change.path), why }),

@@ -23,7 +23,7 @@ use crate::workspace::git::index::{self, Entry, HashLength};
 use crate::workspace::git::{LARGEST_INDEX, ObjectId, blob_id, read_in};
 
 const HEAD: &[u8] = b"belljar tracked 1";
-/// Files that are looked at, and bytes that are read of them: some 50 ms.
+/// Files that are looked at, and bytes that are read of them, so that a start stays short.
 const MOST: usize = 20_000;
 const MOST_READ: u64 = 32 << 20;
 

@@ -297,7 +297,8 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
             let content = Content::File(Filling::New(content));
             let staged = Placing::new(parent, place).stage(&content, &like, Some(before));
             let (beside, made) = staged.map_err(place_failed)?;
-            Ok(note(b'x', beside, made))
+            // What the user changed is still changed when it is put back.
+            Ok(note(b'X', beside, made))
         }
     }
 }
@@ -540,7 +541,7 @@ mod tests {
         let project = place.path().join("project");
         let before = layers[0].lower.status(Path::new("a.txt")).unwrap().unwrap();
         let merged = Merged { content: b"both\n".to_vec(), mode: 0o640 };
-        steps[0] = Step { act: Act::Merge { before, merged }, forced: true, ..steps[0].clone() };
+        steps[0] = Step { act: Act::Merge { before, merged }, ..steps[0].clone() };
         let save = || {
             fs::write(project.join("new"), "saved meanwhile\n").unwrap();
             fs::rename(project.join("new"), project.join("b.txt")).unwrap();

@@ -183,6 +183,9 @@ def swap_any():
     for name in names:
         any_path.value = name.encode()
         any_path.value = b"ordinary-too"
+        any_path.value = name.encode()
+        # What concerns another place goes on: only Landlock stands between this and the name before it.
+        any_path.value = b"/var/tmp/beside"
 
 
 def open_any():
@@ -194,6 +197,7 @@ def open_any():
     put_bait("bait")
     libc.rename(b"bait", any_path)
     quiet(os.unlink, "ordinary-too")
+    quiet(os.unlink, "/var/tmp/beside")
 
 
 def take_lock():

@@ -9,6 +9,7 @@ use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -374,16 +375,31 @@ fn programs_that_are_named_are_guarded_by_path() {
     let project = stage.path("project");
     git(&stage, &project, &["config", "core.hooksPath", "tools/hooks"]);
     git(&stage, &project, &["config", "core.fsmonitor", "tools/watch/run.sh"]);
+    stage.write("project/scripts/token.sh", "#!/bin/sh\necho token\n");
+    fs::set_permissions(project.join("scripts/token.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let script = project.join("scripts/token.sh");
+    stage.write(
+        "config/belljar/belljar.toml",
+        format!(
+            "[agents.a]\nharness = \"claude-code\"\n[agents.a.env]\nTOKEN = {{ command = [\"{}\"] }}\n",
+            script.display()
+        ),
+    );
     for attack in [
+        "ln -sT elsewhere tools",
         "mkdir -p tools/hooks && echo x > tools/hooks/pre-commit",
         "mkdir -p tools/watch && echo x > tools/watch/run.sh",
         "mkdir w && echo x > w/run.sh && rm -rf tools/watch && mkdir -p tools && mv w tools/watch",
-        "rm -rf tools; ln -sT elsewhere tools",
+        "echo x > scripts/token.sh",
+        "echo x > other && mv other scripts/token.sh",
+        "ln scripts/token.sh other-name",
     ] {
         let found = sh(&stage, attack);
         assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        assert!(found.stderr.contains("belljar: held back: "), "{attack}: {}", found.stderr);
     }
     assert!(!project.join("tools/hooks/pre-commit").exists() && !project.join("tools/watch/run.sh").exists());
+    assert_eq!(fs::read_to_string(script).unwrap(), "#!/bin/sh\necho token\n");
 }
 
 /// A second filter with a listener is refused by the kernel, and one that does not let itself be looked at writes nothing.

@@ -6,7 +6,8 @@ import ctypes, json, os, stat, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 os.chdir(sys.argv[1])
 until = time.monotonic() + float(sys.argv[2])
-C, W, X = os.O_CREAT, os.O_WRONLY, os.O_EXCL
+# Nobody reads a pipe that was made in a file's place.
+C, W, X = os.O_CREAT, os.O_WRONLY | os.O_NONBLOCK, os.O_EXCL
 AT_FDCWD = -100
 for name in ("plain", "other", "swap", "deep"):
     os.mkdir(name)
@@ -182,6 +183,9 @@ def swap_any():
     for name in names:
         any_path.value = name.encode()
         any_path.value = b"ordinary-too"
+        any_path.value = name.encode()
+        # What concerns another place goes on: only Landlock stands between this and the name before it.
+        any_path.value = b"/var/tmp/beside"
 
 
 def open_any():
@@ -193,6 +197,7 @@ def open_any():
     put_bait("bait")
     libc.rename(b"bait", any_path)
     quiet(os.unlink, "ordinary-too")
+    quiet(os.unlink, "/var/tmp/beside")
 
 
 def take_lock():
@@ -224,7 +229,7 @@ def is_own_repository(name):
     if not name.endswith("/commondir"):
         return False
     try:
-        with open(name) as file:
+        with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK)) as file:
             return file.read() == "../..\n"
     except OSError:
         return True

@@ -89,7 +89,8 @@ fn race(backend: Backend) {
     assert!(guarded.starts_with("seen 0 [] tries "), "{guarded}\n{stderr}");
     assert!(worked.configured > 0 && worked.asked > 0, "{worked:?}");
     assert!(!ran.exists(), "the host ran what was planted");
-    writeln!(std::io::stderr(), "{backend:?}: {guarded}, {worked:?}").unwrap();
+    let figures = format!("{backend:?}: {guarded}, {worked:?}\n");
+    std::io::stderr().write_all(figures.as_bytes()).unwrap();
     // The mark tells.
     super::git(&stage, &project, &["config", "core.fsmonitor", mark.to_str().unwrap()]);
     host.git(&["status"]);
@@ -163,6 +164,8 @@ impl Host<'_> {
     }
 
     fn judge(&self, name: &str, path: &PathBuf) {
+        // A pipe would be waited for, and a link leads elsewhere.
+        assert!(path.symlink_metadata().is_ok_and(|found| found.is_file()), "{name}");
         let text = fs::read_to_string(path).unwrap_or_default();
         if SAVED.contains(&name) {
             assert!(text.starts_with(MINE), "{name}: {text}");

@@ -159,6 +159,13 @@ fn rules_that_the_types_do_not_hold() {
         ),
         ("root", serde_json::json!({"built": {"parts": [], "user": 1, "more": 1}})),
         ("filter", serde_json::json!("none")),
+        (
+            "guard",
+            serde_json::json!({
+                "roots": [{"path": "/p", "is_git": false, "aliases": [], "named": []}],
+                "apart": [], "allowed": ["p/.envrc"], "on_held": "ask"
+            }),
+        ),
         ("unknown", serde_json::json!(1)),
     ];
     for (key, value) in cases {

@@ -30,15 +30,6 @@ pub(crate) enum Interrupt {
     Stop,
 }
 
-/// A question for the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Prompted {
-    /// Lines without control characters; the answer is typed after the last one.
-    pub text: String,
-    /// What is said if it is not answered with yes.
-    pub after_no: Option<String>,
-}
-
 /// The outer end of a command's standard streams.
 pub(crate) trait Console {
     /// What to wait for.
@@ -60,18 +51,19 @@ pub(crate) trait Console {
     /// The user's window has another size.
     fn resized(&self) {}
 
-    /// Asks the user, while what the command writes waits. Whether there is somebody to ask.
-    fn ask(&mut self, _question: Prompted) -> bool {
+    /// Asks the user, while what the command writes waits. The text is in lines without control characters. Whether there is
+    /// somebody to ask.
+    fn ask(&mut self, _question: &str) -> bool {
         false
     }
 
-    /// What the user answered to the question, once.
-    fn answer(&mut self) -> Option<HeldAnswer> {
+    /// What the user answered to the open question.
+    fn answer(&self) -> Option<HeldAnswer> {
         None
     }
 
-    /// Takes an open question back.
-    fn withdraw(&mut self) {}
+    /// Ends the open question with what became of it, and what else is to be said.
+    fn settle(&mut self, _answer: HeldAnswer, _line: Option<&str>) {}
 
     /// The command has suspended itself; returns when it may go on.
     fn suspended(&mut self) {}

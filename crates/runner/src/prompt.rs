@@ -1,6 +1,5 @@
 //! A question at the user's terminal while a command has it.
 
-use crate::console::Prompted;
 use crate::screen::Screen;
 use belljar_contract::HeldAnswer;
 use std::time::{Duration, Instant};
@@ -23,20 +22,21 @@ pub(crate) enum Typed {
 /// An open question.
 #[derive(Debug)]
 pub(crate) struct Prompt {
-    pub(crate) asked: Prompted,
+    text: String,
     /// What the command had made of the terminal.
     pub(crate) before: Screen,
     heeds_from: Instant,
+    pub(crate) answer: Option<HeldAnswer>,
 }
 
 impl Prompt {
-    pub(crate) fn new(asked: Prompted, before: Screen, now: Instant) -> Self {
-        Prompt { asked, before, heeds_from: now + QUIET }
+    pub(crate) fn new(text: &str, before: Screen, now: Instant) -> Self {
+        // A terminal in raw mode wants both.
+        Prompt { text: text.replace('\n', "\r\n"), before, heeds_from: now + QUIET, answer: None }
     }
 
-    /// The question, as a terminal in raw mode takes it.
-    pub(crate) fn text(&self) -> String {
-        self.asked.text.replace('\n', "\r\n")
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The question is shown again.
@@ -62,7 +62,7 @@ impl Prompt {
     }
 
     /// What is left on the terminal.
-    pub(crate) fn trace(&self, answer: HeldAnswer) -> String {
+    pub(crate) fn trace(answer: HeldAnswer, line: Option<&str>) -> String {
         let word = match answer {
             HeldAnswer::No => "no",
             HeldAnswer::Once => "once",
@@ -70,9 +70,8 @@ impl Prompt {
             HeldAnswer::Always => "always",
             HeldAnswer::Unanswered => "no (it was not answered in time)",
         };
-        let after = self.asked.after_no.as_deref().filter(|_| !answer.is_yes());
-        let after = after.map(|line| format!("{line}\r\n")).unwrap_or_default();
-        format!("{word}\r\n{after}")
+        let line = line.map(|line| format!("{line}\r\n")).unwrap_or_default();
+        format!("{word}\r\n{line}")
     }
 }
 
@@ -81,8 +80,7 @@ mod tests {
     use super::*;
 
     fn prompt(now: Instant) -> Prompt {
-        let asked = Prompted { text: "allow it? ".to_owned(), after_no: Some("that was all".to_owned()) };
-        Prompt::new(asked, Screen::default(), now)
+        Prompt::new("allow it?\n", Screen::default(), now)
     }
 
     #[test]
@@ -123,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_follows_a_no_only() {
-        let prompt = prompt(Instant::now());
-        assert_eq!(prompt.trace(HeldAnswer::No), "no\r\nthat was all\r\n");
-        assert_eq!(prompt.trace(HeldAnswer::Run), "for this run\r\n");
+    fn lines_are_for_a_terminal_in_raw_mode() {
+        assert_eq!(prompt(Instant::now()).text(), "allow it?\r\n");
+        assert_eq!(Prompt::trace(HeldAnswer::No, Some("that was all")), "no\r\nthat was all\r\n");
+        assert_eq!(Prompt::trace(HeldAnswer::Run, None), "for this run\r\n");
     }
 }

@@ -1,10 +1,10 @@
 //! Questions about what the guard held back: from the guest to the user's terminal, and the answer back.
 
 use crate::allowances::Allowances;
-use crate::console::{Console, Emit, Prompted};
+use crate::console::{Console, Emit};
 use crate::planning::Surroundings;
 use belljar_contract::{
-    AbsPath, Event, GuestAct, GuestAnswer, GuestOrder, HeldAnswer, OsText, Plan, visible_start,
+    AbsPath, Event, GuestAct, GuestAnswer, GuestOrder, HeldAnswer, OsText, Plan, visible, visible_start,
 };
 use belljar_sandbox::Running;
 use std::ffi::OsStr;
@@ -54,7 +54,7 @@ impl<'a> Questions<'a> {
     pub fn ask(&mut self, question: Question, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
         let shown = self.surroundings.shown(&question.path);
         let readable = shown.chars().count() <= LONGEST_PATH;
-        if self.refusals < MOST_REFUSALS && readable && console.ask(self.prompted(&shown, &question)) {
+        if self.refusals < MOST_REFUSALS && readable && console.ask(&text(&shown, &question)) {
             let Question { number: _, path, act, why } = &question;
             emit(&Event::HostExecutedAsked { path: path.clone(), act: *act, why: why.clone() });
             self.open = Some(question);
@@ -64,34 +64,20 @@ impl<'a> Questions<'a> {
         tell(running, question.number, answer);
     }
 
-    fn prompted(&self, shown: &str, question: &Question) -> Prompted {
-        let Question { number: _, path: _, act, why } = question;
-        let other = match act {
-            GuestAct::Link => "\n  the file keeps its other name and can be written under that name",
-            GuestAct::Make | GuestAct::Write | GuestAct::Move => "",
-        };
-        let text = format!(
-            "belljar: the command wants to {} {shown}\n  on this machine {}{other}\n  \
-             allow it? [n]o, [o]nce, for this [r]un, [a]lways in this project: ",
-            act.word(),
-            visible_start(why, LONGEST_REASON),
-        );
-        let last = self.refusals + 1 == MOST_REFUSALS;
-        Prompted { text, after_no: last.then(|| format!("belljar: {}", no_more())) }
-    }
-
     /// Passes the user's answer on, if there is one.
     pub fn settle(&mut self, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
         let Some(answer) = console.answer() else { return };
         let Some(question) = self.open.take() else { return };
-        if answer == HeldAnswer::Always
-            && let Err(error) = self.allowances.add(&question.path)
-        {
-            emit(&Event::Notice { text: format!("it is allowed in this run only: {error}") });
-        }
-        self.count(answer, emit);
-        tell(running, question.number, self.for_guest(answer));
-        answered(question, answer, emit);
+        let (answer, trouble) = match answer {
+            HeldAnswer::Always => match self.allowances.add(&question.path) {
+                Ok(()) => (answer, None),
+                Err(error) => (HeldAnswer::Run, Some(format!("it is allowed in this run only: {error}"))),
+            },
+            HeldAnswer::No | HeldAnswer::Once | HeldAnswer::Run | HeldAnswer::Unanswered => (answer, None),
+        };
+        let number = question.number;
+        self.end(question, answer, trouble, console, emit);
+        tell(running, number, self.for_guest(answer));
     }
 
     fn for_guest(&self, answer: HeldAnswer) -> GuestAnswer {
@@ -103,11 +89,21 @@ impl<'a> Questions<'a> {
         }
     }
 
-    fn count(&mut self, answer: HeldAnswer, emit: Emit<'_>) {
+    fn end(
+        &mut self,
+        question: Question,
+        answer: HeldAnswer,
+        trouble: Option<String>,
+        console: &mut dyn Console,
+        emit: Emit<'_>,
+    ) {
         self.refusals = if answer.is_yes() { 0 } else { self.refusals + 1 };
-        if self.refusals == MOST_REFUSALS {
-            emit(&Event::Notice { text: no_more() });
-        }
+        let said = trouble.or_else(|| (self.refusals == MOST_REFUSALS).then(no_more));
+        let line = said.as_ref().map(|text| format!("belljar: {}", visible(text)));
+        console.settle(answer, line.as_deref());
+        let Question { number: _, path, act, why: _ } = question;
+        emit(&Event::HostExecutedAnswered { path, act, answer });
+        said.into_iter().for_each(|text| emit(&Event::Notice { text }));
     }
 
     /// The caller of a question is gone.
@@ -120,18 +116,23 @@ impl<'a> Questions<'a> {
     /// Takes an open question back: the run ends, or nobody waits any more.
     pub fn close(&mut self, console: &mut dyn Console, emit: Emit<'_>) {
         if let Some(question) = self.open.take() {
-            console.withdraw();
-            // A key that came in the same moment answers nothing.
-            console.answer();
-            self.count(HeldAnswer::Unanswered, emit);
-            answered(question, HeldAnswer::Unanswered, emit);
+            self.end(question, HeldAnswer::Unanswered, None, console, emit);
         }
     }
 }
 
-fn answered(question: Question, answer: HeldAnswer, emit: Emit<'_>) {
-    let Question { number: _, path, act, why: _ } = question;
-    emit(&Event::HostExecutedAnswered { path, act, answer });
+fn text(shown: &str, question: &Question) -> String {
+    let Question { number: _, path: _, act, why } = question;
+    let other = match act {
+        GuestAct::Link => "\n  the file keeps its other name and can be written under that name",
+        GuestAct::Make | GuestAct::Write | GuestAct::Move => "",
+    };
+    format!(
+        "belljar: the command wants to {} {shown}\n  on this machine {}{other}\n  \
+         allow it? [n]o, [o]nce, for this [r]un, [a]lways in this project: ",
+        act.word(),
+        visible_start(why, LONGEST_REASON),
+    )
 }
 
 fn tell(running: &Running, number: u64, answer: GuestAnswer) {

@@ -1,7 +1,7 @@
 //! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
 //! terminal, and the streams themselves where they are files or pipes.
 
-use crate::console::{Console, Emit, Interrupt, Prompted, Pumped};
+use crate::console::{Console, Emit, Interrupt, Pumped};
 use crate::prompt::{Prompt, Typed};
 use crate::screen::Screen;
 use belljar_contract::{HeldAnswer, visible};
@@ -55,7 +55,7 @@ impl Sink {
 impl Drop for Terminal {
     /// Before the user's own mode is restored, and before belljar speaks.
     fn drop(&mut self) {
-        self.withdraw();
+        self.settle(HeldAnswer::Unanswered, None);
         self.reset();
     }
 }
@@ -80,7 +80,6 @@ pub struct Terminal {
     screen: Screen,
     used: Sink,
     prompt: Option<Prompt>,
-    answer: Option<HeldAnswer>,
     /// When the command's terminal gets its size back, which was changed so that the command draws anew.
     nudged: Option<Instant>,
 }
@@ -113,7 +112,6 @@ impl Terminal {
             screen: Screen::default(),
             used: Sink::terminal(),
             prompt: None,
-            answer: None,
             nudged: None,
         };
         let wanted = Self::wanted();
@@ -180,7 +178,7 @@ impl Terminal {
                 Err(_) => self.stdin_open = false,
             }
             if !self.stdin_open {
-                self.close(HeldAnswer::No);
+                self.answered(HeldAnswer::No);
             }
         }
         let Some(controller) = &self.pty else { return };
@@ -200,20 +198,14 @@ impl Terminal {
         match typed {
             Typed::ForCommand if self.held.len() < HELD => self.held.extend_from_slice(bytes),
             Typed::ForCommand | Typed::Ignored => {}
-            Typed::Answer(answer) => self.close(answer),
+            Typed::Answer(answer) => self.answered(answer),
         }
     }
 
-    /// Ends the question, and gives the terminal back to the command as it was.
-    fn close(&mut self, answer: HeldAnswer) {
-        let Some(prompt) = self.prompt.take() else { return };
-        write_all(self.used, prompt.trace(answer).as_bytes());
-        write_all(self.used, prompt.before.restore().as_bytes());
-        self.screen = prompt.before;
-        self.screen.begin_line();
-        self.answer = Some(answer);
-        if self.screen.is_drawn_on() {
-            self.nudge();
+    /// The first answer counts.
+    fn answered(&mut self, answer: HeldAnswer) {
+        if let Some(prompt) = &mut self.prompt {
+            prompt.answer.get_or_insert(answer);
         }
     }
 
@@ -254,7 +246,7 @@ impl Console for Terminal {
         }
     }
 
-    fn ask(&mut self, question: Prompted) -> bool {
+    fn ask(&mut self, question: &str) -> bool {
         // What was typed before is for the command.
         self.take_input(&mut vec![0; 64 << 10]);
         if self.raw.is_none() || !self.stdin_open || self.prompt.is_some() {
@@ -269,19 +261,27 @@ impl Console for Terminal {
         true
     }
 
-    fn answer(&mut self) -> Option<HeldAnswer> {
-        self.answer.take()
+    fn answer(&self) -> Option<HeldAnswer> {
+        self.prompt.as_ref()?.answer
     }
 
-    fn withdraw(&mut self) {
-        self.close(HeldAnswer::Unanswered);
+    /// Gives the terminal back to the command as it was.
+    fn settle(&mut self, answer: HeldAnswer, line: Option<&str>) {
+        let Some(prompt) = self.prompt.take() else { return };
+        write_all(self.used, Prompt::trace(answer, line).as_bytes());
+        write_all(self.used, prompt.before.restore().as_bytes());
+        self.screen = prompt.before;
+        self.screen.begin_line();
+        if self.screen.is_drawn_on() {
+            self.nudge();
+        }
     }
 
     fn interrupted(&mut self, _emit: Emit<'_>) -> Interrupt {
         if self.prompt.is_none() {
             return Interrupt::PassOn;
         }
-        self.close(HeldAnswer::No);
+        self.answered(HeldAnswer::No);
         Interrupt::Taken
     }
 

@@ -26,19 +26,21 @@ struct Person {
 impl Person {
     /// Starts a line of shell inside.
     fn starts(stage: &Stage, script: &str) -> Self {
-        Self::starts_in(stage, "project", script)
+        Self::starts_in(stage, "project", "bwrap", script)
     }
 
-    fn starts_in(stage: &Stage, project: &str, script: &str) -> Self {
-        stage.write("inside.sh", script);
+    fn starts_in(stage: &Stage, project: &str, backend: &str, script: &str) -> Self {
         let line = format!(
-            "echo $$ > {}; exec {} exec --yes -- sh -c \"$INSIDE\"",
+            "echo $$ > {}; exec {} exec --yes --backend {backend} -- sh -c \"$INSIDE\"",
             stage.path("pid").display(),
             env!("CARGO_BIN_EXE_belljar")
         );
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(stage.path(project));
         command.env_clear().envs(stage.environment()).env("SHELL", "/bin/sh").env("INSIDE", script);
+        if backend == "container" {
+            command.env("BELLJAR_ENGINE", crate::container::engine());
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
@@ -174,7 +176,7 @@ fn a_run_is_for_one_path_and_is_recorded() {
     assert_eq!(questions(&seen), 2, "{seen}");
     assert_eq!(fs::read_to_string(stage.path("project/.envrc")).unwrap(), "three\n");
     assert!(!stage.path("project/.mcp.json").exists());
-    assert!(!stage.path("config/belljar/agreements").join("files").exists());
+    assert!(!stage.path("config/belljar/agreements").exists());
     let runs = stage.path("data");
     let events = find(&runs, "events.jsonl").or_else(|| find(&stage.path("home"), "events.jsonl")).unwrap();
     let events = fs::read_to_string(events).unwrap();
@@ -220,7 +222,7 @@ fn always_is_for_one_path_of_one_project_and_can_be_taken_back() {
     let plan = stage.run(&["plan"]).stdout;
     assert!(plan.contains("allowed by you: changes to .envrc"), "{plan}");
     // Another project of the same user asks.
-    let mut person = Person::starts_in(&stage, "other", "echo x > .envrc");
+    let mut person = Person::starts_in(&stage, "other", "bwrap", "echo x > .envrc");
     person.answers("create .envrc", "n");
     person.leaves();
     assert!(!stage.path("other/.envrc").exists());
@@ -418,6 +420,20 @@ fn a_program_that_draws_gets_its_screen_back_and_draws_anew() {
     person.sees("no\r\n\u{1b}[?1049h\u{1b}[?25l\u{1b}[?2004h\u{1b}[>1u");
     person.sees("drawn anew");
     person.leaves();
+}
+
+#[test]
+fn containers_ask_alike() {
+    require!(Podman);
+    let stage = Stage::new();
+    let script = "echo one > .envrc; echo two > .envrc; mkdir .idea; echo ended";
+    let mut person = Person::starts_in(&stage, "project", "container", script);
+    person.answers("create .envrc", "r");
+    person.answers("create .idea", "n");
+    person.sees("ended");
+    person.leaves();
+    assert_eq!(fs::read_to_string(stage.path("project/.envrc")).unwrap(), "two\n");
+    assert!(!stage.path("project/.idea").exists());
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(super) fn keep_apart(launch: &mut Launch) {
 
 /// What stands at the streams.
 pub(super) enum Attended {
-    User(Terminal),
+    User(Box<Terminal>),
     Talk(Box<Talk>),
 }
 
@@ -49,7 +49,7 @@ impl Attended {
             (Attendant::Talk(_), None) => Err(RunError::UnrecordedConversation),
             (Attendant::User, _) => {
                 let (terminal, streams) = Terminal::open()?;
-                Ok((Self::User(terminal), streams))
+                Ok((Self::User(Box::new(terminal)), streams))
             }
         }
     }
@@ -77,7 +77,7 @@ impl Attended {
 
     pub(super) fn as_console(&mut self) -> &mut dyn Console {
         match self {
-            Self::User(terminal) => terminal,
+            Self::User(terminal) => &mut **terminal,
             Self::Talk(talk) => &mut **talk,
         }
     }

@@ -4,7 +4,9 @@
 
 mod support;
 
-use belljar_contract::{Completeness, Event, Logged, Metrics, Missing, RunId, RunStatus, Scrubber, Secret};
+use belljar_contract::{
+    Completeness, Event, GuestAct, HeldAnswer, Logged, Metrics, Missing, RunId, RunStatus, Scrubber, Secret,
+};
 use belljar_record::{LINE_MAX, ReadError, RemoveError, RunReader, RunState, RunStore, WriteError};
 use serde_json::Value;
 use std::fs;
@@ -64,6 +66,16 @@ fn fuzz_texts_come_back() {
             Event::HostExecutedCreated {
                 path: belljar_contract::AbsPath::new(path).unwrap(),
                 why: text.clone(),
+            },
+            Event::HostExecutedAsked {
+                path: belljar_contract::AbsPath::new(path).unwrap(),
+                act: GuestAct::Make,
+                why: text.clone(),
+            },
+            Event::HostExecutedAnswered {
+                path: belljar_contract::AbsPath::new(path).unwrap(),
+                act: GuestAct::Link,
+                answer: HeldAnswer::Always,
             },
             Event::WorkspaceChanged { created: *number, changed: 0, removed: u64::MAX },
             Event::RunEnded { status: RunStatus::NotStarted { why: text.clone() }, duration_ms: *number },

@@ -2,9 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, Digest, EVENT_FORMAT, Event, GuestAct, GuestEnd, GuestLandlock,
-    GuestWall, HeldAnswer, InstanceKey, LimitKind, Metrics, OsText, Purpose, RUN_FORMAT, RunHead, RunId,
-    RunName, RunStatus,
+    AbsPath, AgentName, BackendKind, Digest, EVENT_FORMAT, Event, GuestEnd, GuestLandlock, GuestWall,
+    InstanceKey, LimitKind, Metrics, OsText, Purpose, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
 };
 use belljar_record::Redact;
 use serde_json::json;
@@ -65,16 +64,6 @@ pub fn events() -> Vec<Event> {
         Event::CommandEnded { end: GuestEnd::Signal(9) },
         Event::HostExecutedCreated { path: abs(b"/home/ann/project/.envrc"), why: text("direnv reads it") },
         Event::HostExecutedCreated { path: abs(b"/p/\xff/.git/hooks/x"), why: text("git runs it") },
-        Event::HostExecutedAsked {
-            path: abs(b"/p/.envrc"),
-            act: GuestAct::Make,
-            why: text("the shell runs it"),
-        },
-        Event::HostExecutedAnswered {
-            path: abs(b"/p/.envrc"),
-            act: GuestAct::Make,
-            answer: HeldAnswer::Always,
-        },
         Event::WorkspaceChanged { created: 1, changed: 2, removed: 0 },
         Event::CleanupFailed { what: text("the cgroup"), why: text("it is busy") },
     ]

@@ -1,6 +1,6 @@
 //! The items of a request's messages.
 
-use super::{MOST_ITEMS, RedactValue};
+use super::MOST_ITEMS;
 use belljar_contract::{ModelItem, input_digests, text_digest};
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 pub(super) type Bare = fn(&str) -> Option<String>;
 
 /// The items of a body, not many more than [`MOST_ITEMS`]; none where it is not a request for a message.
-pub(super) fn items(body: &[u8], redact: &RedactValue, bare: Bare) -> Vec<ModelItem> {
+pub(super) fn items(body: &[u8], redact: &dyn Fn(&mut Value), bare: Bare) -> Vec<ModelItem> {
     let Ok(Value::Object(mut body)) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
     let Some(Value::Array(messages)) = body.remove("messages") else { return Vec::new() };
     let mut out = Vec::new();

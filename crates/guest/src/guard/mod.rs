@@ -87,14 +87,16 @@ impl Guard {
             told: Told::new().map_err(GuardError::Open)?,
         });
         // Before the layer and the filter, which concern this thread and what it starts from then on.
-        let listens: Vec<Sender<Arc<Listener>>> =
-            (0..THREADS).map(|_| begin(&broker)).collect::<Result<_, _>>()?;
+        let threads: Vec<Begun> = (0..THREADS).map(|_| begin(&broker)).collect::<Result<_, _>>()?;
         landlock::restrict_making_to(broker.roots.granted()).map_err(GuardError::Landlock)?;
         let filter = Filter::guard().map_err(GuardError::Filter)?;
         let listener = Arc::new(filter.install_listener().map_err(GuardError::Filter)?);
-        for thread in listens {
+        // They got ready in the meantime.
+        for Begun { listens, is_ready } in threads {
+            let own = is_ready.recv().unwrap_or(Err(Errno::SRCH));
+            own.map_err(|errno| GuardError::Threads(errno.into()))?;
             let gone = |_| GuardError::Threads(std::io::ErrorKind::BrokenPipe.into());
-            thread.send(Arc::clone(&listener)).map_err(gone)?;
+            listens.send(Arc::clone(&listener)).map_err(gone)?;
         }
         Ok(Guard { broker })
     }
@@ -104,9 +106,16 @@ impl Guard {
     }
 }
 
+/// A thread that was begun.
+struct Begun {
+    listens: Sender<Arc<Listener>>,
+    /// Whether it has a directory and a mask of its own.
+    is_ready: Receiver<Result<(), Errno>>,
+}
+
 /// Begins a thread that answers calls once it has the listener.
-fn begin(broker: &Arc<Broker>) -> Result<Sender<Arc<Listener>>, GuardError> {
-    let (give, take): (_, Receiver<Arc<Listener>>) = channel();
+fn begin(broker: &Arc<Broker>) -> Result<Begun, GuardError> {
+    let (listens, take): (_, Receiver<Arc<Listener>>) = channel();
     let (ready, is_ready) = channel();
     let broker = Arc::clone(broker);
     let work = move || {
@@ -124,9 +133,7 @@ fn begin(broker: &Arc<Broker>) -> Result<Sender<Arc<Listener>>, GuardError> {
     };
     let begun = std::thread::Builder::new().name("belljar-guard".to_owned()).stack_size(STACK).spawn(work);
     begun.map_err(GuardError::Threads)?;
-    let own = is_ready.recv().unwrap_or(Err(Errno::SRCH));
-    own.map_err(|errno| GuardError::Threads(errno.into()))?;
-    Ok(give)
+    Ok(Begun { listens, is_ready })
 }
 
 impl Broker {

@@ -1,6 +1,6 @@
 //! What the frames of a conversation claim, read back from its record.
 
-use crate::{AgentRequest, Block, CallId, Digest, Frame, Inbound, TaskStep, input_digests, text_digest};
+use crate::{AgentRequest, Block, CallId, Digest, Inbound, TaskStep, input_digests, text_digest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -139,7 +139,16 @@ pub fn frames_chain(previous: Option<Digest>, line: &[u8]) -> Digest {
 pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
     let chain =
         text.split_inclusive('\n').fold(None, |chain, line| Some(frames_chain(chain, line.as_bytes())));
-    let out = frame_claims(text, &mut |_frame| {})?;
+    let mut out = Vec::new();
+    for (line, number) in text.split_inclusive('\n').zip(1..) {
+        let Line { offset_ms, way, frame } =
+            serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
+        let claim = match way.as_str() {
+            "in" => claim_of_agent(&frame),
+            _ => claim_of_belljar(&frame),
+        };
+        out.extend(claim.map(|claim| FrameSeen::new((number, offset_ms), &frame, claim)));
+    }
     if chain == Some(head) {
         Ok(out)
     } else {
@@ -147,30 +156,18 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
     }
 }
 
-/// Reads what the lines of a record claim. `settle` changes each frame before it is read.
-///
-/// # Errors
-/// When a line is not one of a record, in a line for people.
-pub fn frame_claims(text: &str, settle: &mut dyn FnMut(&mut Value)) -> Result<Vec<FrameSeen>, String> {
-    let mut out = Vec::new();
-    for (at, line) in text.split_inclusive('\n').enumerate() {
-        let number = at as u64 + 1;
-        let Line { offset_ms, way, mut frame } =
-            serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
-        settle(&mut frame);
+impl FrameSeen {
+    /// What the frame of a line claims, with the line's number and time.
+    #[must_use]
+    pub fn new((line, offset_ms): (u64, u64), frame: &Value, claim: FrameClaim) -> Self {
         let session = frame.get("session_id").and_then(Value::as_str).map(str::to_owned);
-        let claims = match way.as_str() {
-            "in" => claims_of_agent(frame),
-            _ => sent(&frame),
-        };
-        let seen = |claim| FrameSeen { line: number, offset_ms, session: session.clone(), claim };
-        out.extend(claims.into_iter().map(seen));
+        Self { line, offset_ms, session, claim }
     }
-    Ok(out)
 }
 
-/// What belljar said.
-fn sent(frame: &Value) -> Option<FrameClaim> {
+/// What a frame of belljar's claims; none where it claims nothing.
+#[must_use]
+pub fn claim_of_belljar(frame: &Value) -> Option<FrameClaim> {
     match frame["type"].as_str()? {
         "user" => {
             let text = frame["message"]["content"].as_str()?;
@@ -184,10 +181,11 @@ fn sent(frame: &Value) -> Option<FrameClaim> {
     }
 }
 
-fn claims_of_agent(raw: Value) -> Option<FrameClaim> {
+/// What a frame of the agent's claims; none where it claims nothing.
+#[must_use]
+pub fn claim_of_agent(raw: &Value) -> Option<FrameClaim> {
     // What is no frame was noted as a flaw when it came.
-    let Frame { raw, body } = Frame::from_value(raw).ok()?;
-    match body {
+    match Inbound::of(raw).ok()? {
         Inbound::Assistant(frame) => {
             let text = |value: &Value| value.as_str().map(str::to_owned);
             Some(FrameClaim::Spoken {

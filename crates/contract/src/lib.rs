@@ -83,8 +83,8 @@ pub use frame::{
     SessionId, SessionState, TaskFrame, TaskStep, Usage, UserFrame, UserMessage,
 };
 pub use frame_log::{
-    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, frame_claims, frames_chain,
-    read_frames,
+    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, claim_of_agent, claim_of_belljar,
+    frames_chain, read_frames,
 };
 pub use guest::{
     GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX,

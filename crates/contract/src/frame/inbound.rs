@@ -255,13 +255,21 @@ impl Frame {
     /// # Errors
     /// When it is no object.
     pub fn from_value(raw: Value) -> Result<Self, FrameError> {
-        let Value::Object(object) = &raw else { return Err(FrameError::NotAnObject) };
-        let body = Inbound::read(Members(object));
+        let body = Inbound::of(&raw)?;
         Ok(Self { raw, body })
     }
 }
 
 impl Inbound {
+    /// Reads what a frame says.
+    ///
+    /// # Errors
+    /// When it is no object.
+    pub fn of(raw: &Value) -> Result<Self, FrameError> {
+        let Value::Object(object) = raw else { return Err(FrameError::NotAnObject) };
+        Ok(Self::read(Members(object)))
+    }
+
     fn read(frame: Members<'_>) -> Self {
         let kind = match frame.required_text("type") {
             Ok(kind) => kind,

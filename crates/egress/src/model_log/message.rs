@@ -1,6 +1,5 @@
 //! The message of an answer, streamed or whole.
 
-use super::RedactValue;
 use belljar_contract::{ServedBlock, ServedMessage, input_forms, text_digest};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ struct Raw {
 }
 
 /// The message that an answer's body holds, as far as it goes.
-pub(super) fn read(body: &[u8], redact: &RedactValue) -> Option<ServedMessage> {
+pub(super) fn read(body: &[u8], redact: &dyn Fn(&mut Value)) -> Option<ServedMessage> {
     if let Ok(Value::Object(document)) = serde_json::from_slice::<Value>(body) {
         return whole(&document, redact);
     }
@@ -66,7 +65,7 @@ fn data(event: &str) -> Option<Value> {
     serde_json::from_str(&lines.map(str::trim_start).collect::<Vec<_>>().join("\n")).ok()
 }
 
-fn whole(document: &Map<String, Value>, redact: &RedactValue) -> Option<ServedMessage> {
+fn whole(document: &Map<String, Value>, redact: &dyn Fn(&mut Value)) -> Option<ServedMessage> {
     let mut id = document.get("id")?.as_str()?.to_owned();
     clean(&mut id, redact);
     let blocks = document.get("content")?.as_array()?.iter();
@@ -81,7 +80,7 @@ fn whole(document: &Map<String, Value>, redact: &RedactValue) -> Option<ServedMe
     })
 }
 
-fn served(raw: Raw, redact: &RedactValue) -> ServedBlock {
+fn served(raw: Raw, redact: &dyn Fn(&mut Value)) -> ServedBlock {
     let Raw { block, mut text, is_complete } = raw;
     let kind = block["type"].as_str().unwrap_or_default();
     match kind {
@@ -102,7 +101,7 @@ fn served(raw: Raw, redact: &RedactValue) -> ServedBlock {
     }
 }
 
-fn tool_use(block: &Value, pieces: &str, redact: &RedactValue) -> ServedBlock {
+fn tool_use(block: &Value, pieces: &str, redact: &dyn Fn(&mut Value)) -> ServedBlock {
     let input = match pieces {
         "" => Some(block["input"].clone()),
         pieces => serde_json::from_str(pieces).ok(),
@@ -122,7 +121,7 @@ fn tool_use(block: &Value, pieces: &str, redact: &RedactValue) -> ServedBlock {
     ServedBlock::ToolUse { call, tool, input }
 }
 
-fn clean(text: &mut String, redact: &RedactValue) {
+fn clean(text: &mut String, redact: &dyn Fn(&mut Value)) {
     let mut value = Value::String(std::mem::take(text));
     redact(&mut value);
     *text = match value {

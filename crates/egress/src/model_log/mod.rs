@@ -140,7 +140,7 @@ impl Observe for ModelLog {
         };
         // One that could not be read was refused, and vouches for nothing.
         let redact = &self.shared.redact;
-        let items = asked.body.as_ref().map(|body| request::items(body, redact, without_reminders));
+        let items = asked.body.as_ref().map(|body| request::items(body, &**redact, without_reminders));
         let items = items.unwrap_or_default();
         let mut state = self.shared.state();
         if items.len() > MOST_ITEMS {
@@ -174,7 +174,7 @@ impl Watch {
             return;
         }
         let answered = self.status.is_some_and(|status| (200..300).contains(&status));
-        let message = answered.then(|| message::read(&self.body, &self.shared.redact)).flatten();
+        let message = answered.then(|| message::read(&self.body, &*self.shared.redact)).flatten();
         let answer = ModelAnswer { status: self.status, end, message };
         self.shared.state().write(&ModelRow::Answered { exchange: self.exchange, answer });
     }

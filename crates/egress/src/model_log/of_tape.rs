@@ -3,32 +3,37 @@
 use super::message::read;
 use super::remembered::Remembered;
 use super::request::items;
-use super::{AGENT_HEADER, MOST_ITEMS, RedactValue, SESSION_HEADER};
+use super::{AGENT_HEADER, MOST_ITEMS, SESSION_HEADER};
 use crate::tape::{Alike, Normaliser, TapeBodies, without_agents_words};
 use belljar_contract::{
     ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelRequest,
 };
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Brings frames into the form in which they are compared with a tape's exchanges.
-pub struct Settled(Arc<Alike>);
+pub struct Settled(Alike);
 
 impl Settled {
     /// For a tape with these normalisers and exchanges.
     #[must_use]
     pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
-        Self(Arc::new(Alike::new(normalisers, exchanges)))
+        Self(Alike::new(normalisers, exchanges))
     }
 
-    /// Changes a frame as the requests on the tape were changed.
-    pub fn frame(&self, frame: &mut Value) {
-        let session = frame.get("session_id").and_then(Value::as_str).map(str::to_owned);
-        self.0.texts(frame, session.as_deref());
-        // Which conversation it is stays comparable.
-        if let (Some(session), Some(members)) = (session, frame.as_object_mut()) {
-            members.insert("session_id".to_owned(), Value::String(session));
+    /// A frame changed as the requests on the tape were changed; none where that leaves it as it is.
+    #[must_use]
+    pub fn frame(&self, frame: &Value) -> Option<Value> {
+        let session = frame.get("session_id").and_then(Value::as_str);
+        if !self.0.changes(frame, session) {
+            return None;
         }
+        let mut settled = frame.clone();
+        self.0.texts(&mut settled, session);
+        // Which conversation it is stays comparable.
+        if let (Some(session), Some(members)) = (session, settled.as_object_mut()) {
+            members.insert("session_id".to_owned(), Value::from(session));
+        }
+        Some(settled)
     }
 }
 
@@ -46,8 +51,7 @@ pub fn exchanges_of_tape(
     for exchange in exchanges.iter().filter(|exchange| is_message(&exchange.request)) {
         let failed = |error| format!("cannot read a body of exchange {}: {error}", exchange.seq);
         let session = session(&exchange.request);
-        let request = exchange.request.clone();
-        let put_back: RedactValue = Arc::new(move |value: &mut Value| Alike::request(&request, value));
+        let put_back = |value: &mut Value| Alike::request(&exchange.request, value);
         let body = bodies.body(exchange.request.body).map_err(failed)?;
         let items = items(&body, &put_back, without_agents_words);
         if items.len() > MOST_ITEMS {
@@ -57,9 +61,7 @@ pub fn exchanges_of_tape(
         let answer = match &exchange.answer {
             None => None,
             Some(answer) => {
-                let (alike, of) = (Arc::clone(&settled.0), session.clone());
-                let settle: RedactValue =
-                    Arc::new(move |value: &mut Value| alike.texts(value, of.as_deref()));
+                let settle = |value: &mut Value| settled.0.texts(value, session.as_deref());
                 let body = bodies.body(answer.body).map_err(failed)?;
                 let served = (200..300).contains(&answer.status);
                 let message = served.then(|| read(&body, &settle)).flatten();

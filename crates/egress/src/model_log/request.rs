@@ -1,16 +1,20 @@
 //! The items of a request's messages.
 
-use super::{MOST_ITEMS, RedactValue};
+use super::MOST_ITEMS;
 use belljar_contract::{ModelItem, input_digests, text_digest};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::fmt;
 
 /// A text without the reminders that the agent adds to it; none where it has none.
 pub(super) type Bare = fn(&str) -> Option<String>;
 
 /// The items of a body, not many more than [`MOST_ITEMS`]; none where it is not a request for a message.
-pub(super) fn items(body: &[u8], redact: &RedactValue, bare: Bare) -> Vec<ModelItem> {
-    let Ok(Value::Object(mut body)) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
-    let Some(Value::Array(messages)) = body.remove("messages") else { return Vec::new() };
+pub(super) fn items(body: &[u8], redact: &dyn Fn(&mut Value), bare: Bare) -> Vec<ModelItem> {
+    let Ok(Body { messages: Some(Value::Array(messages)) }) = serde_json::from_slice(body) else {
+        return Vec::new();
+    };
     let mut out = Vec::new();
     for mut message in messages {
         if out.len() > MOST_ITEMS {
@@ -67,5 +71,88 @@ fn result_text(content: &Value) -> String {
             items.iter().filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),
+    }
+}
+
+/// What is read of a body. The rest, mostly definitions of tools, must be JSON and is not kept.
+struct Body {
+    messages: Option<Value>,
+}
+
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Body;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Body, A::Error> {
+                let mut messages = None;
+                while let Some(name) = members.next_key::<Cow<'_, str>>()? {
+                    match name.as_ref() {
+                        "messages" => messages = Some(members.next_value()?),
+                        _ => {
+                            members.next_value::<Checked>()?;
+                        }
+                    }
+                }
+                Ok(Body { messages })
+            }
+        }
+        body.deserialize_map(Members)
+    }
+}
+
+/// A value that could be read. `IgnoredAny` would let pass what is not JSON, such as half a pair of surrogates.
+struct Checked;
+
+impl<'de> Deserialize<'de> for Checked {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        value.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Checked {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+        while members.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
     }
 }

@@ -174,3 +174,15 @@ fn a_request_with_too_many_items_fails_the_log() {
     drop(log.asked(&asked(Value::Array(many))));
     assert!(log.close().unwrap_err().contains("items"));
 }
+
+#[test]
+fn a_body_must_be_json_as_a_whole() {
+    let items = |body: &str| request::items(body.as_bytes(), &|_| {}, without_reminders).len();
+    let messages = r#""messages":[{"role":"user","content":"go"}]"#;
+    assert_eq!(items(&format!(r#"{{"tools":[{{"a":[null,true,-1,1.5]}}],{messages},"n":1}}"#)), 1);
+    assert_eq!(items(&format!(r#"{{"messages":[],{messages}}}"#)), 1);
+    for rest in [r#""system":"\ud800""#, r#""n":1e999"#, r#""n":"#, r#""n":[1,]"#] {
+        assert_eq!(items(&format!("{{{messages},{rest}}}")), 0, "{rest}");
+    }
+    assert_eq!(items(&format!("[{{{messages}}}]")), 0);
+}

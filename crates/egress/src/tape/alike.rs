@@ -3,14 +3,16 @@
 //! A tape keeps requests after its normalisers and answers as they came. What a normaliser did to every text by itself
 //! is done to the other texts too. Ids that it numbered are put back: the tape has them.
 
-use super::normal::{Normaliser, SESSION, each_text, normalise};
+use super::normal::{Normaliser, SESSION, each_text};
 use super::words;
 use belljar_contract::{Exchange, ExchangeRequest, TapeId};
 use serde_json::Value;
 
 /// What makes texts alike.
 pub(crate) struct Alike {
-    normalisers: Vec<Normaliser>,
+    /// Those that change every text by itself: before the agent's own words are taken out of it, and after.
+    before: Vec<Normaliser>,
+    after: Vec<Normaliser>,
     /// Whether the tape has the ids of sessions, to be put back.
     has_sessions: bool,
 }
@@ -18,27 +20,39 @@ pub(crate) struct Alike {
 impl Alike {
     /// Of a tape with these normalisers and exchanges.
     pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
-        let by_itself = |one: &&Normaliser| one.stands_for(0).is_none();
+        let by_itself = normalisers.iter().copied().filter(|one| one.stands_for(0).is_none());
+        let (after, before) = by_itself.partition(|one| one.private().is_some());
         let mut ids = exchanges.iter().flat_map(|exchange| &exchange.request.ids);
-        Self {
-            normalisers: normalisers.iter().filter(by_itself).copied().collect(),
-            has_sessions: ids.any(|id| id.normaliser == Normaliser::SessionId.name()),
-        }
+        Self { before, after, has_sessions: ids.any(|id| id.normaliser == Normaliser::SessionId.name()) }
     }
 
     /// Changes every text as the texts of a kept request were changed, within the session that they belong to.
     pub fn texts(&self, value: &mut Value, session: Option<&str>) {
-        let mut apply = |private: bool| {
-            for one in self.normalisers.iter().filter(|one| one.private().is_some() == private) {
-                normalise(value, *one);
-            }
-            if !private {
-                words::digest_reminders(value);
-            }
+        each_text(value, &mut |text| self.text(text, session));
+    }
+
+    /// Whether [`Alike::texts`] changes anything.
+    pub fn changes(&self, value: &Value, session: Option<&str>) -> bool {
+        match value {
+            Value::String(text) => self.text(text, session).is_some(),
+            Value::Array(items) => items.iter().any(|item| self.changes(item, session)),
+            Value::Object(members) => members.values().any(|item| self.changes(item, session)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+
+    fn text(&self, text: &str, session: Option<&str>) -> Option<String> {
+        let mut fresh = None;
+        let mut change = |with: &dyn Fn(&str) -> Option<String>| {
+            fresh = with(fresh.as_deref().unwrap_or(text)).or(fresh.take());
         };
-        apply(false);
-        apply(true);
-        put_back(value, session.filter(|_| self.has_sessions).map(|id| (SESSION.to_owned(), id)).as_slice());
+        self.before.iter().for_each(|one| change(&|text| one.text(text)));
+        change(&words::outside_of_reminders);
+        self.after.iter().for_each(|one| change(&|text| one.text(text)));
+        if let Some(id) = session.filter(|_| self.has_sessions) {
+            change(&|text| put_back(text, SESSION, id));
+        }
+        fresh
     }
 
     /// Puts the ids of the run back into the texts of a kept request.
@@ -47,20 +61,18 @@ impl Alike {
         let id = |id: &TapeId| known(&id.normaliser)?.stands_for(id.number);
         let ids: Vec<(String, &str)> =
             request.ids.iter().filter_map(|one| Some((id(one)?, one.id.as_str()))).collect();
-        put_back(value, &ids);
+        each_text(value, &mut |text| {
+            let mut fresh = None;
+            for (mark, id) in &ids {
+                fresh = put_back(fresh.as_deref().unwrap_or(text), mark, id).or(fresh);
+            }
+            fresh
+        });
     }
 }
 
-fn put_back(value: &mut Value, ids: &[(String, &str)]) {
-    each_text(value, &mut |text| {
-        let mut fresh = None;
-        for (mark, id) in ids {
-            if fresh.as_deref().unwrap_or(text).contains(mark.as_str()) {
-                fresh = Some(fresh.as_deref().unwrap_or(text).replace(mark.as_str(), id));
-            }
-        }
-        fresh
-    });
+fn put_back(text: &str, mark: &str, id: &str) -> Option<String> {
+    text.contains(mark).then(|| text.replace(mark, id))
 }
 
 /// A text without the digests that stand in the place of the agent's own words; none where it has none.

@@ -149,6 +149,30 @@ impl Normaliser {
         Private::ALL.into_iter().find(|kind| kind.normaliser() == self)
     }
 
+    /// A text as it makes it, whatever the other texts are; none where it leaves it as it is.
+    pub(super) fn text(self, text: &str) -> Option<String> {
+        match self {
+            Self::Date => replace(text, &DATE, "${1}<date>"),
+            Self::Kernel => replace(text, &KERNEL, "${1}<kernel>"),
+            Self::AgentUsage => replace(text, &AGENT_USAGE, "${1}<duration>"),
+            Self::Uuid => replace(text, &UUID, "<uuid>"),
+            Self::Timestamp => replace(text, &TIMESTAMP, "<time>"),
+            Self::Duration => replace(text, &DURATION, "<duration>"),
+            Self::HomePath => Private::HomePath.without(text),
+            Self::Email => Private::Email.without(text),
+            Self::Token => Private::Token.without(text),
+            Self::Metadata
+            | Self::CacheControl
+            | Self::Billing
+            | Self::Delivery
+            | Self::ResultOrder
+            | Self::SessionId
+            | Self::AgentId
+            | Self::TaskId
+            | Self::TmpPath => None,
+        }
+    }
+
     /// Reads a name; without a version the latest is meant.
     ///
     /// # Errors
@@ -368,15 +392,15 @@ impl Texts {
             Normaliser::AgentId => self.number(normaliser, &AGENT_ID, "agent", value),
             Normaliser::TmpPath => self.number(normaliser, &TMP, "tmp", value),
             Normaliser::TaskId => self.tasks(value),
-            Normaliser::Date => replace(value, &DATE, "${1}<date>"),
-            Normaliser::Kernel => replace(value, &KERNEL, "${1}<kernel>"),
-            Normaliser::AgentUsage => replace(value, &AGENT_USAGE, "${1}<duration>"),
-            Normaliser::Uuid => replace(value, &UUID, "<uuid>"),
-            Normaliser::Timestamp => replace(value, &TIMESTAMP, "<time>"),
-            Normaliser::Duration => replace(value, &DURATION, "<duration>"),
-            Normaliser::HomePath => each_text(value, &mut |text| Private::HomePath.without(text)),
-            Normaliser::Email => each_text(value, &mut |text| Private::Email.without(text)),
-            Normaliser::Token => each_text(value, &mut |text| Private::Token.without(text)),
+            Normaliser::Date
+            | Normaliser::Kernel
+            | Normaliser::AgentUsage
+            | Normaliser::Uuid
+            | Normaliser::Timestamp
+            | Normaliser::Duration
+            | Normaliser::HomePath
+            | Normaliser::Email
+            | Normaliser::Token => each_text(value, &mut |text| normaliser.text(text)),
             Normaliser::Metadata
             | Normaliser::CacheControl
             | Normaliser::Billing
@@ -429,10 +453,8 @@ impl Texts {
     }
 }
 
-fn replace(value: &mut Value, pattern: &Regex, with: &str) {
-    each_text(value, &mut |text| {
-        pattern.is_match(text).then(|| pattern.replace_all(text, with).into_owned())
-    });
+fn replace(text: &str, pattern: &Regex, with: &str) -> Option<String> {
+    pattern.is_match(text).then(|| pattern.replace_all(text, with).into_owned())
 }
 
 /// Looks at every text of a document; names of members are not texts.
@@ -452,13 +474,8 @@ pub(super) fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Optio
 /// A document with further normalisers applied to its texts.
 pub(super) fn further(value: &Value, normaliser: Normaliser) -> Value {
     let mut value = value.clone();
-    normalise(&mut value, normaliser);
+    Texts::default().apply(normaliser, &mut value);
     value
-}
-
-/// The same in place.
-pub(super) fn normalise(value: &mut Value, normaliser: Normaliser) {
-    Texts::default().apply(normaliser, value);
 }
 
 #[cfg(test)]

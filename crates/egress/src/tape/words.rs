@@ -74,16 +74,21 @@ fn digest_tool(tool: &mut Value) {
 }
 
 /// Reminders stand between other texts, which stay.
-pub(super) fn digest_reminders(content: &mut Value) {
+fn digest_reminders(content: &mut Value) {
     match content {
-        Value::String(text) if text.contains(OPEN) => *text = outside_of_reminders(text),
+        Value::String(text) => {
+            if let Some(fresh) = outside_of_reminders(text) {
+                *text = fresh;
+            }
+        }
         Value::Array(items) => items.iter_mut().for_each(digest_reminders),
         Value::Object(members) => members.values_mut().for_each(digest_reminders),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn outside_of_reminders(text: &str) -> String {
+/// A text with digests in the place of its reminders; none where it has none.
+pub(super) fn outside_of_reminders(text: &str) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(OPEN) {
         let (before, reminder) = rest.split_at(at);
@@ -92,7 +97,7 @@ fn outside_of_reminders(text: &str) -> String {
         out.push_str(&mark(&reminder[..end]));
         rest = &reminder[end..];
     }
-    out + rest
+    (rest.len() < text.len()).then(|| out + rest)
 }
 
 #[cfg(test)]

@@ -106,18 +106,18 @@ impl Guard {
             queue: asks.then_some(queue),
         });
         // Before the layer and the filter, which concern this thread and what it starts from then on.
-        let listens: Vec<Sender<Arc<Listener>>> =
-            (0..THREADS).map(|_| begin_serving(&broker)).collect::<Result<_, _>>()?;
-        if asks {
-            begin(&broker, move |broker| broker.settle_all(&parked))?;
-        }
+        let threads: Vec<Begun> = (0..THREADS).map(|_| begin_serving(&broker)).collect::<Result<_, _>>()?;
+        let settles = asks.then(|| begin(&broker, move |broker| broker.settle_all(&parked))).transpose()?;
         landlock::restrict_making_to(broker.roots.granted()).map_err(GuardError::Landlock)?;
         let filter = Filter::guard().map_err(GuardError::Filter)?;
         let listener = Arc::new(filter.install_listener().map_err(GuardError::Filter)?);
-        for thread in listens {
+        // They got ready in the meantime.
+        for Begun { listens, is_ready } in threads {
+            wait_for(&is_ready)?;
             let gone = |_| GuardError::Threads(std::io::ErrorKind::BrokenPipe.into());
-            thread.send(Arc::clone(&listener)).map_err(gone)?;
+            listens.send(Arc::clone(&listener)).map_err(gone)?;
         }
+        settles.iter().try_for_each(wait_for)?;
         Ok(Guard { broker })
     }
 
@@ -136,20 +136,34 @@ impl Guard {
     }
 }
 
+/// A thread that was begun.
+struct Begun {
+    listens: Sender<Arc<Listener>>,
+    is_ready: IsReady,
+}
+
 /// Begins a thread that answers calls once it has the listener.
-fn begin_serving(broker: &Arc<Broker>) -> Result<Sender<Arc<Listener>>, GuardError> {
-    let (give, take): (_, Receiver<Arc<Listener>>) = channel();
-    begin(broker, move |broker| {
+fn begin_serving(broker: &Arc<Broker>) -> Result<Begun, GuardError> {
+    let (listens, take): (_, Receiver<Arc<Listener>>) = channel();
+    let is_ready = begin(broker, move |broker| {
         // Without a listener there is no command.
         if let Ok(listener) = take.recv() {
             broker.serve(&listener);
         }
     })?;
-    Ok(give)
+    Ok(Begun { listens, is_ready })
+}
+
+/// Says whether a thread has a directory and a mask of its own.
+type IsReady = Receiver<Result<(), Errno>>;
+
+fn wait_for(is_ready: &IsReady) -> Result<(), GuardError> {
+    let own = is_ready.recv().unwrap_or(Err(Errno::SRCH));
+    own.map_err(|errno| GuardError::Threads(errno.into()))
 }
 
 /// Begins a thread that can act for callers.
-fn begin(broker: &Arc<Broker>, work: impl FnOnce(&Broker) + Send + 'static) -> Result<(), GuardError> {
+fn begin(broker: &Arc<Broker>, work: impl FnOnce(&Broker) + Send + 'static) -> Result<IsReady, GuardError> {
     let (ready, is_ready) = channel();
     let broker = Arc::clone(broker);
     let begin = move || {
@@ -163,8 +177,7 @@ fn begin(broker: &Arc<Broker>, work: impl FnOnce(&Broker) + Send + 'static) -> R
     };
     let begun = std::thread::Builder::new().name("belljar-guard".to_owned()).stack_size(STACK).spawn(begin);
     begun.map_err(GuardError::Threads)?;
-    let own = is_ready.recv().unwrap_or(Err(Errno::SRCH));
-    own.map_err(|errno| GuardError::Threads(errno.into()))
+    Ok(is_ready)
 }
 
 impl Broker {

@@ -8,12 +8,16 @@ use belljar_contract::{
     TapeHead, TapePart,
 };
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 
 /// Folders below folders that a tape has at most.
 const DEEPEST: u32 = 64;
+
+/// Bytes of bodies that stay in memory once they were checked, so that a small tape is read once. Longer ones are read
+/// again where they are needed.
+const BODIES_IN_MEMORY: u64 = 1 << 20;
 
 /// A tape that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,10 +38,12 @@ pub struct Tape {
     pub head: TapeHead,
     /// Its exchanges in the order of arrival; the bodies are not among them.
     pub exchanges: Vec<Exchange>,
+    /// Bodies that were short enough to stay in memory.
+    bodies: BTreeMap<Digest, Vec<u8>>,
 }
 
 impl Tape {
-    /// Reads a tape and checks every byte of it. Bodies are read one after the other and not kept.
+    /// Reads a tape and checks every byte of it. Bodies are read one after the other; long ones do not stay in memory.
     ///
     /// # Errors
     /// When anything is not as it was written.
@@ -73,6 +79,9 @@ impl Tape {
     /// # Errors
     /// When it cannot be read, or is no longer the one that was checked.
     pub fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+        if let Some(bytes) = self.bodies.get(&body.digest) {
+            return Ok(bytes.clone());
+        }
         let path = self.directory.child(BODIES).child(&body.digest.hex());
         let bytes = read_bounded(path.as_path(), body.bytes)?.ok_or(io::ErrorKind::NotFound)?;
         if Digest::of(&bytes) == body.digest {
@@ -100,11 +109,18 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
         }
     }
     let exchanges = exchanges(directory, &head)?;
-    let mut known = BTreeSet::new();
+    let (mut known, mut bodies) = (BTreeSet::new(), BTreeMap::new());
+    let mut room = BODIES_IN_MEMORY;
     for exchange in &exchanges {
         for body in exchange.bodies() {
-            if known.insert(body.digest) {
-                spend(&mut left, body.bytes)?;
+            if !known.insert(body.digest) {
+                continue;
+            }
+            spend(&mut left, body.bytes)?;
+            if let Some(rest) = room.checked_sub(body.bytes) {
+                bodies.insert(body.digest, read_body(directory, exchange.seq, body)?);
+                room = rest;
+            } else {
                 check_body(directory, exchange.seq, body)?;
             }
         }
@@ -113,7 +129,7 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
     let listed: BTreeSet<String> =
         listed.chain(known.iter().map(|digest| format!("{BODIES}/{}", digest.hex()))).collect();
     strays(directory, "", &listed, 0)?;
-    Ok(Tape { directory: directory.clone(), head, exchanges })
+    Ok(Tape { directory: directory.clone(), head, exchanges, bodies })
 }
 
 fn spend(left: &mut u64, bytes: u64) -> Result<(), TapeFault> {
@@ -174,20 +190,47 @@ fn open_part(directory: &AbsPath, name: &str) -> Result<(File, u64), TapeFault> 
     Ok((file, length))
 }
 
-fn check_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<(), TapeFault> {
+/// What there is of a part, up to one byte more than it has.
+fn whole_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<impl Read, TapeFault> {
     let (file, found) = open_part(directory, name)?;
     if found < part.bytes {
         return Err(TapeFault::Truncated { part: name.to_owned(), found, wanted: part.bytes });
     }
-    let digest = Digest::of_reader(&mut file.take(part.bytes.saturating_add(1)))
+    Ok(file.take(part.bytes.saturating_add(1)))
+}
+
+fn check_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<(), TapeFault> {
+    let digest = Digest::of_reader(&mut whole_part(directory, name, part)?)
         .map_err(|cause| TapeFault::Read { part: name.to_owned(), cause })?;
     if digest == part.digest { Ok(()) } else { Err(TapeFault::Edited { part: name.to_owned() }) }
 }
 
+fn read_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<Vec<u8>, TapeFault> {
+    // With room for one byte more the end is found without a further buffer.
+    let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0).saturating_add(1));
+    whole_part(directory, name, part)?
+        .read_to_end(&mut bytes)
+        .map_err(|cause| TapeFault::Read { part: name.to_owned(), cause })?;
+    if Digest::of(&bytes) == part.digest {
+        Ok(bytes)
+    } else {
+        Err(TapeFault::Edited { part: name.to_owned() })
+    }
+}
+
 fn check_body(directory: &AbsPath, seq: u64, body: BodyRef) -> Result<(), TapeFault> {
     let part = TapePart { bytes: body.bytes, digest: body.digest };
-    match check_part(directory, &body_name(body), part) {
-        Err(TapeFault::Missing { .. }) => Err(TapeFault::MissingBody { seq, digest: body.digest }),
+    check_part(directory, &body_name(body), part).map_err(|fault| fault_of_body(fault, seq, body))
+}
+
+fn read_body(directory: &AbsPath, seq: u64, body: BodyRef) -> Result<Vec<u8>, TapeFault> {
+    let part = TapePart { bytes: body.bytes, digest: body.digest };
+    read_part(directory, &body_name(body), part).map_err(|fault| fault_of_body(fault, seq, body))
+}
+
+fn fault_of_body(fault: TapeFault, seq: u64, body: BodyRef) -> TapeFault {
+    match fault {
+        TapeFault::Missing { .. } => TapeFault::MissingBody { seq, digest: body.digest },
         other => other,
     }
 }

@@ -60,11 +60,15 @@ fn exchange(seq: u64, request: BodyRef, answer: BodyRef) -> Exchange {
 
 /// A tape of so many exchanges.
 fn tape(base: &Path, count: u64) -> AbsPath {
+    tape_asking(base, count, |seq| format!("request {seq}").into_bytes())
+}
+
+fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
     let base = AbsPath::new(base.canonicalize().unwrap()).unwrap();
     let run = base.child("run");
     let mut log = ExchangeLog::create(run.clone()).unwrap();
     for seq in 0..count {
-        let request = log.body(format!("request {seq}").as_bytes()).unwrap();
+        let request = log.body(&body(seq)).unwrap();
         let answer = log.body(format!("answer {}", seq % 2).as_bytes()).unwrap();
         log.line(&exchange(seq, request, answer)).unwrap();
     }
@@ -98,6 +102,21 @@ fn a_tape_comes_back() {
     assert_eq!(tape.body(tape.exchanges[2].request.body).unwrap(), b"request 2");
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1, "nothing else is left");
     assert_eq!(fs::read_dir(path.child(BODIES)).unwrap().count(), 5, "a body is kept once");
+}
+
+#[test]
+fn a_long_body_is_read_again_and_checked_again() {
+    let base = tempfile::tempdir().unwrap();
+    let long = |seq: u64| vec![b'a' + u8::try_from(seq).unwrap(); 700 << 10];
+    let path = tape_asking(base.path(), 2, long);
+    let tape = Tape::open(&path).unwrap();
+    let [first, second] = [0, 1].map(|seq: usize| tape.exchanges[seq].request.body);
+    assert_eq!(tape.body(second).unwrap(), long(1));
+    for body in [first, second] {
+        fs::write(path.child(BODIES).child(&body.digest.hex()), vec![b'x'; 700 << 10]).unwrap();
+    }
+    assert_eq!(tape.body(first).unwrap(), long(0), "it stayed in memory");
+    tape.body(second).unwrap_err();
 }
 
 #[test]

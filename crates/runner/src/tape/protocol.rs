@@ -104,8 +104,9 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
         .events
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
-    let text = frames_text(tape)?;
-    let lines = frames(&text)?;
+    let lines = frames(&frames_text(tape)?)?;
+    found.model = model_evidence(tape, &lines);
+    let lines = lines.into_iter().map(|Line { way, frame, .. }| (way, frame)).collect();
     let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
         name: place.name.clone(),
         directories: place.directories.clone(),
@@ -133,7 +134,6 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     });
     found.seen = fresh.collect();
     found.end = end;
-    found.model = model_evidence(tape, &text);
     Ok(ReadTape { evidence: found, completeness: run.completeness, mismatch })
 }
 
@@ -167,14 +167,12 @@ pub(super) enum Way {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
-    #[serde(rename = "offset_ms")]
-    _offset_ms: u64,
-    way: Way,
-    frame: Value,
+pub(super) struct Line {
+    pub offset_ms: u64,
+    pub way: Way,
+    pub frame: Value,
 }
 
-/// The frames as they stand on the tape: the very bytes that are read are compared with the exchanges.
 fn frames_text(tape: &Tape) -> Result<String, ProtocolError> {
     let bytes = match tape.read("frames.jsonl") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -185,12 +183,13 @@ fn frames_text(tape: &Tape) -> Result<String, ProtocolError> {
     String::from_utf8(bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))
 }
 
-fn frames(text: &str) -> Result<Vec<(Way, Value)>, ProtocolError> {
+/// The frames as they stand on the tape: the very values that are read are compared with the exchanges.
+fn frames(text: &str) -> Result<Vec<Line>, ProtocolError> {
     let mut out = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let Line { way, frame, .. } = serde_json::from_str(line)
+        let line = serde_json::from_str(line)
             .map_err(|error| ProtocolError::Line { line: number + 1, why: error.to_string() })?;
-        out.push((way, frame));
+        out.push(line);
     }
     if out.is_empty() { Err(ProtocolError::Missing { what: "frames" }) } else { Ok(out) }
 }

@@ -3,10 +3,11 @@
 //! The digests of a tape can be computed anew after a change. The frames of the agent then still have to agree with what the
 //! model was asked and answered, as those of a run do.
 
-use super::protocol::{self, ProtocolError};
+use super::protocol::{self, Line, ProtocolError, Way};
 use super::{Bodies, Tape, normalisers};
 use belljar_contract::{
-    Completeness, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, frame_claims,
+    Completeness, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
+    claim_of_belljar,
 };
 use belljar_egress::model_log::{Settled, exchanges_of_tape};
 use belljar_verdict::unvouched;
@@ -29,17 +30,18 @@ pub fn contradiction(tape: &Arc<Tape>) -> Result<Option<String>, ProtocolError> 
 }
 
 /// What the frames of a tape claim and what its exchanges say was served.
-pub(super) fn model_evidence(tape: &Arc<Tape>, frames: &str) -> ModelEvidence {
-    match compared(tape, frames) {
+pub(super) fn model_evidence(tape: &Arc<Tape>, lines: &[Line]) -> ModelEvidence {
+    match compared(tape, lines) {
         Ok((frames, exchanges)) => ModelEvidence::Kept { frames, exchanges },
         Err(why) => ModelEvidence::Broken { why },
     }
 }
 
-fn compared(tape: &Arc<Tape>, frames: &str) -> Result<(Vec<FrameSeen>, Vec<ModelExchange>), String> {
+fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<ModelExchange>), String> {
     let normalisers = normalisers(tape).map_err(|error| error.to_string())?;
     let settled = Settled::new(&normalisers, &tape.exchanges);
-    let frames = frame_claims(frames, &mut |frame| settled.frame(frame))?;
+    let frames: Vec<FrameSeen> =
+        lines.iter().zip(1..).filter_map(|(line, number)| claimed(line, number, &settled)).collect();
     let mut exchanges = exchanges_of_tape(&tape.exchanges, &Bodies(Arc::clone(tape)), &settled)?;
     if exchanges.is_empty() {
         return Err("the tape has no exchanges with the model to compare the frames with".to_owned());
@@ -47,6 +49,22 @@ fn compared(tape: &Arc<Tape>, frames: &str) -> Result<(Vec<FrameSeen>, Vec<Model
     let began = began_ms(&frames, &exchanges);
     exchanges.iter_mut().for_each(|exchange| exchange.at_ms = exchange.at_ms.saturating_add(began));
     Ok((frames, exchanges))
+}
+
+/// What a frame claims, in the form that the tape's requests have. One that claims nothing as it stands is nothing to the
+/// machine that reads it either.
+fn claimed(line: &Line, number: u64, settled: &Settled) -> Option<FrameSeen> {
+    let Line { offset_ms, way, frame } = line;
+    let claim = match way {
+        Way::In => claim_of_agent,
+        Way::Out => claim_of_belljar,
+    };
+    let as_it_stands = claim(frame)?;
+    let claim = match settled.frame(frame) {
+        Some(settled) => claim(&settled)?,
+        None => as_it_stands,
+    };
+    Some(FrameSeen::new((number, *offset_ms), frame, claim))
 }
 
 /// When the first exchange began, at the latest: a tape counts from it, and frames count from the start of the run. No

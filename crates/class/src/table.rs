@@ -120,6 +120,24 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
         &[".git/rebase-merge/git-rebase-todo"],
         &[".git/rebase-merge/done", "git-rebase-todo"],
     ),
+    watched(
+        "<git>/rebase-apply/**",
+        "git applies its patches when a rebase or `git am` goes on, and checks out what it names",
+        &[".git/rebase-apply/0001", ".git/worktrees/w/rebase-apply/patch"],
+        &["rebase-apply/0001", ".git/rebase-merge/patch"],
+    ),
+    watched(
+        "<git>/sequencer/todo",
+        "git applies the commits it names when a cherry-pick or a revert goes on",
+        &[".git/sequencer/todo"],
+        &["sequencer/todo", ".git/sequencer/head"],
+    ),
+    watched(
+        "<git>/BISECT_START",
+        "`git bisect reset` checks out what it names",
+        &[".git/BISECT_START"],
+        &["BISECT_START", ".git/BISECT_LOG"],
+    ),
     watched("<bare>/HEAD", COMPLETES, &["bare-repo/HEAD"], &[".git/HEAD", "HEAD", ".git/modules/x/HEAD"]),
     watched(
         "<bare>/objects",

@@ -12,6 +12,7 @@ mod store;
 mod tests;
 mod watch;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,7 +27,7 @@ pub use history::{Carried, NewCommit, RefChange};
 pub use object::ObjectId;
 pub(crate) use refs::{GitFiles, Refs};
 pub use refs::{RefValue, short_ref};
-pub(crate) use store::Objects;
+pub(crate) use store::{MOST_PACKED, Objects};
 pub use watch::RepositoryWatch;
 
 use belljar_class::{Class, EntryKind, classify_in, git_settings};
@@ -210,8 +211,14 @@ pub(crate) enum Addition {
     Derived,
 }
 
-/// Checks a file that is added below `objects`, by its path there.
-pub(crate) fn addition(objects: &Directory, path: &Path, hash: HashLength) -> Addition {
+/// Checks a file that is added below `objects`, by its path there. Loose objects share the bytes that are left to be
+/// unpacked, because there may be any number of them.
+pub(crate) fn addition(
+    objects: &Directory,
+    path: &Path,
+    hash: HashLength,
+    left_for_loose: &Cell<u64>,
+) -> Addition {
     let names: Vec<&[u8]> = path.iter().map(OsStrExt::as_bytes).collect();
     let sound = |sound: bool| if sound { Addition::Sound } else { Addition::Unsound };
     let open =
@@ -228,7 +235,9 @@ pub(crate) fn addition(objects: &Directory, path: &Path, hash: HashLength) -> Ad
         }
         [first, rest] if first.len() == 2 => {
             let Some(id) = ObjectId::parse(&[first, *rest].concat()) else { return Addition::Derived };
-            sound(open(path).is_some_and(|file| store::verify_loose(&file, &id, hash).is_ok()))
+            sound(
+                open(path).is_some_and(|file| store::verify_loose(&file, &id, hash, left_for_loose).is_ok()),
+            )
         }
         _ => Addition::Derived,
     }

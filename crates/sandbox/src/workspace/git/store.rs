@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use belljar_sys::Errno;
 use belljar_sys::beneath::Directory;
@@ -22,12 +23,14 @@ const LARGEST_OBJECT: u64 = 32 << 20;
 const LARGEST_DELTA: u64 = 128 << 20;
 /// Bytes that are unpacked for one look at a repository.
 const MOST_READ: u64 = 1 << 30;
-/// Bytes that are unpacked to check a pack.
-const MOST_PACKED: u64 = 4 << 30;
+/// Bytes that are unpacked to check a pack, or all loose objects of a set of changes.
+pub(crate) const MOST_PACKED: u64 = 4 << 30;
 /// Differences on top of each other; git makes 50.
 const DEEPEST_DELTA: usize = 512;
 /// Packs of one place.
 const MOST_PACKS: usize = 2000;
+/// Packs that are held open at once, each with its index. A process may have 1024 descriptors.
+const MOST_OPEN: usize = 100;
 const BUFFER: usize = 32 << 10;
 
 /// The objects of a repository: the first place that has one is believed, if it is what its name says.
@@ -40,12 +43,14 @@ pub(crate) struct Objects {
 struct Store {
     directory: Directory,
     packs: OnceCell<Vec<Pack>>,
+    open: Rc<OpenPacks>,
 }
 
 impl Objects {
     /// Objects in these directories, each called `objects`.
     pub(super) fn new(directories: Vec<Directory>, hash: HashLength) -> Self {
-        let store = |directory| Store { directory, packs: OnceCell::new() };
+        let open = Rc::new(OpenPacks::default());
+        let store = |directory| Store { directory, packs: OnceCell::new(), open: Rc::clone(&open) };
         let stores = directories.into_iter().map(store).collect();
         Objects { stores, hash, left: Cell::new(MOST_READ) }
     }
@@ -118,7 +123,13 @@ impl Store {
             names.retain(|name| name.as_bytes().ends_with(b".idx"));
             names.sort();
             names.truncate(MOST_PACKS);
-            names.iter().filter_map(|name| Pack::open(&directory, name, hash).ok()).collect()
+            let directory = Rc::new(directory);
+            let named = |name: &OsString| Named {
+                directory: Rc::clone(&directory),
+                index: name.clone(),
+                open: Rc::clone(&self.open),
+            };
+            names.iter().filter_map(|name| Pack::named(named(name), hash).ok()).collect()
         })
     }
 
@@ -153,12 +164,16 @@ fn loose_head(bytes: &[u8]) -> Option<(ObjectKind, u64, usize)> {
     words.next().is_none().then_some((kind, size, end + 1))
 }
 
-/// Whether a loose object is what its name says, whatever its size.
-pub(super) fn verify_loose(file: &File, id: &ObjectId, hash: HashLength) -> Result<(), ObjectError> {
-    let left = Cell::new(u64::MAX);
+/// Whether a loose object is what its name says, as far as there are bytes left to be unpacked.
+pub(super) fn verify_loose(
+    file: &File,
+    id: &ObjectId,
+    hash: HashLength,
+    left: &Cell<u64>,
+) -> Result<(), ObjectError> {
     let mut head = Vec::new();
     let mut naming: Option<(Naming, u64)> = None;
-    inflate_from(file, 0, &left, &mut |part| {
+    inflate_from(file, 0, left, &mut |part| {
         if let Some((naming, left)) = &mut naming {
             *left = left.checked_sub(part.len() as u64).ok_or(ObjectError::Damaged)?;
             naming.update(part);
@@ -208,23 +223,71 @@ fn inflate_from(
     }
 }
 
-/// A pack and its index.
-pub(super) struct Pack {
+/// The files of a pack.
+struct PackFiles {
     index: File,
     pack: File,
+}
+
+/// A pack that is opened when it is needed.
+struct Named {
+    directory: Rc<Directory>,
+    index: OsString,
+    open: Rc<OpenPacks>,
+}
+
+impl Named {
+    fn open(&self) -> Result<PackFiles, ObjectError> {
+        let unreadable = |_cause: Errno| ObjectError::Unreadable;
+        let stem = self.index.as_bytes().strip_suffix(b".idx").ok_or(ObjectError::Unsupported)?;
+        let pack = [stem, b".pack"].concat();
+        let index = self.directory.file(&self.index).map_err(unreadable)?;
+        let pack = self.directory.file(OsStr::from_bytes(&pack)).map_err(unreadable)?;
+        Ok(PackFiles { index, pack })
+    }
+}
+
+/// The packs that were used last, the latest at the end.
+#[derive(Default)]
+struct OpenPacks(RefCell<Vec<(Rc<Directory>, OsString, Rc<PackFiles>)>>);
+
+impl OpenPacks {
+    fn files(&self, named: &Named) -> Result<Rc<PackFiles>, ObjectError> {
+        let mut open = self.0.borrow_mut();
+        let is_it = |(directory, index, _): &(Rc<Directory>, OsString, Rc<PackFiles>)| {
+            Rc::ptr_eq(directory, &named.directory) && *index == named.index
+        };
+        let found = match open.iter().rposition(is_it) {
+            Some(at) => open.remove(at).2,
+            None => {
+                if open.len() >= MOST_OPEN {
+                    open.remove(0);
+                }
+                Rc::new(named.open()?)
+            }
+        };
+        open.push((Rc::clone(&named.directory), named.index.clone(), Rc::clone(&found)));
+        Ok(found)
+    }
+}
+
+enum Source {
+    Open(Rc<PackFiles>),
+    Named(Named),
+}
+
+/// A pack and its index.
+pub(super) struct Pack {
+    source: Source,
     pack_size: u64,
     fanout: Vec<u32>,
     hash: usize,
 }
 
 impl Pack {
-    fn open(directory: &Directory, name: &OsStr, hash: HashLength) -> Result<Self, ObjectError> {
-        let unreadable = |_cause: Errno| ObjectError::Unreadable;
-        let stem = name.as_bytes().strip_suffix(b".idx").ok_or(ObjectError::Unsupported)?;
-        let pack = [stem, b".pack"].concat();
-        let index = directory.file(name).map_err(unreadable)?;
-        let pack = directory.file(OsStr::from_bytes(&pack)).map_err(unreadable)?;
-        Self::of(index, pack, hash)
+    fn named(named: Named, hash: HashLength) -> Result<Self, ObjectError> {
+        let PackFiles { index, pack } = named.open()?;
+        Ok(Pack { source: Source::Named(named), ..Self::of(index, pack, hash)? })
     }
 
     pub(super) fn of(index: File, pack: File, hash: HashLength) -> Result<Self, ObjectError> {
@@ -239,7 +302,15 @@ impl Pack {
         if fanout.windows(2).any(|pair| pair[0] > pair[1]) {
             return Err(ObjectError::Damaged);
         }
-        Ok(Pack { index, pack, pack_size, fanout, hash: hash.bytes() })
+        let source = Source::Open(Rc::new(PackFiles { index, pack }));
+        Ok(Pack { source, pack_size, fanout, hash: hash.bytes() })
+    }
+
+    fn files(&self) -> Result<Rc<PackFiles>, ObjectError> {
+        match &self.source {
+            Source::Open(files) => Ok(Rc::clone(files)),
+            Source::Named(named) => named.open.files(named),
+        }
     }
 
     fn count(&self) -> u64 {
@@ -248,7 +319,7 @@ impl Pack {
 
     fn index_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, ObjectError> {
         let mut bytes = vec![0; length];
-        self.index.read_exact_at(&mut bytes, offset).map_err(|_cause| ObjectError::Damaged)?;
+        self.files()?.index.read_exact_at(&mut bytes, offset).map_err(|_cause| ObjectError::Damaged)?;
         Ok(bytes)
     }
 
@@ -289,7 +360,7 @@ impl Pack {
         let mut bytes = [0; 64];
         let room = self.pack_size.checked_sub(offset).ok_or(ObjectError::Damaged)?.min(64);
         let bytes = &mut bytes[..room as usize];
-        self.pack.read_exact_at(bytes, offset).map_err(|_cause| ObjectError::Damaged)?;
+        self.files()?.pack.read_exact_at(bytes, offset).map_err(|_cause| ObjectError::Damaged)?;
         let mut rest = bytes.iter().copied().enumerate();
         let mut next = || rest.next().ok_or(ObjectError::Damaged);
         let (_, first) = next()?;
@@ -340,7 +411,7 @@ impl Pack {
             return Err(ObjectError::TooLarge);
         }
         let mut out = Vec::new();
-        inflate_from(&self.pack, head.stream, left, &mut |part| {
+        inflate_from(&self.files()?.pack, head.stream, left, &mut |part| {
             out.extend_from_slice(part);
             if out.len() as u64 > head.size { Err(ObjectError::Damaged) } else { Ok(()) }
         })?;

@@ -105,15 +105,51 @@ fn an_object_that_lies_about_its_name_is_none() {
     let read = store.read(&ObjectId::parse(other.as_bytes()).unwrap());
     assert_eq!(read.map(|object| object.content), Err(ObjectError::Damaged));
     let directory = Directory::open(&place.path().join(".git/objects")).unwrap();
-    let kind = |id: &str| addition(&directory, &Path::new(&id[..2]).join(&id[2..]), HashLength::Twenty);
+    let left = Cell::new(MOST_PACKED);
+    let kind =
+        |id: &str| addition(&directory, &Path::new(&id[..2]).join(&id[2..]), HashLength::Twenty, &left);
     assert_eq!((kind(&id), kind(other)), (Addition::Sound, Addition::Unsound));
+    // However many there are, no more is unpacked for all of them together.
+    left.set(2 * "blob 1\0a".len() as u64);
+    assert_eq!([kind(&id), kind(&id), kind(&id)], [Addition::Sound, Addition::Sound, Addition::Unsound]);
     for derived in ["info/commit-graph", "info/alternates", "pack/multi-pack-index", "pack/p.bitmap", "xx/y"]
     {
         assert_eq!(
-            addition(&directory, Path::new(derived), HashLength::Twenty),
+            addition(&directory, Path::new(derived), HashLength::Twenty, &left),
             Addition::Derived,
             "{derived}"
         );
+    }
+}
+
+/// A repository of many packs leaves descriptors for everybody else.
+#[test]
+fn many_packs_are_not_all_held_open() {
+    belljar_testkit::require!(Git);
+    let place = tempfile::tempdir().unwrap();
+    let top = place.path();
+    git(top, &["init", "-q"]);
+    fs::write(top.join("a"), "a").unwrap();
+    git(top, &["add", "."]);
+    git(top, &["commit", "-qm", "a"]);
+    let commit = git(top, &["rev-parse", "HEAD"]);
+    git(top, &["repack", "-qad"]);
+    let packs = top.join(".git/objects/pack");
+    let index = fs::read_dir(&packs).unwrap().map(|entry| entry.unwrap().path());
+    let index = index.into_iter().find(|path| path.extension().is_some_and(|end| end == "idx")).unwrap();
+    for number in 0..300 {
+        for end in ["idx", "pack"] {
+            let copy = packs.join(format!("pack-{number:040}.{end}"));
+            fs::hard_link(index.with_extension(end), copy).unwrap();
+        }
+    }
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let store = objects_of(top);
+    let missing = ObjectId::parse(format!("{}{}", &commit[..2], "0".repeat(38)).as_bytes()).unwrap();
+    for id in [missing, ObjectId::parse(commit.as_bytes()).unwrap()] {
+        assert_eq!(store.commit(&id).is_ok(), id != missing);
+        assert!(open() - before < 250, "{} descriptors", open() - before);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What git wrote, which is written together or not at all.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -246,13 +247,14 @@ impl Kept {
         let top = place.shared.join("objects");
         let upper = opened.layers[place.tree].upper.root().directory(&top).ok();
         let mut packs: HashMap<PathBuf, Addition> = HashMap::new();
+        let left_for_loose = Cell::new(git::MOST_PACKED);
         let mut out = Vec::new();
         for (tree, change) in objects {
             let below = change.path.strip_prefix(&top).unwrap_or(Path::new(""));
             let is_file = matches!(change.entry, EntryKind::File);
             let addition = match (&upper, change.kind) {
                 (Some(upper), ChangeKind::Added) if is_file => {
-                    let check = || git::addition(upper, below, states.hash);
+                    let check = || git::addition(upper, below, states.hash, &left_for_loose);
                     // An index and its pack are one, and are looked through once.
                     match below.extension().map(OsStrExt::as_bytes) {
                         Some(b"pack" | b"idx") => {

@@ -29,4 +29,5 @@ mod stage;
 mod stranger;
 mod stranger_git;
 mod terminal;
+mod unread_refs;
 mod vm;

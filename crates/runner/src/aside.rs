@@ -105,7 +105,8 @@ pub(crate) fn look_at(
         return Ok((None, Vec::new()));
     }
     let is_file = |change: &&Change| change.entry != EntryKind::Directory;
-    let guarded = found.files.iter().filter(|change| !matches!(change.class, Class::Ordinary)).count();
+    let guarded = found.files.iter().filter(|change| !matches!(change.class, Class::Ordinary)).count()
+        + usize::from(found.repository.unread_refs.is_some());
     let refs = &found.repository.refs;
     let (with, without): (Vec<_>, Vec<_>) = refs.iter().partition(|change| change.count > 0);
     let named = |change: &RefChange| (visible_name(short_ref(&change.name)), change.count);

@@ -244,11 +244,13 @@ pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Fin
             Some(finding)
         })
         .collect();
-    let unread = changes.refs.iter().filter_map(|change| Some((change, change.unread.as_ref()?)));
-    out.extend(unread.filter_map(|(change, why)| {
+    let unread =
+        changes.refs.iter().filter_map(|change| Some((change.name.as_slice(), change.unread.as_ref()?)));
+    let all = changes.unread_refs.iter().map(|why| (&b"refs"[..], why));
+    out.extend(unread.chain(all).filter_map(|(name, why)| {
         Some(Finding {
             danger: Danger::Guarded,
-            path: root.join(Path::new(".git").join(OsStr::from_bytes(&change.name))).ok()?,
+            path: root.join(Path::new(".git").join(OsStr::from_bytes(name))).ok()?,
             since: FoundAs::Changed,
             what: format!("what its commits would check out is not known: {}", visible_start(why, 200)),
             target: None,

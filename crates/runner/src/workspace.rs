@@ -165,7 +165,7 @@ impl Watch {
             match repository.end(scan) {
                 Ok(changes) => {
                     planted.extend(of_commits(root, &changes));
-                    unseen.extend(changes.unread);
+                    unseen.extend(changes.unread_index);
                 }
                 Err(error) => unseen.push(format!("the repository could not be looked at: {error}")),
             }

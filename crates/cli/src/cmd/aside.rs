@@ -142,7 +142,7 @@ pub fn repository_lines(changes: &RepositoryChanges) -> Vec<String> {
         count => out.push(format!("index: {count} paths staged")),
     }
     out.extend(changes.staged_class.iter().map(|carried| format!("  ! {}", carried_line(carried))));
-    out.extend(changes.unread.iter().map(|why| format!("! not known: {}", visible(why))));
+    out.extend(changes.unread().map(|why| format!("! not known: {}", visible(why))));
     out
 }
 
@@ -176,7 +176,7 @@ pub fn repository_machine(changes: &RepositoryChanges) -> Value {
         "refs": refs.collect::<Vec<_>>(),
         "staged": changes.staged.iter().map(|path| shown(path)).collect::<Vec<_>>(),
         "index_carries": changes.staged_class.iter().map(carried).collect::<Vec<_>>(),
-        "unread": changes.unread,
+        "unread": changes.unread().collect::<Vec<_>>(),
     })
 }
 

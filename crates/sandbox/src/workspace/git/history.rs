@@ -85,22 +85,28 @@ pub(super) fn compare(before: &Refs, after: &Refs, objects: &Objects, known: &Kn
             commits: Vec::new(),
             count: 0,
             class: Vec::new(),
-            unread: after.unread.then(|| "not all refs could be read".to_owned()),
+            unread: None,
         })
         .collect();
+    let named = changes.len();
+    changes.extend(going_on(before, after, &changes));
     let mut history = History { objects, commits: HashMap::new() };
     let old: Vec<ObjectId> = before.tips().collect();
     let known_tips: HashSet<ObjectId> = old.iter().copied().collect();
+    let unknown = |change: &RefChange| {
+        let mut targets = targets(change, after);
+        targets.retain(|id| !known_tips.contains(id));
+        targets
+    };
+    let targets: Vec<Vec<ObjectId>> = changes.iter().map(unknown).collect();
     let mut tips = Vec::new();
-    for change in &mut changes {
-        let Some(RefValue::Object(id)) = &change.after else { continue };
-        if known_tips.contains(id) {
-            continue;
-        }
-        match objects.peeled(id) {
-            Ok(Some(tip)) => tips.push(tip),
-            Ok(None) => change.unread = Some("it leads to no commit".to_owned()),
-            Err(error) => change.unread = Some(format!("{}: {error}", id.short())),
+    for (change, targets) in changes.iter_mut().zip(&targets) {
+        for id in targets {
+            match objects.peeled(id) {
+                Ok(Some(tip)) => tips.push(tip),
+                Ok(None) => change.unread = Some("it leads to no commit".to_owned()),
+                Err(error) => change.unread = Some(format!("{}: {error}", id.short())),
+            }
         }
     }
     let new = match history.new_commits(&tips, &old) {
@@ -111,10 +117,9 @@ pub(super) fn compare(before: &Refs, after: &Refs, objects: &Objects, known: &Kn
         }
     };
     let mut carried = Carrying { history: &history, known, entries: 0, of: HashMap::new() };
-    for change in &mut changes {
-        let Some(RefValue::Object(id)) = &change.after else { continue };
-        let Ok(Some(tip)) = objects.peeled(id) else { continue };
-        let own = history.within(tip, &new);
+    for (change, targets) in changes.iter_mut().zip(&targets) {
+        let tips: Vec<ObjectId> = targets.iter().filter_map(|id| objects.peeled(id).ok()?).collect();
+        let own = history.within(&tips, &new);
         change.count = own.len();
         for id in &own {
             match carried.of_commit(id) {
@@ -130,7 +135,41 @@ pub(super) fn compare(before: &Refs, after: &Refs, objects: &Objects, known: &Kn
         change.commits =
             listed.map(|(id, commit)| NewCommit { id, subject: commit.subject.clone() }).collect();
     }
+    // What git goes on with is told only where it matters.
+    let told = changes.split_off(named).into_iter().filter(RefChange::needs_consent);
+    changes.extend(told);
     changes
+}
+
+/// What git would go on with that it would not have before, and that no changed name stands for.
+fn going_on(before: &Refs, after: &Refs, changed: &[RefChange]) -> Vec<RefChange> {
+    let changed: HashSet<ObjectId> = changed.iter().flat_map(|change| targets(change, after)).collect();
+    let differing = after.others.iter().filter(|(name, ids)| before.others.get(*name) != Some(ids));
+    let change = |(name, ids): (&Vec<u8>, &Option<Vec<ObjectId>>)| {
+        let first = match ids {
+            Some(ids) => Some(ids.iter().find(|id| !changed.contains(id))?),
+            None => None,
+        };
+        Some(RefChange {
+            name: name.clone(),
+            before: None,
+            after: first.copied().map(RefValue::Object),
+            commits: Vec::new(),
+            count: 0,
+            class: Vec::new(),
+            unread: ids.is_none().then(|| "it holds something else than objects".to_owned()),
+        })
+    };
+    differing.filter_map(change).collect()
+}
+
+/// The objects that a changed name stands for, or that its file holds.
+fn targets(change: &RefChange, after: &Refs) -> Vec<ObjectId> {
+    match (after.others.get(&change.name), &change.after) {
+        (Some(ids), _) => ids.clone().unwrap_or_default(),
+        (None, Some(RefValue::Object(id))) => vec![*id],
+        (None, Some(RefValue::Symbolic(_)) | None) => Vec::new(),
+    }
 }
 
 struct History<'a> {
@@ -203,12 +242,14 @@ impl History<'_> {
         Ok(new)
     }
 
-    /// Those of the new commits that a tip leads to, the newest first.
-    fn within(&self, tip: ObjectId, new: &HashSet<ObjectId>) -> Vec<ObjectId> {
-        let (mut out, mut seen, mut heap) = (Vec::new(), HashSet::from([tip]), BinaryHeap::new());
+    /// Those of the new commits that tips lead to, the newest first.
+    fn within(&self, tips: &[ObjectId], new: &HashSet<ObjectId>) -> Vec<ObjectId> {
+        let (mut out, mut seen, mut heap) = (Vec::new(), HashSet::new(), BinaryHeap::new());
         let time = |id: &ObjectId| self.commits.get(id).map_or(0, |commit| commit.time);
-        if new.contains(&tip) {
-            heap.push((time(&tip), tip));
+        for tip in tips.iter().filter(|tip| new.contains(tip)) {
+            if seen.insert(*tip) {
+                heap.push((time(tip), *tip));
+            }
         }
         while let Some((_, id)) = heap.pop() {
             out.push(id);

@@ -30,7 +30,7 @@ pub use refs::{RefValue, short_ref};
 pub(crate) use store::{MOST_PACKED, Objects};
 pub use watch::RepositoryWatch;
 
-use belljar_class::{Class, EntryKind, classify_in, git_settings};
+use belljar_class::{Class, EntryKind, GitSigns, LARGEST_CONFIG, classify_in, git_settings};
 use history::InTree;
 use index::{Entry, HashLength};
 use object::{Naming, ObjectKind};
@@ -38,7 +38,6 @@ use store::Pack;
 
 /// An index of some 600,000 files.
 pub(crate) const LARGEST_INDEX: u64 = 64 << 20;
-const LARGEST_CONFIG: u64 = 1 << 20;
 /// Places of objects that the user's own repository borrows from.
 const MOST_ALTERNATES: usize = 16;
 
@@ -54,26 +53,34 @@ pub struct RepositoryChanges {
     pub staged: Vec<PathBuf>,
     /// Those of them that this machine executes, or that lead out: `git restore` would write them.
     pub staged_class: Vec<Carried>,
-    /// What could not be read.
-    pub unread: Vec<String>,
+    /// Why it is not known what all names stand for, though something was done to them.
+    pub unread_refs: Option<String>,
+    /// Why it is not known what the index holds.
+    pub unread_index: Option<String>,
 }
 
 impl RepositoryChanges {
     /// Whether nothing changed that is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.refs.is_empty() && self.staged.is_empty() && self.unread.is_empty()
+        self.refs.is_empty() && self.staged.is_empty() && self.unread().next().is_none()
+    }
+
+    /// What could not be read.
+    pub fn unread(&self) -> impl Iterator<Item = &String> {
+        self.unread_refs.iter().chain(&self.unread_index)
     }
 }
 
-/// How long the names of objects are.
-pub(crate) fn hash_length(files: &dyn GitFiles) -> HashLength {
-    let text = files.read(Path::new("config"), LARGEST_CONFIG).ok().flatten().unwrap_or_default();
+/// How long the names of objects are. Without a configuration they are as long as git makes them by itself.
+pub(crate) fn hash_length(files: &dyn GitFiles) -> Result<HashLength, belljar_sys::Errno> {
+    let text = files.read(Path::new("config"), LARGEST_CONFIG)?.unwrap_or_default();
     let settings = git_settings(&text);
     let format = settings.iter().rfind(|setting| setting.is("extensions", "objectformat"));
-    match format.and_then(|setting| setting.value.as_deref()) {
-        Some(format) if format.eq_ignore_ascii_case(b"sha256") => HashLength::ThirtyTwo,
-        Some(_) | None => HashLength::Twenty,
+    match format.map(|setting| setting.value.as_deref().unwrap_or_default()) {
+        Some(format) if format.eq_ignore_ascii_case(b"sha256") => Ok(HashLength::ThirtyTwo),
+        Some(format) if !format.eq_ignore_ascii_case(b"sha1") => Err(belljar_sys::Errno::NOTSUP),
+        Some(_) | None => Ok(HashLength::Twenty),
     }
 }
 
@@ -126,15 +133,16 @@ pub(crate) fn compare(
 ) -> RepositoryChanges {
     let mut out =
         RepositoryChanges { refs: history::compare(before, after, objects, known), ..Default::default() };
-    if after.unread && !before.unread {
-        out.unread.push("not all refs can be read".to_owned());
+    // What was not read before, either, is not asked for again, if it is the same.
+    if after.unread.is_some() && (after.storage.is_none() || before.storage != after.storage) {
+        out.unread_refs.clone_from(&after.unread);
     }
     match (staged_before, staged_after) {
         (Ok(before), Ok(after)) => {
             let (staged, class) = staged_changes(before, after, objects, known);
             (out.staged, out.staged_class) = (staged, class);
         }
-        (_, Err(why)) | (Err(why), Ok(_)) => out.unread.push(why.clone()),
+        (_, Err(why)) | (Err(why), Ok(_)) => out.unread_index = Some(why.clone()),
     }
     out
 }
@@ -147,6 +155,7 @@ fn staged_changes(
 ) -> (Vec<PathBuf>, Vec<Carried>) {
     let path = |key: &(Vec<u8>, u8)| PathBuf::from(OsStr::from_bytes(&key.0));
     let (mut changed, mut class) = (Vec::new(), Vec::new());
+    let repositories = &staged_repositories(after);
     for (key, value) in after {
         if before.get(key) == Some(value) {
             continue;
@@ -162,7 +171,7 @@ fn staged_changes(
             0o120_000 => target().map(EntryKind::Symlink).unwrap_or(EntryKind::File),
             _ => EntryKind::File,
         };
-        let found = classify_in(&path, &kind, &InTree { known, repositories: &[] });
+        let found = classify_in(&path, &kind, &InTree { known, repositories });
         if found != Class::Ordinary {
             class.push(Carried { path: path.clone(), class: found, commit: None });
         }
@@ -172,6 +181,23 @@ fn staged_changes(
     changed.sort();
     changed.dedup();
     (changed, class)
+}
+
+/// Directories that would be repositories if everything were checked out.
+fn staged_repositories(staged: &Staged) -> Vec<PathBuf> {
+    let mut signs: BTreeMap<PathBuf, GitSigns> = BTreeMap::new();
+    for (path, _side) in staged.keys() {
+        let mut at = PathBuf::new();
+        for name in path.split(|byte| *byte == b'/').map(OsStr::from_bytes) {
+            // Some file systems do not tell small letters from large ones.
+            if let Some(sign) = GitSigns::NAMES.into_iter().find(|sign| name.eq_ignore_ascii_case(sign)) {
+                signs.entry(at.clone()).or_default().see(sign.as_ref());
+            }
+            at.push(name);
+        }
+    }
+    signs.retain(|_, signs| signs.is_git_directory());
+    signs.into_keys().collect()
 }
 
 /// The content that a blob of the user's repository has, if it is what its name says.
@@ -278,7 +304,7 @@ pub(crate) fn read_in(
 pub(crate) fn list_in(top: &Directory, path: &Path) -> Result<Vec<(PathBuf, Kind)>, belljar_sys::Errno> {
     use belljar_sys::Errno;
     let directory = match top.directory(path) {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
+        Err(Errno::NOENT) => return Ok(Vec::new()),
         answer => answer?,
     };
     let mut out = Vec::new();

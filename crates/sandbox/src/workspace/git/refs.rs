@@ -1,10 +1,12 @@
 //! The names of a repository: branches, tags, HEAD.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest::{Context, SHA256};
+use belljar_class::{LARGEST_CONFIG, git_settings};
 use belljar_sys::Errno;
 use belljar_sys::beneath::Kind;
 
@@ -15,12 +17,22 @@ const MOST_REFS: usize = 200_000;
 const DEEPEST: usize = 32;
 const LARGEST_PACKED: u64 = 64 << 20;
 const LONGEST_REF: u64 = 4096;
+const MOST_WORKTREES: usize = 1000;
+/// A stash of some thousand entries.
+const LARGEST_STATE: u64 = 1 << 20;
+/// Files that hold names.
+const LARGEST_STORAGE: u64 = 256 << 20;
+
+/// Files that hold what `git rebase` or `git cherry-pick` check out or apply in the end, or when they are aborted. What they
+/// do in between is of the class.
+const STATE: [&str; 4] =
+    ["rebase-merge/autostash", "rebase-merge/orig-head", "rebase-merge/update-refs", "sequencer/head"];
 
 /// The files of a git directory, of the project or as the agent saw them.
 pub(crate) trait GitFiles {
-    /// A regular file, up to a limit; `None` where there is none.
+    /// A regular file, up to a limit; `None` where there is none. Anything else in its place is an error.
     fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno>;
-    /// What a directory holds; nothing where there is none.
+    /// What a directory holds; nothing where there is none. Anything else in its place is an error.
     fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno>;
 }
 
@@ -41,87 +53,183 @@ impl RefValue {
             None => ObjectId::parse(text.trim_ascii_end()).map(Self::Object),
         }
     }
+
+    /// Whether git reads the other name from where no names are read. One below `refs` that is not there is a branch that
+    /// has no commit yet.
+    fn leads_astray(&self) -> bool {
+        let own = [&b"refs/bisect/"[..], b"refs/rewritten/", b"refs/worktree/"];
+        match self {
+            Self::Object(_) => false,
+            Self::Symbolic(target) => {
+                !target.starts_with(b"refs/") || own.iter().any(|own| target.starts_with(own))
+            }
+        }
+    }
 }
 
 /// Every name, HEAD included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Refs {
+    /// HEADs of other work trees have the names that git gives them: `main-worktree/HEAD`, `worktrees/NAME/HEAD`.
     pub values: BTreeMap<Vec<u8>, RefValue>,
-    /// Not all could be read.
-    pub unread: bool,
+    /// Objects that git goes on with though no name stands for them, by the file that holds them: the other side of a
+    /// merge, entries of the stash. `None` where that file cannot be read.
+    pub others: BTreeMap<Vec<u8>, Option<Vec<ObjectId>>>,
+    /// Why not all could be read.
+    pub unread: Option<String>,
+    /// The digest of the files that hold names, where not all could be read; `None` where these cannot be read either.
+    pub storage: Option<Vec<u8>>,
 }
 
 impl Refs {
     /// Reads them; `own` is the directory of the work tree below the shared one.
     pub(crate) fn read(files: &dyn GitFiles, own: &Path) -> Self {
         let mut out = Refs::default();
-        if files.list(Path::new("reftable")).is_ok_and(|found| !found.is_empty()) {
-            out.unread = true;
-            return out;
+        if !is_in_files(files) {
+            out.miss(b"extensions.refStorage");
         }
         match files.read(Path::new("packed-refs"), LARGEST_PACKED) {
             Ok(Some(text)) => out.packed(&text),
             Ok(None) => {}
-            Err(_cause) => out.unread = true,
+            Err(_cause) => out.miss(b"packed-refs"),
         }
-        let mut pending = vec![PathBuf::from("refs")];
-        while let Some(directory) = pending.pop() {
-            let deep = directory.iter().count() > DEEPEST || out.values.len() > MOST_REFS;
-            let Ok(entries) = files.list(&directory) else {
-                out.unread = true;
-                continue;
+        out.below(files, Path::new("refs"));
+        let mut tops = out.tops(files);
+        if !tops.iter().any(|top| top == own) {
+            tops.push(own.to_owned());
+        }
+        for top in &tops {
+            if !files.list(&top.join("reftable")).is_ok_and(|found| found.is_empty()) {
+                out.miss(b"reftable");
+            }
+            if !top.as_os_str().is_empty() {
+                out.below(files, &top.join("refs"));
+            }
+            let head = top.join("HEAD");
+            let name = match top {
+                top if top == own => b"HEAD",
+                top if top.as_os_str().is_empty() => &b"main-worktree/HEAD"[..],
+                _ => head.as_os_str().as_bytes(),
             };
-            if deep {
-                out.unread = true;
-                break;
-            }
-            for (path, kind) in entries {
-                match kind {
-                    Kind::Directory => pending.push(path),
-                    _ if path.as_os_str().as_bytes().ends_with(b".lock") => {}
-                    _ => out.one(files, &path, path.as_os_str().as_bytes()),
-                }
-            }
+            out.one(files, &head, name);
+            out.goes_on(files, top);
         }
-        out.one(files, &own.join("HEAD"), b"HEAD");
+        for name in ["info/grafts", "logs/refs/stash"] {
+            out.other(files, Path::new(name));
+        }
+        let astray = out.values.iter().find(|(_, value)| value.leads_astray()).map(|(name, _)| name.clone());
+        if let Some(name) = astray {
+            out.miss(&name);
+        }
+        if out.unread.is_some() {
+            out.storage = storage(files, &tops);
+        }
         out
     }
 
+    /// Notes that a name, or the file of many, could not be read.
+    fn miss(&mut self, name: &[u8]) {
+        let name = String::from_utf8_lossy(name);
+        self.unread.get_or_insert_with(|| format!("not all refs can be read: {name}"));
+    }
+
+    /// The shared git directory, and those of the work trees.
+    fn tops(&mut self, files: &dyn GitFiles) -> Vec<PathBuf> {
+        let mut tops = vec![PathBuf::new()];
+        let Ok(entries) = files.list(Path::new("worktrees")) else {
+            self.miss(b"worktrees");
+            return tops;
+        };
+        for (path, kind) in entries.into_iter().take(MOST_WORKTREES + 1) {
+            match kind {
+                Kind::Directory if tops.len() <= MOST_WORKTREES => tops.push(path),
+                Kind::File => {}
+                _ => self.miss(path.as_os_str().as_bytes()),
+            }
+        }
+        tops
+    }
+
+    /// The names below a directory, which have its path.
+    fn below(&mut self, files: &dyn GitFiles, directory: &Path) {
+        let mut pending = vec![directory.to_owned()];
+        while let Some(directory) = pending.pop() {
+            let deep = directory.iter().count() > DEEPEST || self.values.len() > MOST_REFS;
+            let entries = match files.list(&directory) {
+                Ok(entries) if !deep => entries,
+                Ok(_) | Err(_) => {
+                    self.miss(directory.as_os_str().as_bytes());
+                    continue;
+                }
+            };
+            for (path, kind) in entries {
+                match kind {
+                    Kind::Directory => pending.push(path),
+                    _ if is_lock(&path) => {}
+                    _ => self.one(files, &path, path.as_os_str().as_bytes()),
+                }
+            }
+        }
+    }
+
     fn one(&mut self, files: &dyn GitFiles, path: &Path, name: &[u8]) {
-        let value = files.read(path, LONGEST_REF).ok().flatten().as_deref().and_then(RefValue::parse);
-        match value {
-            Some(value) => {
+        match files.read(path, LONGEST_REF).map(|text| text.map(|text| RefValue::parse(&text))) {
+            Ok(None) => {}
+            Ok(Some(Some(value))) => {
                 self.values.insert(name.to_vec(), value);
             }
-            // git leaves empty ones behind when the machine stops; they are nobody's tip.
-            None => self.unread |= name != b"HEAD",
+            Ok(Some(None)) | Err(_) => self.miss(name),
         }
     }
 
     fn packed(&mut self, text: &[u8]) {
-        for line in text.split(|byte| *byte == b'\n').take(MOST_REFS) {
+        for line in text.split(|byte| *byte == b'\n') {
             if line.is_empty() || matches!(line[0], b'#' | b'^') {
                 continue;
             }
-            let Some(space) = line.iter().position(|byte| *byte == b' ') else {
-                self.unread = true;
-                continue;
-            };
-            match ObjectId::parse(&line[..space]) {
-                Some(id) => {
-                    self.values.insert(line[space + 1..].to_vec(), RefValue::Object(id));
+            let space = line.iter().position(|byte| *byte == b' ');
+            let value = space.and_then(|space| Some((ObjectId::parse(&line[..space])?, &line[space + 1..])));
+            match value {
+                // git looks for one line of a name, and which one is not known.
+                Some((_, name)) if self.values.contains_key(name) => self.miss(name),
+                Some((id, name)) if self.values.len() < MOST_REFS => {
+                    self.values.insert(name.to_vec(), RefValue::Object(id));
                 }
-                None => self.unread = true,
+                Some(_) | None => return self.miss(b"packed-refs"),
             }
         }
     }
 
-    /// The objects that names stand for.
+    /// What git goes on with in a work tree when it is told to finish, or to give up, what was begun.
+    fn goes_on(&mut self, files: &dyn GitFiles, top: &Path) {
+        let Ok(entries) = files.list(top) else { return self.miss(top.as_os_str().as_bytes()) };
+        for (path, _kind) in entries {
+            if path.file_name().is_some_and(|name| is_pseudo_ref(name.as_bytes())) {
+                self.other(files, &path);
+            }
+        }
+        for name in STATE {
+            self.other(files, &top.join(name));
+        }
+    }
+
+    fn other(&mut self, files: &dyn GitFiles, path: &Path) {
+        let ids = match files.read(path, LARGEST_STATE) {
+            Ok(None) => return,
+            Ok(Some(text)) if path.starts_with("logs") => logged(&text),
+            Ok(Some(text)) => named(&text),
+            Err(_cause) => None,
+        };
+        self.others.insert(path.as_os_str().as_bytes().to_vec(), ids);
+    }
+
+    /// The objects that names stand for, or that git goes on with.
     pub(super) fn tips(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.values.values().filter_map(|value| match value {
+        let named = self.values.values().filter_map(|value| match value {
             RefValue::Object(id) => Some(*id),
             RefValue::Symbolic(_) => None,
-        })
+        });
+        named.chain(self.others.values().flatten().flatten().copied())
     }
 
     /// The object that HEAD leads to.
@@ -136,10 +244,10 @@ impl Refs {
         None
     }
 
-    /// For keeping: a line for each name.
+    /// For keeping: a line for each name. What was begun is not kept; it is compared with what the project has.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = b"belljar refs 1\n".to_vec();
-        out.extend(if self.unread { &b"unread\n"[..] } else { b"whole\n" });
+        out.extend(if self.unread.is_some() { &b"unread\n"[..] } else { b"whole\n" });
         for (name, value) in &self.values {
             match value {
                 RefValue::Object(id) => out.extend(id.hex().as_bytes()),
@@ -156,16 +264,84 @@ impl Refs {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(b"belljar refs 1\n")?;
         let (unread, rest) = match rest.strip_prefix(b"whole\n") {
-            Some(rest) => (false, rest),
-            None => (true, rest.strip_prefix(b"unread\n")?),
+            Some(rest) => (None, rest),
+            None => (Some("not all refs could be read".to_owned()), rest.strip_prefix(b"unread\n")?),
         };
         let mut values = BTreeMap::new();
         for line in rest.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
             let tab = line.iter().position(|byte| *byte == b'\t')?;
             values.insert(line[tab + 1..].to_vec(), RefValue::parse(&line[..tab])?);
         }
-        Some(Refs { values, unread })
+        Some(Refs { values, unread, ..Refs::default() })
     }
+}
+
+/// Whether git keeps names in files.
+fn is_in_files(files: &dyn GitFiles) -> bool {
+    let Ok(text) = files.read(Path::new("config"), LARGEST_CONFIG) else { return false };
+    let settings = git_settings(&text.unwrap_or_default());
+    let kept = settings.iter().rfind(|setting| setting.is("extensions", "refstorage"));
+    kept.is_none_or(|kept| kept.value.as_deref() == Some(b"files"))
+}
+
+fn is_lock(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b".lock")
+}
+
+/// Names that git has beside HEAD. What it only notes is never applied.
+fn is_pseudo_ref(name: &[u8]) -> bool {
+    (name.ends_with(b"_HEAD") && !matches!(name, b"ORIG_HEAD" | b"FETCH_HEAD")) || name == b"MERGE_AUTOSTASH"
+}
+
+/// The objects of a file that holds objects, and names that were read elsewhere.
+fn named(text: &[u8]) -> Option<Vec<ObjectId>> {
+    let words = text.split(u8::is_ascii_whitespace);
+    let words = words.filter(|word| !word.is_empty() && !word.starts_with(b"refs/"));
+    words.filter(|word| !is_nothing(word)).map(ObjectId::parse).collect()
+}
+
+/// What a log says that its name stood for.
+fn logged(text: &[u8]) -> Option<Vec<ObjectId>> {
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let after = lines.map(|line| line.split(|byte| *byte == b' ').nth(1));
+    after.filter(|word| !word.is_some_and(is_nothing)).map(|word| ObjectId::parse(word?)).collect()
+}
+
+/// Zeros stand for no object.
+fn is_nothing(word: &[u8]) -> bool {
+    matches!(word.len(), 40 | 64) && word.iter().all(|byte| *byte == b'0')
+}
+
+/// The digest of every file that holds names.
+fn storage(files: &dyn GitFiles, tops: &[PathBuf]) -> Option<Vec<u8>> {
+    let mut paths = BTreeSet::from([PathBuf::from("packed-refs")]);
+    for top in tops {
+        paths.insert(top.join("HEAD"));
+        let mut pending = vec![top.join("refs"), top.join("reftable")];
+        while let Some(directory) = pending.pop() {
+            for (path, kind) in files.list(&directory).ok()? {
+                match kind {
+                    Kind::Directory if path.iter().count() <= DEEPEST => pending.push(path),
+                    Kind::Directory => return None,
+                    _ if is_lock(&path) => {}
+                    _ => _ = paths.insert(path),
+                }
+            }
+            if paths.len() > MOST_REFS {
+                return None;
+            }
+        }
+    }
+    let (mut context, mut left) = (Context::new(&SHA256), LARGEST_STORAGE);
+    for path in paths {
+        let Some(content) = files.read(&path, left).ok()? else { continue };
+        left -= content.len() as u64;
+        context.update(path.as_os_str().as_bytes());
+        context.update(&[0]);
+        context.update(&(content.len() as u64).to_be_bytes());
+        context.update(&content);
+    }
+    Some(context.finish().as_ref().to_vec())
 }
 
 /// A name for people: branches without their beginning.

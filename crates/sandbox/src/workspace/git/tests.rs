@@ -19,7 +19,7 @@ fn git(directory: &Path, words: &[&str]) -> String {
 
 fn objects_of(repository: &Path) -> Objects {
     let directory = Directory::open(&repository.join(".git")).unwrap();
-    let hash = hash_length(&PlainFiles(&directory));
+    let hash = hash_length(&PlainFiles(&directory)).unwrap();
     objects(&directory, None, hash)
 }
 
@@ -58,7 +58,7 @@ fn reads_objects_as_git_does() {
             }
             let directory = Directory::open(&top.join(".git")).unwrap();
             let refs = Refs::read(&PlainFiles(&directory), Path::new(""));
-            assert!(!refs.unread);
+            assert_eq!(refs.unread, None);
             assert_eq!(refs.head().unwrap().hex(), git(top, &["rev-parse", "HEAD"]));
             assert_eq!(refs.values.len(), 8, "{refs:?}");
             assert_eq!(Refs::parse(&refs.bytes()), Some(refs.clone()));
@@ -151,6 +151,25 @@ fn many_packs_are_not_all_held_open() {
         assert_eq!(store.commit(&id).is_ok(), id != missing);
         assert!(open() - before < 250, "{} descriptors", open() - before);
     }
+}
+
+/// A configuration that cannot be read says nothing about the names of objects.
+#[test]
+fn the_length_of_names_is_not_guessed() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = Directory::open(place.path()).unwrap();
+    let length = || hash_length(&PlainFiles(&directory));
+    assert_eq!(length(), Ok(HashLength::Twenty));
+    let write = |text: &str| fs::write(place.path().join("config"), text).unwrap();
+    write("[extensions]\n\tobjectFormat = sha256\n");
+    assert_eq!(length(), Ok(HashLength::ThirtyTwo));
+    write("[extensions]\n\tobjectFormat = sha999\n");
+    assert!(length().is_err());
+    write(&"#".repeat(LARGEST_CONFIG as usize + 1));
+    assert!(length().is_err());
+    fs::remove_file(place.path().join("config")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", place.path().join("config")).unwrap();
+    assert!(length().is_err());
 }
 
 /// Whatever the bytes are, reading ends, within its bounds, and never panics.

@@ -28,7 +28,10 @@ impl RepositoryWatch {
         let directory = Directory::open(&shared).ok()?;
         let files = PlainFiles(&directory);
         let refs = Refs::read(&files, &place.own);
-        let index = staged(&files, &place.own, hash_length(&files));
+        let index = match hash_length(&files) {
+            Ok(hash) => staged(&files, &place.own, hash),
+            Err(cause) => Err(format!("the configuration of the repository cannot be read: {cause}")),
+        };
         Some(RepositoryWatch { shared, own: place.own, refs, index })
     }
 
@@ -40,7 +43,7 @@ impl RepositoryWatch {
         let Self { shared, own, refs, index } = self;
         let directory = Directory::open(shared)?;
         let files = PlainFiles(&directory);
-        let hash = hash_length(&files);
+        let hash = hash_length(&files)?;
         let (after, after_index) = (Refs::read(&files, own), staged(&files, own, hash));
         let known = Known { aliases: &scan.aliases, named: &scan.named };
         let objects = objects(&directory, None, hash);

@@ -122,7 +122,13 @@ impl Kept {
             }
         }
         let asked = |path: &Path| consent.contains(path) || consent.contains(Path::new("index"));
-        let unread = states.changes.unread.first().cloned();
+        if let Some(why) = &states.changes.unread_refs
+            && !consent.contains(Path::new("refs"))
+        {
+            let why = RefusedBecause::Carries { paths: Vec::new(), unread: Some(why.clone()) };
+            out.push(Refused { path: PathBuf::from("refs"), why });
+        }
+        let unread = states.changes.unread_index.clone();
         let paths: Vec<_> =
             states.changes.staged_class.iter().filter(|one| !asked(&one.path)).cloned().collect();
         if !paths.is_empty() || unread.is_some() && !consent.contains(Path::new("index")) {
@@ -196,20 +202,20 @@ impl Kept {
         let Some(below) = path.strip_prefix(&place.shared).ok().filter(|_| place.tree == tree) else {
             return false;
         };
+        let Some((base, base_index)) = &states.base else { return false };
+        let now = &states.now;
+        let same =
+            |name: &[u8]| base.values.contains_key(name) && base.values.get(name) == now.values.get(name);
         if below == place.own.join("index") {
-            return states.base_index.is_ok() && states.base_index == states.now_index;
+            return base_index.is_ok() && *base_index == states.now_index;
         }
         if below == place.own.join("HEAD") {
-            return states.base.values.get(&b"HEAD"[..]) == states.now.values.get(&b"HEAD"[..]);
+            return same(b"HEAD");
         }
         if below == Path::new("packed-refs") {
-            return states.base.values == states.now.values;
+            return base.unread.is_none() && now.unread.is_none() && base.values == now.values;
         }
-        if below.starts_with("refs") {
-            let name = below.as_os_str().as_bytes();
-            return states.base.values.get(name) == states.now.values.get(name);
-        }
-        false
+        below.starts_with("refs") && same(below.as_os_str().as_bytes())
     }
 
     /// Whether the names and the index are still those that were looked at.
@@ -321,7 +327,9 @@ impl Kept {
         let mut paths = vec![own.join("index"), own.join("HEAD")];
         for Member { tree, change, .. } in members.iter().filter(|member| member.tree == place.tree) {
             let Ok(below) = change.path.strip_prefix(&place.shared) else { continue };
-            let is_name = below.starts_with("refs") || below == Path::new("packed-refs");
+            let is_name = below.starts_with("refs")
+                || below == Path::new("packed-refs")
+                || below.ends_with("reftable/tables.list");
             if *tree == place.tree && is_name && change.entry != EntryKind::Directory {
                 paths.push(change.path.clone());
             }
@@ -417,7 +425,7 @@ fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
         let Ok(below) = step.path.strip_prefix(&place.shared) else { return 0 };
         match below {
             below if below == place.own.join("HEAD") => 4,
-            below if below.starts_with("refs") => 3,
+            below if below.starts_with("refs") || below.ends_with("reftable/tables.list") => 3,
             below if below == place.own.join("index") => 2,
             _ => 1,
         }

@@ -223,7 +223,7 @@ impl Kept {
         let objects = || {
             let place = opened.place.as_ref()?;
             let shared = opened.layers[place.tree].lower.root().directory(&place.shared).ok()?;
-            let hash = git::hash_length(&git::PlainFiles(&shared));
+            let hash = git::hash_length(&git::PlainFiles(&shared)).ok()?;
             Some(git::objects(&shared, None, hash))
         };
         // Without them less can be merged, which is said where it is missed.

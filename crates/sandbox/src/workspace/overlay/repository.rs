@@ -11,7 +11,8 @@ use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
 use crate::workspace::git::index::HashLength;
 use crate::workspace::git::{
-    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, Refs, RepositoryChanges, Staged, list_in, read_in,
+    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, RefChange, Refs, RepositoryChanges, Staged, list_in,
+    read_in,
 };
 
 /// Names as they were when the run began.
@@ -65,28 +66,44 @@ struct Seen<'layers> {
     shared: &'layers Path,
 }
 
+impl Seen<'_> {
+    /// Fails where git would follow a link of the agent's and find something that is not looked at.
+    fn no_link_above(&self, path: &Path) -> Result<(), Errno> {
+        for above in path.ancestors().skip(1) {
+            if self.layers.upper.status(above)?.is_some_and(|status| status.kind == Kind::Symlink) {
+                return Err(Errno::LOOP);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl GitFiles for Seen<'_> {
     fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno> {
         let path = self.shared.join(path);
         match self.layers.upper.status(&path)? {
             Some(status) if is_whiteout(&status) => Ok(None),
             Some(status) if status.kind == Kind::File => read_in(self.layers.upper.root(), &path, limit),
-            Some(_) => Ok(None),
+            Some(_) => Err(Errno::INVAL),
             None if self.layers.shows(&path) => read_in(self.layers.lower.root(), &path, limit),
-            None => Ok(None),
+            None => self.no_link_above(&path).map(|()| None),
         }
     }
 
     fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno> {
         let at = self.shared.join(path);
-        let upper = list_in(self.layers.upper.root(), &at)?;
         let hides = match self.layers.upper.status(&at)? {
             Some(status) if status.kind == Kind::Directory => {
                 is_opaque(&self.layers.upper.root().passage(&at)?)? || self.layers.is_hidden(&at)
             }
-            Some(_) => true,
-            None => !self.layers.shows(&at),
+            Some(status) if is_whiteout(&status) => return Ok(Vec::new()),
+            Some(_) => return Err(Errno::NOTDIR),
+            None => {
+                self.no_link_above(&at)?;
+                !self.layers.shows(&at)
+            }
         };
+        let upper = list_in(self.layers.upper.root(), &at)?;
         let lower = if hides { Vec::new() } else { list_in(self.layers.lower.root(), &at)? };
         let mut out = Vec::new();
         for (full, kind) in upper {
@@ -110,9 +127,9 @@ impl GitFiles for Seen<'_> {
 
 /// A repository in three states: as it was, as it is in the project, as the agent left it.
 pub(super) struct States {
-    pub base: Refs,
+    /// The names and the index as they were; `None` where there is no note of them, so that nothing counts as unchanged.
+    pub base: Option<(Refs, Result<Staged, String>)>,
     pub now: Refs,
-    pub base_index: Result<Staged, String>,
     pub now_index: Result<Staged, String>,
     pub hash: HashLength,
     pub changes: RepositoryChanges,
@@ -134,18 +151,23 @@ impl States {
         let upper = layers.upper.root().directory(&objects_path).ok();
         let seen = Seen { layers, shared: &place.shared };
         let plain = PlainFiles(&lower);
-        let hash = git::hash_length(&plain);
+        let config = || overlay.lower.join(&place.shared).join("config");
+        let hash = git::hash_length(&plain).map_err(|cause| LayersError::Open { path: config(), cause })?;
         let objects = git::objects(&lower, upper, hash);
         let now = Refs::read(&plain, &place.own);
         let after = Refs::read(&seen, &place.own);
         let now_index = git::staged(&plain, &place.own, hash);
         let after_index = git::staged(&seen, &place.own, hash);
-        let (base, base_index) = overlay.base(hash).unwrap_or_else(|| (now.clone(), now_index.clone()));
+        let base = overlay.base(hash);
         let mut changes = git::compare((&now, &after), (&now_index, &after_index), &objects, known);
         // What the user alone changed is not the agent's.
-        changes.refs.retain(|change| base.values.get(&change.name) != change.after.as_ref());
-        let checked_out = git::checked_out(&base, &after, &objects);
-        Ok(States { base, now, base_index, now_index, hash, changes, checked_out })
+        if let Some((base, _)) = &base {
+            let is_name = |change: &RefChange| !after.others.contains_key(&change.name);
+            let kept = |change: &RefChange| base.values.get(&change.name) == change.after.as_ref();
+            changes.refs.retain(|change| !is_name(change) || !kept(change));
+        }
+        let checked_out = base.as_ref().and_then(|(base, _)| git::checked_out(base, &after, &objects));
+        Ok(States { base, now, now_index, hash, changes, checked_out })
     }
 }
 
@@ -174,11 +196,12 @@ pub fn note_repository(overlays: &[Overlay]) -> Result<(), LayersError> {
     let Some(place) = Place::find(overlays) else { return Ok(()) };
     let overlay = &overlays[place.tree];
     overlay.prune()?;
-    let changed = ["HEAD", "refs", "packed-refs", "index", "logs"].iter().any(|name| {
+    let changed = ["HEAD", "refs", "packed-refs", "reftable", "index", "logs"].iter().any(|name| {
         let kept = |below: &Path| overlay.upper().join(below).join(name).symlink_metadata().is_ok();
         kept(&place.shared) || kept(&place.shared.join(&place.own))
     });
-    if changed && overlay.directory.join(BASE_REFS).exists() {
+    // A note that is missing is not made up: what the project has now is not what those changes began with.
+    if changed {
         return Ok(());
     }
     super::make_private(&overlay.directory)?;

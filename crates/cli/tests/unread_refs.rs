@@ -77,20 +77,19 @@ fn names_that_cannot_be_followed_need_a_yes() {
             "git pack-refs --all; old=$(git rev-parse HEAD); \
             printf '%s refs/heads/main\\n%s refs/heads/main\\n' $evil $old > .git/packed-refs",
         ),
-        (
-            "too many packed names",
-            "awk -v h=$(git rev-parse HEAD) -v e=$evil 'BEGIN { \
-            for (i = 0; i < 200001; i++) printf \"%s refs/tags/p%06d\\n\", h, i; print e, \"refs/zz/evil\" }' \
-            > .git/packed-refs; echo 'ref: refs/zz/evil' > .git/HEAD",
-        ),
     ];
-    for (what, script) in scripts {
+    let missed = scripts.iter().filter(|(what, script)| {
         let stage = repository("overlay");
         let end = exec(&stage, &format!("{EVIL} {script}; git log -1 --format=%s")).stderr;
-        assert!(end.contains("not all refs can be read"), "{what}: {end}");
-        assert!(stage.run(&["diff"]).stdout.contains("! not known: not all refs"), "{what}");
-        held_back(&stage, "refs");
-    }
+        let page = stage.run(&["diff"]).stdout;
+        let held = stage.run(&["apply"]);
+        eprintln!("{what}: {end}{page}{}{}", held.stdout, held.stderr);
+        !(end.contains("not all refs can be read")
+            && page.contains("! not known: not all refs can be read")
+            && held.stderr.contains("left aside: refs: needs a yes of its own")
+            && git(&stage.path("project"), &["log", "-1", "--format=%s"]) == "first")
+    });
+    assert_eq!(missed.map(|(what, _)| *what).collect::<Vec<_>>(), [""; 0]);
     let stage = repository("direct");
     let end = exec(&stage, &format!("{EVIL} {}", scripts[0].1)).stderr;
     assert!(end.contains("not all refs can be read: refs/heads/x"), "{end}");
@@ -116,18 +115,24 @@ fn commits_that_git_goes_on_with_are_judged() {
             ".git/rebase-apply/0001",
             "mkdir .git/rebase-apply; git format-patch -q -1 $evil --stdout > .git/rebase-apply/0001",
         ),
+        (
+            "index",
+            "export GIT_INDEX_FILE=.git/worktrees/tree/index; \
+             git update-index --add --cacheinfo 100644,$blob,.envrc",
+        ),
         (".git/BISECT_START", "echo $evil > .git/BISECT_START"),
     ];
-    for (name, script) in scripts {
+    let missed = scripts.iter().filter(|(name, script)| {
         let stage = repository("overlay");
         let project = stage.path("project");
         git(&project, &["worktree", "add", "-q", "--detach", stage.path("tree").to_str().unwrap()]);
         exec(&stage, &format!("{EVIL} {script}"));
         let held = stage.run(&["apply"]);
-        assert_eq!(held.status.code(), Some(1), "{name}: {}", held.stdout);
+        eprintln!("{name}: {}{}", held.stdout, held.stderr);
         let line = held.stderr.lines().find(|line| line.starts_with(&format!("left aside: {name}")));
-        assert!(line.is_some_and(|line| line.contains("needs a yes of its own")), "{name}: {}", held.stderr);
-    }
+        !line.is_some_and(|line| line.contains("needs a yes of its own"))
+    });
+    assert_eq!(missed.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }
 
 /// None of what git does every day is asked for.

@@ -93,6 +93,44 @@ pub(crate) fn staged(files: &dyn GitFiles, own: &Path, hash: HashLength) -> Resu
     }
 }
 
+/// The indexes of the other work trees, by their git directories: a name for the content, and what it says.
+pub(crate) type Elsewhere = BTreeMap<PathBuf, (Option<ObjectId>, Result<Staged, String>)>;
+
+/// Reads them.
+pub(crate) fn staged_elsewhere(files: &dyn GitFiles, refs: &Refs, own: &Path, hash: HashLength) -> Elsewhere {
+    let others = refs.tops.iter().filter(|top| *top != own);
+    let read = |top: &PathBuf| {
+        let bytes = files.read(&top.join("index"), LARGEST_INDEX).ok()??;
+        blob_id(&bytes, HashLength::ThirtyTwo)
+    };
+    others.map(|top| (top.clone(), (read(top), staged(files, top, hash)))).collect()
+}
+
+/// Adds what would be written to the other work trees.
+pub(crate) fn compare_elsewhere(
+    (before, after): (&Elsewhere, &Elsewhere),
+    objects: &Objects,
+    known: &Known<'_>,
+    out: &mut RepositoryChanges,
+) {
+    let none = (None, Ok(Staged::new()));
+    for (top, (content, after)) in after {
+        let (content_before, before) = before.get(top).unwrap_or(&none);
+        // One that is the same is not asked for, whether it can be read or not.
+        if content.is_some() && content == content_before {
+            continue;
+        }
+        match (before, after) {
+            (Ok(before), Ok(after)) => {
+                out.staged_class.extend(staged_changes(before, after, objects, known).1);
+            }
+            (_, Err(why)) | (Err(why), Ok(_)) => {
+                out.unread_index.get_or_insert_with(|| format!("{}: {why}", top.display()));
+            }
+        }
+    }
+}
+
 pub(crate) fn parse_staged(bytes: &[u8], hash: HashLength) -> Result<Staged, String> {
     let mut out = Staged::new();
     index::read(bytes, hash, |Entry { path, id, mode, stage, .. }| {

@@ -13,7 +13,7 @@ use belljar_sys::beneath::Kind;
 use super::object::ObjectId;
 
 /// More refs than a repository has that people work in.
-const MOST_REFS: usize = 200_000;
+pub(super) const MOST_REFS: usize = 200_000;
 const DEEPEST: usize = 32;
 const LARGEST_PACKED: u64 = 64 << 20;
 const LONGEST_REF: u64 = 4096;
@@ -75,6 +75,8 @@ pub(crate) struct Refs {
     /// Objects that git goes on with though no name stands for them, by the file that holds them: the other side of a
     /// merge, entries of the stash. `None` where that file cannot be read.
     pub others: BTreeMap<Vec<u8>, Option<Vec<ObjectId>>>,
+    /// The git directories of all work trees.
+    pub tops: Vec<PathBuf>,
     /// Why not all could be read.
     pub unread: Option<String>,
     /// The digest of the files that hold names, where not all could be read; `None` where these cannot be read either.
@@ -124,6 +126,8 @@ impl Refs {
         if out.unread.is_some() {
             out.storage = storage(files, &tops);
         }
+        tops.sort();
+        out.tops = tops;
         out
     }
 

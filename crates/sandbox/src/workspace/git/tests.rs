@@ -1,5 +1,6 @@
 use super::index::HashLength;
 use super::object::{Commit, Object, ObjectError, ObjectId, ObjectKind, tree_entries};
+use super::refs::MOST_REFS;
 use super::store::{Objects, Pack, patched};
 use super::*;
 use std::fs;
@@ -61,7 +62,7 @@ fn reads_objects_as_git_does() {
             assert_eq!(refs.unread, None);
             assert_eq!(refs.head().unwrap().hex(), git(top, &["rev-parse", "HEAD"]));
             assert_eq!(refs.values.len(), 8, "{refs:?}");
-            assert_eq!(Refs::parse(&refs.bytes()), Some(refs.clone()));
+            assert_eq!(Refs::parse(&refs.bytes()).unwrap().values, refs.values);
             let tag = git(top, &["rev-parse", "t3"]);
             let peeled = store.peeled(&ObjectId::parse(tag.as_bytes()).unwrap()).unwrap().unwrap();
             assert_eq!(peeled.hex(), git(top, &["rev-parse", "t3^{commit}"]));
@@ -151,6 +152,23 @@ fn many_packs_are_not_all_held_open() {
         assert_eq!(store.commit(&id).is_ok(), id != missing);
         assert!(open() - before < 250, "{} descriptors", open() - before);
     }
+}
+
+/// Names past the limit are not taken for none.
+#[test]
+fn packed_names_past_the_limit_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("refs")).unwrap();
+    let directory = Directory::open(place.path()).unwrap();
+    let read = |count: usize| {
+        let line = |number: usize| format!("{} refs/tags/{number}\n", "1".repeat(40));
+        let text: String = (0..count).map(line).collect();
+        fs::write(place.path().join("packed-refs"), text).unwrap();
+        Refs::read(&PlainFiles(&directory), Path::new(""))
+    };
+    let within = read(MOST_REFS);
+    assert_eq!((within.values.len(), within.unread), (MOST_REFS, None));
+    assert!(read(MOST_REFS + 1).unread.is_some());
 }
 
 /// A configuration that cannot be read says nothing about the names of objects.

@@ -160,6 +160,9 @@ impl States {
         let after_index = git::staged(&seen, &place.own, hash);
         let base = overlay.base(hash);
         let mut changes = git::compare((&now, &after), (&now_index, &after_index), &objects, known);
+        let elsewhere = git::staged_elsewhere(&plain, &now, &place.own, hash);
+        let after_elsewhere = git::staged_elsewhere(&seen, &after, &place.own, hash);
+        git::compare_elsewhere((&elsewhere, &after_elsewhere), &objects, known, &mut changes);
         // What the user alone changed is not the agent's.
         if let Some((base, _)) = &base {
             let is_name = |change: &RefChange| !after.others.contains_key(&change.name);

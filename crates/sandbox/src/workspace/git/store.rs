@@ -249,16 +249,21 @@ impl Named {
 
 /// The packs that were used last, the latest at the end.
 #[derive(Default)]
-struct OpenPacks(RefCell<Vec<(Rc<Directory>, OsString, Rc<PackFiles>)>>);
+struct OpenPacks(RefCell<Vec<OpenPack>>);
+
+struct OpenPack {
+    directory: Rc<Directory>,
+    index: OsString,
+    files: Rc<PackFiles>,
+}
 
 impl OpenPacks {
     fn files(&self, named: &Named) -> Result<Rc<PackFiles>, ObjectError> {
         let mut open = self.0.borrow_mut();
-        let is_it = |(directory, index, _): &(Rc<Directory>, OsString, Rc<PackFiles>)| {
-            Rc::ptr_eq(directory, &named.directory) && *index == named.index
-        };
-        let found = match open.iter().rposition(is_it) {
-            Some(at) => open.remove(at).2,
+        let is_it =
+            |known: &OpenPack| Rc::ptr_eq(&known.directory, &named.directory) && known.index == named.index;
+        let files = match open.iter().rposition(is_it) {
+            Some(at) => open.remove(at).files,
             None => {
                 if open.len() >= MOST_OPEN {
                     open.remove(0);
@@ -266,8 +271,9 @@ impl OpenPacks {
                 Rc::new(named.open()?)
             }
         };
-        open.push((Rc::clone(&named.directory), named.index.clone(), Rc::clone(&found)));
-        Ok(found)
+        let (directory, index) = (Rc::clone(&named.directory), named.index.clone());
+        open.push(OpenPack { directory, index, files: Rc::clone(&files) });
+        Ok(files)
     }
 }
 

@@ -110,7 +110,7 @@ const ATTACKS: &[&str] = &[
     "(cat .git/config; printf '[user]\\n\\tname # x\\n') > c3 && mv c3 .git/config",
     "printf '[core]\\n\\tfsmonitor = x\\n' > c && mv c .git/config",
     "mkdir -p .git/remotes && echo 'URL: ext::sh -c x' > .git/remotes/up",
-    "echo x > up && mkdir -p legacy && mv up legacy/up && mv legacy .git/remotes2 && mv .git/remotes2 .git/remotes",
+    "mkdir legacy && echo x > legacy/up && mv -T legacy .git/other && mv -T .git/other .git/remotes",
     "echo x > .git/branches/up || (mkdir .git/branches && echo x > .git/branches/up)",
     "mkdir -p late/remotes && echo x > late/remotes/up && mkdir late/objects late/refs && echo x > late/HEAD",
     "mkfifo .envrc",
@@ -396,6 +396,29 @@ fn programs_that_are_named_are_guarded_by_path() {
         assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
     }
     assert!(!project.join("tools/hooks/pre-commit").exists() && !project.join("tools/watch/run.sh").exists());
+}
+
+/// Settings without power may still send the next push elsewhere.
+#[test]
+fn remotes_that_a_run_changes_are_reported() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    git(&stage, &stage.path("project"), &["remote", "add", "origin", "https://example.org/a"]);
+    let quiet = sh(&stage, "git config user.name other && git branch -q side && git branch -q -u main side");
+    assert!(quiet.status.success() && !quiet.stderr.contains("git configuration:"), "{}", quiet.stderr);
+    let found = sh(
+        &stage,
+        "git remote set-url origin https://u:hidden@evil.example/x && git config remote.origin.pushUrl ssh://git@evil.example/y",
+    );
+    assert!(found.status.success(), "{}", found.stderr);
+    for line in [
+        "git configuration: remote.origin.url changed to https://[redacted]@evil.example/x",
+        "git configuration: remote.origin.pushurl set to ssh://git@evil.example/y",
+    ] {
+        assert!(found.stderr.contains(line), "{}", found.stderr);
+        assert!(stage.run(&["findings"]).stdout.contains(line));
+    }
+    assert!(!found.stderr.contains("hidden"), "{}", found.stderr);
 }
 
 /// A second filter with a listener is refused by the kernel, and one that does not let itself be looked at writes nothing.

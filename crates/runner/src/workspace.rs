@@ -1,6 +1,6 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
-use crate::findings::{few, finding_of, hidden, of_commits};
+use crate::findings::{few, finding_of, hidden, of_commits, of_redirection};
 use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
 use belljar_contract::{
@@ -9,9 +9,10 @@ use belljar_contract::{
 };
 use belljar_sandbox::{
     Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, UnseenBecause,
-    created_since, guard_lacks, named_by_git, scan_named,
+    created_since, guard_lacks, named_by_git, redirected, scan_named,
 };
 use belljar_sys::regular::read_regular;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +52,8 @@ pub enum WorkspaceError {
 pub(crate) struct Watch {
     roots: Vec<(AbsPath, Scan)>,
     repository: Option<RepositoryWatch>,
+    /// The git configurations that a run may change, and what they said.
+    configurations: Vec<(AbsPath, Vec<u8>)>,
 }
 
 impl Watch {
@@ -72,7 +75,8 @@ impl Watch {
         }
         let elsewhere = repository.map(AbsPath::as_path);
         let repository = RepositoryWatch::begin(plan.workspace.source.as_path(), elsewhere);
-        Ok(Self { roots, repository })
+        let configurations = roots.iter().flat_map(|(root, scan)| changeable(root, scan)).collect();
+        Ok(Self { roots, repository, configurations })
     }
 
     /// What is mounted over itself, in order: first directories that must stay in place, because renaming one
@@ -159,6 +163,12 @@ impl Watch {
                 Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
             }
         }
+        for (path, before) in &self.configurations {
+            // One that is gone directs nothing; that it is gone is told by the scan.
+            let Ok(after) = read_regular(path.as_path(), LARGEST_CONFIG) else { continue };
+            let changes = redirected(before, &after).into_iter();
+            planted.extend(changes.map(|change| of_redirection(path.clone(), change)));
+        }
         if let (Some(repository), Some((root, scan))) = (&self.repository, self.roots.first())
             && root.as_path().exists()
         {
@@ -199,8 +209,21 @@ pub(crate) fn overlays_of(planned: &Planned, layer: &Layer) -> Result<Vec<Overla
     pairs.map(|(overlay, root)| Ok(overlay.with_named(named_in(planned, root)?))).collect()
 }
 
-/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the
-/// project's repository, where it lies elsewhere, makes git run or obey.
+/// The git configurations of a tree that the guard decides by their content, each with what it says, and the one beside it
+/// that may be made.
+fn changeable(root: &AbsPath, scan: &Scan) -> Vec<(AbsPath, Vec<u8>)> {
+    let decided = scan.protected.iter().filter(|protected| protected.decided_by_content);
+    let git = decided.filter_map(|protected| root.join(protected.path.parent()?).ok());
+    let git: BTreeSet<AbsPath> = git.collect();
+    let files = git.iter().flat_map(|git| ["config", "config.worktree"].map(|name| git.child(name)));
+    // One that is not there says nothing yet.
+    files
+        .map(|path| (path.clone(), read_regular(path.as_path(), LARGEST_CONFIG).unwrap_or_default()))
+        .collect()
+}
+
+/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the user, or of the project's repository where it lies elsewhere, makes git run
+/// or obey.
 fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, WorkspaceError> {
     let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
     let used = plan.used_outside.iter().map(|used| &used.path).chain(&planned.used_by_others);

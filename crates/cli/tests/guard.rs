@@ -398,6 +398,33 @@ fn programs_that_are_named_are_guarded_by_path() {
     assert!(!project.join("tools/hooks/pre-commit").exists() && !project.join("tools/watch/run.sh").exists());
 }
 
+/// What the user's own configuration of git names is executed in every project.
+#[test]
+fn programs_that_the_users_git_configuration_names_are_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    stage.write(
+        "home/.gitconfig",
+        "[core]\n\thooksPath = tools/hooks\n[includeIf \"gitdir:~/x/\"]\n\tpath = more\n",
+    );
+    stage.write("home/more", "[core]\n\tfsmonitor = tools/watch.sh\n[diff \"x\"]\n\ttextconv = tools/new\n");
+    stage.write("project/tools/watch.sh", "true\n");
+    for attack in [
+        "mkdir -p tools/hooks && echo x > tools/hooks/pre-commit",
+        "mkdir h && echo x > h/pre-commit && mv h tools/hooks",
+        "echo x >> tools/watch.sh",
+        "rm tools/watch.sh && echo x > tools/watch.sh",
+        "echo x > tools/new",
+    ] {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+    }
+    assert_eq!(fs::read_to_string(stage.path("project/tools/watch.sh")).unwrap(), "true\n");
+    assert!(
+        !stage.path("project/tools/hooks/pre-commit").exists() && !stage.path("project/tools/new").exists()
+    );
+}
+
 /// Settings without power may still send the next push elsewhere.
 #[test]
 fn remotes_that_a_run_changes_are_reported() {

@@ -1,6 +1,7 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
 use crate::findings::{few, finding_of, hidden, of_commits, of_redirection};
+use crate::git::user_texts;
 use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
 use belljar_contract::{
@@ -240,6 +241,11 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
             read => read.unwrap_or_default(),
         };
         named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+    }
+    if *root == plan.workspace.source {
+        for text in user_texts(&planned.git_files) {
+            named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+        }
     }
     named.sort();
     named.dedup();

@@ -425,6 +425,27 @@ fn programs_that_the_users_git_configuration_names_are_guarded() {
     );
 }
 
+/// So is what the settings of an agent name.
+#[test]
+fn programs_that_an_agents_settings_name_are_guarded() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let hook = r#"{"type": "command", "command": "python3 \"$CLAUDE_PROJECT_DIR/tools/stop.py\" --all"}"#;
+    let status = r#"{"type": "command", "command": "tools/status.sh"}"#;
+    let settings = format!(r#"{{"hooks": {{"Stop": [{{"hooks": [{hook}]}}]}}, "statusLine": {status}}}"#);
+    stage.write("project/.claude/settings.json", &settings);
+    for file in ["stop.py", "status.sh", "other.sh"] {
+        stage.write(&format!("project/tools/{file}"), "true\n");
+    }
+    for attack in
+        ["echo x >> tools/stop.py", "rm -f tools/status.sh && echo x > tools/status.sh", "mv tools t"]
+    {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+    }
+    assert_eq!(sh(&stage, "echo x >> tools/other.sh").status.code(), Some(0));
+}
+
 /// Settings without power may still send the next push elsewhere.
 #[test]
 fn remotes_that_a_run_changes_are_reported() {

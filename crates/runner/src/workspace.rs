@@ -6,11 +6,11 @@ use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
 use belljar_contract::{
     AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, GuestOnHeld, MountSource, OsText, Plan,
-    Purpose, WorkspaceMode,
+    Purpose, WorkspaceMode, path_words,
 };
 use belljar_sandbox::{
     Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, UnseenBecause,
-    created_since, guard_lacks, named_by_git, redirected, scan_named,
+    created_since, guard_lacks, named_by_git, named_by_words, redirected, scan_named,
 };
 use belljar_sys::regular::read_regular;
 use std::collections::BTreeSet;
@@ -223,7 +223,40 @@ fn changeable(root: &AbsPath, scan: &Scan) -> Vec<(AbsPath, Vec<u8>)> {
         .collect()
 }
 
-/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the user, or of the project's repository where it lies elsewhere, makes git run
+/// Settings of an agent that name programs of the project.
+const AGENT_SETTINGS: [&str; 2] = [".claude/settings.json", ".claude/settings.local.json"];
+/// The keys of such a file whose values are command lines.
+const COMMAND_KEYS: [&str; 5] =
+    ["command", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper"];
+
+/// The words of all command lines in a JSON text; one that cannot be read has none, for the agent as well.
+fn command_words(text: &[u8]) -> Vec<Vec<u8>> {
+    let (mut open, mut out) = (Vec::new(), Vec::new());
+    open.extend(serde_json::from_slice::<serde_json::Value>(text).ok());
+    while let Some(value) = open.pop() {
+        match value {
+            serde_json::Value::Array(values) => open.extend(values),
+            serde_json::Value::Object(entries) => {
+                for (key, value) in entries {
+                    match value.as_str() {
+                        Some(line) if COMMAND_KEYS.contains(&key.as_str()) => {
+                            out.extend(path_words(line.as_bytes()));
+                        }
+                        Some(_) | None => open.push(value),
+                    }
+                }
+            }
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::String(_) => {}
+        }
+    }
+    out
+}
+
+/// The files below a directory that the plan or that of another agent uses outside, that an agent's settings name as
+/// programs, or that the configuration of the user, or of the project's repository where it lies elsewhere, makes git run
 /// or obey.
 fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, WorkspaceError> {
     let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
@@ -245,6 +278,10 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
     if *root == plan.workspace.source {
         for text in user_texts(&planned.git_files) {
             named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+        }
+        for settings in AGENT_SETTINGS {
+            let text = read_regular(root.child(settings).as_path(), LARGEST_CONFIG).unwrap_or_default();
+            named.extend(named_by_words(&command_words(&text), root.as_path()).unwrap_or_default());
         }
     }
     named.sort();

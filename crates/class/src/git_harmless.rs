@@ -5,7 +5,8 @@
 //! `git remote add` and `git push -u` write the whole file anew.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::git_settings::{GitSetting, git_settings, git_settings_strict};
 
@@ -48,21 +49,30 @@ enum Value {
     Word,
     /// Anything that can be seen.
     Text,
+    /// The name of a branch or a ref.
+    Name,
+    /// Which refs become which.
+    Refspec,
     /// The address of a repository, or the name of a remote; not one that names a program.
     Address,
-    /// A directory of the tree, from the git directory.
+    /// Where the git directory of a submodule says that its work tree is. git takes relative programs from there.
     WorkTree,
+    /// Whether there is no work tree. git takes relative programs from wherever it is started then.
+    Bare,
 }
 
-/// Whether the section has a part in quotes.
+/// What the part in quotes may be. git hands names of remotes to other programs as words of their own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     None,
+    /// The name of a remote, a branch or a submodule.
     Named,
+    /// The address of a server.
+    Server,
 }
 
-use Part::{Named, None as Plain};
-use Value::{Address, Text, Word, WorkTree};
+use Part::{Named, None as Plain, Server};
+use Value::{Address, Bare, Name, Refspec, Text, Word, WorkTree};
 
 /// Sections with the keys that are harmless in them. `*` is every key.
 const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
@@ -73,7 +83,6 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
         &[
             "repositoryformatversion",
             "filemode",
-            "bare",
             "logallrefupdates",
             "ignorecase",
             "precomposeunicode",
@@ -86,8 +95,6 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
             "sparsecheckout",
             "sparsecheckoutcone",
             "longpaths",
-            "protecthfs",
-            "protectntfs",
             "hidedotfiles",
             "trustctime",
             "untrackedcache",
@@ -99,30 +106,32 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
             "commentchar",
         ],
     ),
+    ("core", Plain, Bare, &["bare"]),
     ("core", Plain, WorkTree, &["worktree"]),
     ("remote", Named, Address, &["url", "pushurl"]),
-    ("remote", Named, Text, &["fetch", "push", "tagopt"]),
+    ("remote", Named, Refspec, &["fetch", "push"]),
     (
         "remote",
         Named,
         Word,
-        &["prune", "prunetags", "mirror", "skipdefaultupdate", "skipfetchall", "gh-resolved"],
+        &["tagopt", "prune", "prunetags", "mirror", "skipdefaultupdate", "skipfetchall", "gh-resolved"],
     ),
     ("remote", Plain, Address, &["pushdefault"]),
     ("branch", Named, Address, &["remote", "pushremote"]),
     (
         "branch",
         Named,
-        Text,
-        &["merge", "description", "rebase", "vscode-merge-base", "gh-merge-base", "github-pr-owner-number"],
+        Name,
+        &["merge", "rebase", "vscode-merge-base", "gh-merge-base", "github-pr-owner-number"],
     ),
+    ("branch", Named, Text, &["description"]),
     ("branch", Plain, Word, &["autosetupmerge", "autosetuprebase", "sort"]),
     ("user", Plain, Text, &["name", "email"]),
     ("author", Plain, Text, &["name", "email"]),
     ("committer", Plain, Text, &["name", "email"]),
     ("submodule", Named, Address, &["url"]),
     ("submodule", Named, Word, &["active", "update", "ignore", "shallow", "fetchrecursesubmodules"]),
-    ("submodule", Named, Text, &["branch"]),
+    ("submodule", Named, Name, &["branch"]),
     ("submodule", Plain, Word, &["recurse", "fetchjobs", "alternatelocation", "alternateerrorstrategy"]),
     ("submodule", Plain, Text, &["active"]),
     (
@@ -132,13 +141,13 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
         &["objectformat", "refstorage", "worktreeconfig", "noop", "relativeworktrees"],
     ),
     ("pull", Plain, Word, &["rebase", "ff"]),
-    ("push", Plain, Word, &["default", "autosetupremote", "followtags", "recursesubmodules"]),
+    ("push", Plain, Word, &["default", "autosetupremote", "followtags"]),
     ("fetch", Plain, Word, &["prune", "prunetags", "parallel", "recursesubmodules", "writecommitgraph"]),
     ("merge", Plain, Word, &["ff", "conflictstyle", "renames", "log", "stat", "autostash"]),
     ("rebase", Plain, Word, &["autostash", "autosquash", "updaterefs", "stat"]),
     ("commit", Plain, Word, &["gpgsign", "verbose", "status"]),
     ("tag", Plain, Word, &["gpgsign", "sort"]),
-    ("init", Plain, Text, &["defaultbranch"]),
+    ("init", Plain, Name, &["defaultbranch"]),
     ("rerere", Plain, Word, &["enabled", "autoupdate"]),
     ("gc", Plain, Word, &["auto", "autopacklimit", "autodetach"]),
     ("maintenance", Plain, Word, &["auto", "strategy"]),
@@ -151,7 +160,7 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
     ("color", Plain, Text, &["*"]),
     ("color", Named, Text, &["*"]),
     ("lfs", Plain, Word, &["repositoryformatversion"]),
-    ("lfs", Named, Word, &["access", "locksverify"]),
+    ("lfs", Server, Word, &["access", "locksverify"]),
 ];
 
 /// Whether `new` may take the place of `current`, the configuration of the git directory at this path of the tree.
@@ -159,8 +168,15 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
 /// # Errors
 /// Says why not.
 pub fn may_replace(current: Option<&[u8]>, new: &[u8], git_directory: &Path) -> Result<(), Unfit> {
-    let new = powerful(git_settings_strict(new).ok_or(Unfit::Unclear)?, git_directory);
-    let current = powerful(git_settings(current.unwrap_or_default()), git_directory);
+    let new = git_settings_strict(new).ok_or(Unfit::Unclear)?;
+    let current = git_settings(current.unwrap_or_default());
+    // git states the work tree of a submodule once; moving it moves every program that is named relative to it.
+    let is_work_tree = |setting: &GitSetting| setting.is("core", "worktree");
+    let moves = current.iter().any(is_work_tree);
+    let has_power =
+        |setting: &GitSetting| moves && is_work_tree(setting) || !is_harmless(setting, git_directory);
+    let of = |settings: Vec<GitSetting>| settings.into_iter().filter(has_power).collect::<Vec<_>>();
+    let (new, current) = (of(new), of(current));
     if new == current {
         return Ok(());
     }
@@ -177,54 +193,109 @@ pub fn may_replace(current: Option<&[u8]>, new: &[u8], git_directory: &Path) -> 
 /// The settings of a configuration that are not known to be harmless; nothing where not every reader would read it alike.
 #[must_use]
 pub fn powerful_settings(text: &[u8], git_directory: &Path) -> Option<Vec<GitSetting>> {
-    Some(powerful(git_settings_strict(text)?, git_directory))
-}
-
-fn powerful(mut settings: Vec<GitSetting>, git_directory: &Path) -> Vec<GitSetting> {
+    let mut settings = git_settings_strict(text)?;
     settings.retain(|setting| !is_harmless(setting, git_directory));
-    settings
+    Some(settings)
 }
 
 fn is_harmless(setting: &GitSetting, git_directory: &Path) -> bool {
     let GitSetting { section, subsection, key, value } = setting;
-    let part = if subsection.is_some() { Named } else { Plain };
-    let known = HARMLESS.iter().find(|(name, with, _, keys)| {
-        name.as_bytes() == section
-            && *with == part
+    let known = HARMLESS.iter().find(|(name, part, _, keys)| {
+        let fits = match (part, subsection) {
+            (Plain, None) => true,
+            (Named, Some(name)) => is_plain_name(name),
+            (Server, Some(address)) => is_plain_address(address),
+            (Plain, Some(_)) | (Named | Server, None) => false,
+        };
+        fits && name.as_bytes() == section
             && keys.iter().any(|known| *known == "*" || known.as_bytes() == key)
     });
     let Some((.., kind, _)) = known else { return false };
     let value = value.as_deref().unwrap_or(b"true");
-    let text = value.iter().all(|byte| !byte.is_ascii_control());
     match kind {
         Word => value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-#;/ ".contains(byte)),
-        Text => text,
-        Address => {
-            let option = value.starts_with(b"-") || value.windows(4).any(|part| part == b"://-");
-            text && !option && !value.windows(2).any(|part| part == b"::")
-        }
-        WorkTree => text && stays_inside(git_directory, value),
+        Text => is_visible(value),
+        // A dot is the repository itself.
+        Name => value == b"." || is_plain_name(value),
+        Refspec => is_refspec(value),
+        Address => is_plain_address(value),
+        WorkTree => is_own_work_tree(git_directory, value),
+        Bare => is_false(value) || is_called_bare(git_directory),
     }
 }
 
-/// Whether a path from the git directory stays in the tree, in a place that is not git's own.
-fn stays_inside(git_directory: &Path, value: &[u8]) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let stated = Path::new(std::ffi::OsStr::from_bytes(value));
-    let mut reached = PathBuf::from(git_directory);
-    for component in stated.components() {
-        match component {
-            Component::CurDir => {}
-            Component::Normal(name) => reached.push(name),
-            Component::ParentDir => {
-                if !reached.pop() {
-                    return false;
-                }
-            }
-            Component::RootDir | Component::Prefix(_) => return false,
-        }
-    }
-    !reached.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(b".git"))
+fn is_visible(text: &[u8]) -> bool {
+    !text.iter().any(u8::is_ascii_control)
+}
+
+/// What a shell could take for more than a part of a word.
+const SHELL: &[u8] = b"$`;&|<>\"'\\";
+
+/// Whether a text can only be a name: what git allows in a ref but for what a shell or a program's options could be. A name
+/// that begins with a dot is that of a submodule.
+fn is_plain_name(name: &[u8]) -> bool {
+    let plain = |byte: &u8| !SHELL.contains(byte) && !b" ~^:?*[".contains(byte);
+    let part = |part: &[u8]| {
+        !part.is_empty()
+            && !part.starts_with(b"-")
+            && !matches!(part, b"." | b"..")
+            && !part.eq_ignore_ascii_case(b".git")
+    };
+    is_visible(name)
+        && name.iter().all(plain)
+        && name.split(|byte| *byte == b'/').all(part)
+        && !name.windows(2).any(|pair| pair == b".." || pair == b"@{")
+}
+
+/// Whether a text can only be an address or a path, without an option in the place of a host and without a transport
+/// that runs a command.
+fn is_plain_address(address: &[u8]) -> bool {
+    let option = address.starts_with(b"-") || address.windows(4).any(|part| part == b"://-");
+    is_visible(address)
+        && !address.is_empty()
+        && address.trim_ascii() == address
+        && !address.iter().any(|byte| SHELL.contains(byte))
+        && !option
+        && !address.windows(2).any(|part| part == b"::")
+}
+
+/// Whether both sides of a refspec are names, in which one part may be `*`.
+fn is_refspec(spec: &[u8]) -> bool {
+    let spec = spec.strip_prefix(b"+").or_else(|| spec.strip_prefix(b"^")).unwrap_or(spec);
+    let side = |side: &[u8]| {
+        let name: Vec<u8> = side.iter().map(|byte| if *byte == b'*' { b'x' } else { *byte }).collect();
+        side.is_empty() || is_plain_name(&name)
+    };
+    spec.split(|byte| *byte == b':').count() <= 2 && spec.split(|byte| *byte == b':').all(side)
+}
+
+/// Whether git reads it as no.
+fn is_false(value: &[u8]) -> bool {
+    value.is_empty() || [&b"false"[..], b"no", b"off", b"0"].iter().any(|no| value.eq_ignore_ascii_case(no))
+}
+
+/// Whether the place of a git directory says that it has no work tree.
+fn is_called_bare(git_directory: &Path) -> bool {
+    let is_git = |name: &std::ffi::OsStr| name.as_bytes().eq_ignore_ascii_case(b".git");
+    !git_directory.as_os_str().is_empty() && !git_directory.iter().any(is_git)
+}
+
+/// Whether a path from the git directory of a submodule, `.git/modules/NAME`, is that of its work tree, `NAME` beside
+/// `.git`. Any other place has power, and so has every work tree of another git directory.
+fn is_own_work_tree(git_directory: &Path, value: &[u8]) -> bool {
+    let names: Vec<&[u8]> = git_directory.iter().map(OsStrExt::as_bytes).collect();
+    let Some(git) = names.iter().position(|name| *name == b".git") else { return false };
+    let below = &names[git + 1..];
+    let own: Vec<&[u8]> = match below {
+        [b"modules", name @ ..] => name.to_vec(),
+        [b"worktrees", tree, b"modules", name @ ..] => [&[*tree], name].concat(),
+        _ => return false,
+    };
+    // That of a submodule of a submodule lies in the `modules` of the outer one, unless that is a part of its name.
+    let nested: Vec<&[u8]> = own.iter().copied().filter(|name| *name != b"modules").collect();
+    let up = b"../".repeat(below.len() + 1);
+    let stated = value.strip_prefix(up.as_slice());
+    [own, nested].iter().any(|way| !way.is_empty() && stated == Some(way.join(&b'/').as_slice()))
 }
 
 #[cfg(test)]
@@ -251,8 +322,69 @@ mod tests {
             may_replace(None, module.as_bytes(), Path::new(".git/modules/libs/a")),
             Err(Unfit::Changes(vec!["core.worktree".into()]))
         );
-        let module = "[core]\n\tworktree = ../../../../libs/a\n";
-        assert_eq!(may_replace(None, module.as_bytes(), Path::new(".git/modules/libs/a")), Ok(()));
+        for (directory, value) in [
+            (".git/modules/libs/a", "../../../../libs/a"),
+            (".git/modules/modules/a", "../../../../modules/a"),
+            (".git/modules/a/modules/b", "../../../../../a/b"),
+            ("x/.git/modules/a", "../../../a"),
+            (".git/worktrees/w/modules/a", "../../../../../w/a"),
+        ] {
+            let module = format!("[core]\n\tworktree = {value}\n");
+            assert_eq!(may_replace(None, module.as_bytes(), Path::new(directory)), Ok(()), "{directory}");
+            let other = format!("[core]\n\tworktree = {value}x\n");
+            for (current, new) in [("", &other), (module.as_str(), &other), (other.as_str(), &module)] {
+                let judged = may_replace(Some(current.as_bytes()), new.as_bytes(), Path::new(directory));
+                assert_eq!(judged, Err(Unfit::Changes(vec!["core.worktree".into()])), "{directory}");
+            }
+        }
+        let bare = b"[core]\n\tbare = true\n";
+        assert_eq!(may_replace(None, bare, Path::new("a/bare.git")), Ok(()));
+        for directory in ["", ".git", "a/.git", ".git/modules/a"] {
+            assert!(may_replace(None, bare, Path::new(directory)).is_err(), "{directory}");
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_are_plain() {
+        for text in [
+            "[remote \"up/stream-2\"]\nurl = ssh://git@host:22/~a/b.git\npush = +HEAD:refs/heads/*\ntagOpt = --no-tags",
+            "[remote \"o\"]\nurl = C/My Project/x.git\nfetch = ^refs/heads/x\npush = :",
+            "[branch \"feat/(x)#12\"]\nremote = .\nmerge = refs/heads/main\npushRemote = https://host/x?a=b",
+            "[submodule \".vim/bundle/a\"]\nurl = ../a\nactive = true\nbranch = .",
+            "[lfs \"https://host/a.git/info/lfs\"]\naccess = basic",
+        ] {
+            assert_eq!(judged("", text), Ok(()), "{text}");
+        }
+        for text in [
+            "[remote \"--upload-pack=touch x;git-upload-pack\"]\nurl = .",
+            "[remote \"-u\"]\nurl = .",
+            "[remote \"a/-u\"]\nfetch = +refs/heads/*:refs/remotes/x/*",
+            "[remote.--exec]\nurl = .",
+            "[remote \"a b\"]\nurl = .",
+            "[remote \"a;b\"]\nprune = true",
+            "[remote \"\"]\nurl = .",
+            "[remote \"..\"]\nurl = .",
+            "[branch \"-x\"]\nremote = origin",
+            "[branch \"$(x)\"]\nremote = origin",
+            "[branch \"m\"]\nmerge = --exec=x",
+            "[branch \"m\"]\nremote = --upload-pack=x",
+            "[branch \"m\"]\npushRemote = \"\" \"--receive-pack=x\"",
+            "[branch \"m\"]\npushRemote = \" -x\"",
+            "[remote]\npushDefault = -x",
+            "[remote]\npushDefault = \"a`b`\"",
+            "[remote \"o\"]\nurl = \"\" -oProxyCommand=x:y",
+            "[remote \"o\"]\nurl = ssh://$(x)@host/y",
+            "[remote \"o\"]\npush = --force",
+            "[remote \"o\"]\nfetch = a:b:c",
+            "[submodule \"../x\"]\nurl = x",
+            "[submodule \"a\"]\nbranch = -x",
+            "[submodule \"a/.git\"]\nactive = true",
+            "[push]\nrecurseSubmodules = on-demand",
+            "[color \"-x\"]\nbranch = red",
+            "[init]\ndefaultBranch = -x",
+        ] {
+            assert!(matches!(judged("", text), Err(Unfit::Changes(_))), "{text}");
+        }
     }
 
     #[test]
@@ -272,6 +404,9 @@ mod tests {
             "[submodule \"s\"]\nupdate = !x",
             "[extensions]\npartialClone = origin",
             "[core]\nworktree = ../..",
+            "[core]\nworktree = ../evil",
+            "[core]\nworktree = ..",
+            "[core]\nprotectNTFS = false",
             "[core]\nworktree = /home/u",
             "[gc]\nrecentObjectsHook = x",
             "[diff \"d\"]\nalgorithm = x\ncommand = y",
@@ -312,6 +447,7 @@ mod tests {
             "[co re]\nbare = false",
             "[user]\nname = \"a",
             "[user]\nname = a\\",
+            "[user]\nname # comment",
         ] {
             assert_eq!(judged("", text), Err(Unfit::Unclear), "{text:?}");
         }

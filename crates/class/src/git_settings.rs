@@ -39,7 +39,7 @@ pub fn git_settings(text: &[u8]) -> Vec<GitSetting> {
     Reader { text, at: 0, faulty: false }.settings()
 }
 
-/// The same; nothing where the file has a fault, or anything that readers are known to disagree about.
+/// The same; nothing where git would stop, or where readers and versions of git are known to disagree.
 #[must_use]
 pub fn git_settings_strict(text: &[u8]) -> Option<Vec<GitSetting>> {
     let odd = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n');
@@ -51,6 +51,16 @@ pub fn git_settings_strict(text: &[u8]) -> Option<Vec<GitSetting>> {
     (!reader.faulty).then_some(settings)
 }
 
+/// What git takes for a blank, beside the end of a line.
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r')
+}
+
+const fn is_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
+}
+
+/// Follows `config.c` of git 2.47, function by function.
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
@@ -69,10 +79,10 @@ impl Reader<'_> {
                     header = self.header();
                     self.faulty |= header.is_none();
                 }
-                byte if byte.is_ascii_whitespace() => {}
+                b'\n' => {}
+                byte if is_blank(byte) => {}
                 byte if byte.is_ascii_alphabetic() => {
-                    self.at -= 1;
-                    let setting = self.setting();
+                    let setting = self.setting(byte);
                     let (Some((section, subsection)), Some((key, value))) = (&header, setting) else {
                         self.faulty = true;
                         continue;
@@ -89,22 +99,26 @@ impl Reader<'_> {
         out
     }
 
+    /// The next byte; the end of a line as of DOS is that of a line.
     fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
-        self.at += 1;
+        self.at += if byte == b'\n' && self.text.get(self.at) == Some(&b'\r') { 2 } else { 1 };
         Some(byte)
     }
 
     fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+        match self.text.get(self.at..)? {
+            [b'\r', b'\n', ..] => Some(b'\n'),
+            rest => rest.first().copied(),
+        }
     }
 
     fn skip_line(&mut self) {
         while self.next().is_some_and(|byte| byte != b'\n') {}
     }
 
-    fn skip_blanks(&mut self) {
-        while self.peek().is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
+    fn skip(&mut self, which: impl Fn(u8) -> bool) {
+        while self.peek().is_some_and(&which) {
             self.at += 1;
         }
     }
@@ -112,39 +126,50 @@ impl Reader<'_> {
     /// Behind the `[`: the section and its part in quotes.
     fn header(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let mut name = Vec::new();
-        loop {
+        let quoted = loop {
             match self.peek()? {
                 b']' => {
                     self.at += 1;
-                    // The old form with a dot.
-                    let dot = name.iter().position(|byte| *byte == b'.');
-                    let subsection = dot.map(|dot| name.split_off(dot)[1..].to_vec());
-                    return Some((name, subsection));
+                    break None;
                 }
-                b' ' | b'\t' => break,
                 b'\n' => return None,
+                byte if is_blank(byte) => break Some(self.quoted()?),
                 byte => {
-                    self.faulty |= !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
+                    self.faulty |= !is_key(byte) && byte != b'.';
                     name.push(byte.to_ascii_lowercase());
                 }
             }
             self.at += 1;
-        }
-        self.skip_blanks();
+        };
+        // The section ends at the first dot, also in the old form, `[branch.main]`.
+        let mut parts = name.splitn(2, |byte| *byte == b'.');
+        let section = parts.next().unwrap_or_default().to_vec();
+        self.faulty |= section.is_empty();
+        let subsection = match (parts.next(), quoted) {
+            (Some(old), Some(quoted)) => Some([old, b".", &quoted].concat()),
+            (Some(old), None) => Some(old.to_vec()),
+            (None, quoted) => quoted,
+        };
+        Some((section, subsection))
+    }
+
+    /// The part in quotes, up to behind the `]`.
+    fn quoted(&mut self) -> Option<Vec<u8>> {
+        self.skip(is_blank);
         if self.peek()? != b'"' {
             return None;
         }
         self.at += 1;
-        let mut subsection = Vec::new();
+        let mut out = Vec::new();
         loop {
             match self.peek()? {
                 b'\n' => return None,
                 b'"' => break,
                 b'\\' => {
                     self.at += 1;
-                    subsection.push(self.peek().filter(|byte| *byte != b'\n')?);
+                    out.push(self.peek().filter(|byte| *byte != b'\n')?);
                 }
-                byte => subsection.push(byte),
+                byte => out.push(byte),
             }
             self.at += 1;
         }
@@ -153,23 +178,23 @@ impl Reader<'_> {
             return None;
         }
         self.at += 1;
-        Some((name, Some(subsection)))
+        Some(out)
     }
 
-    /// A key, and its value where there is one.
-    fn setting(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut key = Vec::new();
-        while let Some(byte) = self.peek().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
+    /// A key that begins so, and its value where there is one.
+    fn setting(&mut self, first: u8) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut key = vec![first.to_ascii_lowercase()];
+        while let Some(byte) = self.peek().filter(|byte| is_key(*byte)) {
             key.push(byte.to_ascii_lowercase());
             self.at += 1;
         }
-        self.skip_blanks();
+        self.skip(|byte| matches!(byte, b' ' | b'\t'));
         match self.peek() {
             Some(b'=') => {
                 self.at += 1;
                 Some((key, Some(self.value())))
             }
-            None | Some(b'\n' | b'#' | b';') => Some((key, None)),
+            None | Some(b'\n') => Some((key, None)),
             Some(_) => {
                 self.skip_line();
                 None
@@ -178,10 +203,9 @@ impl Reader<'_> {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        self.skip_blanks();
         let mut out = Vec::new();
-        // Up to where blanks at the end count.
-        let mut kept = 0;
+        // Where blanks begin that count only if something follows.
+        let mut blanks = None;
         let mut quoted = false;
         while let Some(byte) = self.next() {
             match byte {
@@ -190,17 +214,18 @@ impl Reader<'_> {
                     self.skip_line();
                     break;
                 }
-                b'"' => {
-                    quoted = !quoted;
-                    kept = out.len();
-                }
-                b'\\' => match self.next() {
-                    None => {
-                        self.faulty = true;
-                        break;
+                // Those at the beginning never count, whatever stands before them: `"" x` and a continued line are `x`.
+                byte if is_blank(byte) && !quoted => {
+                    if !out.is_empty() {
+                        blanks.get_or_insert(out.len());
+                        out.push(byte);
                     }
+                    continue;
+                }
+                b'"' => quoted = !quoted,
+                b'\\' => match self.next() {
+                    None => self.faulty = true,
                     Some(b'\n') => {}
-                    Some(b'\r') if self.peek() == Some(b'\n') => self.at += 1,
                     Some(escaped) => {
                         self.faulty |= !b"ntb\\\"".contains(&escaped);
                         out.push(match escaped {
@@ -209,18 +234,16 @@ impl Reader<'_> {
                             b'b' => 8,
                             other => other,
                         });
-                        kept = out.len();
                     }
                 },
-                b' ' | b'\t' | b'\r' if !quoted => out.push(byte),
-                other => {
-                    out.push(other);
-                    kept = out.len();
-                }
+                other => out.push(other),
             }
+            blanks = None;
         }
         self.faulty |= quoted;
-        out.truncate(kept);
+        if let Some(blanks) = blanks {
+            out.truncate(blanks);
+        }
         out
     }
 }

@@ -7,6 +7,7 @@
 mod class;
 mod git_config;
 mod git_harmless;
+mod git_redirect;
 mod git_settings;
 mod held;
 mod links;
@@ -18,6 +19,7 @@ pub use class::{
 };
 pub use git_config::{Named, What, named};
 pub use git_harmless::{Unfit, may_replace, powerful_settings};
+pub use git_redirect::{Redirected, redirected};
 pub use git_settings::{GitSetting, git_settings, git_settings_strict};
 pub use held::{Held, Making, Unless, held, is_git_sign, is_in_git_by_name};
 pub use links::{Leads, follow};

@@ -72,6 +72,10 @@ const MANAGER: &str = "the package manager runs the programs and scripts it name
 const NIX: &str = "a shell that enters the folder with nix runs it; an ordinary part of a project";
 const SHIM: &str = "it stands for a command on the PATH of scripts, editors and activated shells";
 const JJ: &str = "Jujutsu runs the programs and aliases it names";
+const SAPLING: &str = "Sapling runs the hooks and aliases it names on every command";
+const LEGACY_REMOTE: &str = "git takes it for a remote, whose address may name a program";
+const LEFTHOOK: &str = "the installed hook runs the programs it names";
+const JAVA: &str = "sbt starts Java with its options, which can name an agent to run";
 const COMPLETES: &str = "it makes a repository of the directory, whose configuration git then obeys";
 
 /// The class.
@@ -113,6 +117,18 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
         "git reads configuration and hooks from where it points",
         &[".git/commondir", ".git/worktrees/w/commondir"],
         &["commondir"],
+    ),
+    guarded(
+        "<git>/remotes/*",
+        LEGACY_REMOTE,
+        &[".git/remotes/origin", ".git/modules/a/remotes/up", "bare-repo/remotes/up"],
+        &[".git/remotes", ".git/refs/remotes/origin/main", ".git/logs/refs/remotes/origin", "remotes/origin"],
+    ),
+    guarded(
+        "<git>/branches/*",
+        LEGACY_REMOTE,
+        &[".git/branches/origin", "bare-repo/branches/up"],
+        &[".git/branches", "branches/origin", ".git/refs/heads/branches/a"],
     ),
     watched(
         "<git>/rebase-merge/git-rebase-todo",
@@ -167,10 +183,13 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     ),
     watched(
         "lefthook*.y*ml",
-        "the installed hook runs the programs it names",
-        &["lefthook.yml", "lefthook-local.yaml"],
+        LEFTHOOK,
+        &["lefthook.yml", "lefthook-local.yaml", ".config/lefthook.yml"],
         &["lefthook.md"],
     ),
+    watched(".lefthook*.y*ml", LEFTHOOK, &[".lefthook.yml", ".lefthook-local.yaml"], &[".lefthook.md"]),
+    watched("lefthook*.toml", LEFTHOOK, &["lefthook.toml", "lefthook-local.toml"], &["lefthook.md"]),
+    watched(".lefthook*.toml", LEFTHOOK, &[".lefthook.toml"], &[".lefthook.md"]),
     watched(
         ".overcommit.yml",
         "the installed hook runs the programs it names, once it is signed",
@@ -199,6 +218,20 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     ),
     guarded(".jj/repo/config.toml", JJ, &[".jj/repo/config.toml"], &["config.toml", ".jj/repo/store/type"]),
     guarded(".jj/workspace-config.toml", JJ, &[".jj/workspace-config.toml"], &["workspace-config.toml"]),
+    guarded(
+        ".jj/repo",
+        "Jujutsu reads configuration from where it points, when it is a file",
+        &[".jj/repo"],
+        &[".jj/working_copy", "jj/repo"],
+    ),
+    guarded(".sl/config", SAPLING, &[".sl/config"], &["sl/config", ".sl/store/x"]),
+    guarded("<git>/sl/config", SAPLING, &[".git/sl/config"], &["sl/config", ".git/sl/store/x"]),
+    guarded(
+        ".pijul/config",
+        "Pijul runs the hooks it names when a change is recorded",
+        &[".pijul/config"],
+        &["pijul/config", ".pijul/pristine/db"],
+    ),
     watched(".lefthook/**", HOOK, &[".lefthook/pre-commit/check.sh"], &["lefthook/check.sh"]),
     // Agents.
     guarded(
@@ -213,6 +246,12 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
         "settings name scripts beside them as hooks and status line",
         &[".claude/status.sh"],
         &["status.sh"],
+    ),
+    watched(
+        ".claude/statusline.*",
+        "settings name it as status line, which the agent on the host runs all the time",
+        &[".claude/statusline.py", ".claude/statusline.js"],
+        &["statusline.py", ".claude/statusline"],
     ),
     watched(
         ".claude/agents/**",
@@ -255,6 +294,21 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     watched(".agents/skills/**", AGENT, &[".agents/skills/a/run.sh"], &["agents/skills/a"]),
     guarded("opencode.json*", SERVERS, &["opencode.json", "opencode.jsonc"], &["opencode.md"]),
     guarded(".opencode/**", AGENT, &[".opencode/plugin/a.ts"], &["opencode/plugin/a.ts"]),
+    guarded(".opencode.json*", SERVERS, &[".opencode.json"], &[".opencode.md"]),
+    guarded("crush.json", SERVERS, &["crush.json"], &["crush.md"]),
+    guarded(".crush.json", SERVERS, &[".crush.json"], &[".crush/session.db"]),
+    guarded(".amp/**", AGENT, &[".amp/settings.json", ".amp/plugins/a.ts"], &["amp/settings.json"]),
+    guarded(".factory/*.json", AGENT, &[".factory/settings.json", ".factory/mcp.json"], &["factory/a.json"]),
+    guarded(".factory/hooks/**", AGENT, &[".factory/hooks/a.sh"], &[".factory/notes.md"]),
+    watched(
+        ".factory/commands/**",
+        "the agent on the host runs those that are programs",
+        &[".factory/commands/a.sh"],
+        &["commands/a.sh"],
+    ),
+    guarded(".junie/mcp/**", SERVERS, &[".junie/mcp/mcp.json"], &[".junie/guidelines.md"]),
+    guarded(".trae/mcp.json", SERVERS, &[".trae/mcp.json"], &[".trae/rules/a.md"]),
+    guarded(".iflow/*.json", AGENT, &[".iflow/settings.json"], &[".iflow/IFLOW.md"]),
     guarded(".kiro/settings/**", SERVERS, &[".kiro/settings/mcp.json"], &[".kiro/steering/a.md"]),
     guarded(".kiro/hooks/**", AGENT, &[".kiro/hooks/a.kiro.hook"], &[".kiro/specs/a.md"]),
     guarded(".windsurf/*.json", AGENT, &[".windsurf/hooks.json"], &[".windsurf/rules/a.md"]),
@@ -293,6 +347,31 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     guarded(".idea/**", EDITOR, &[".idea/workspace.xml", ".idea/runConfigurations/a.xml"], &["idea/a.xml"]),
     guarded(".zed/*.json", EDITOR, &[".zed/tasks.json"], &["zed/tasks.json"]),
     guarded(".fleet/*.json", EDITOR, &[".fleet/run.json"], &["fleet/run.json"]),
+    guarded(".theia/*.json", EDITOR, &[".theia/tasks.json"], &["theia/tasks.json"]),
+    guarded(
+        "rust-analyzer.toml",
+        "rust-analyzer runs the check command it names when a file is opened or saved",
+        &["rust-analyzer.toml"],
+        &["rust-analyzer.md", "rustfmt.toml"],
+    ),
+    guarded(
+        ".vim/coc-settings.json",
+        "the editor starts the language servers it names",
+        &[".vim/coc-settings.json"],
+        &["coc-settings.json", ".vim/notes.md"],
+    ),
+    watched(
+        ".bsp/*.json",
+        "the editor starts the build server it names; build tools write it",
+        &[".bsp/sbt.json"],
+        &["bsp/sbt.json", ".bsp/out/log"],
+    ),
+    watched(
+        ".run/*.xml",
+        "the editor runs what it names on the next Run; an ordinary part of a project",
+        &[".run/app.run.xml"],
+        &["run/app.run.xml", ".run/notes.md"],
+    ),
     guarded(".helix/*.toml", EDITOR, &[".helix/languages.toml"], &["helix/languages.toml"]),
     watched("*.sublime-project", EDITOR, &["a.sublime-project"], &["sublime-project"]),
     guarded(".nvim.lua", EDITOR, &[".nvim.lua", "sub/.nvim.lua"], &["nvim.lua"]),
@@ -334,6 +413,8 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     guarded(".mise*.toml", SHELL, &[".mise.toml"], &[".mise.md"]),
     guarded(".mise/**", SHELL, &[".mise/tasks/build"], &["mise/tasks/build"]),
     guarded(".config/mise/**", SHELL, &[".config/mise/config.toml"], &[".config/other/config.toml"]),
+    guarded(".rvmrc", SHELL, &[".rvmrc"], &["rvmrc", ".ruby-version"]),
+    guarded(".autoenv.zsh", SHELL, &[".autoenv.zsh"], &["autoenv.zsh"]),
     watched(
         ".tool-versions",
         "it chooses which program a shim starts",
@@ -351,6 +432,23 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     guarded(".Rprofile", STARTUP, &[".Rprofile"], &["Rprofile"]),
     guarded(".irbrc", STARTUP, &[".irbrc"], &["irbrc"]),
     guarded(".pryrc", STARTUP, &[".pryrc"], &["pryrc"]),
+    guarded(".ghci", STARTUP, &[".ghci"], &["ghci", "a.ghci"]),
+    guarded(".ocamlinit", STARTUP, &[".ocamlinit"], &["ocamlinit"]),
+    guarded(".iex.exs", STARTUP, &[".iex.exs"], &["iex.exs", "mix.exs"]),
+    guarded(".pdbrc", STARTUP, &[".pdbrc"], &["pdbrc"]),
+    guarded(".octaverc", STARTUP, &[".octaverc"], &["octaverc"]),
+    guarded(
+        ".Renviron",
+        "R sets its variables at start, one of which names a profile to run",
+        &[".Renviron"],
+        &["Renviron"],
+    ),
+    watched(
+        ".RData",
+        "R runs the function `.First` in it at start; R itself writes it",
+        &[".RData"],
+        &["a.RData", ".Rhistory"],
+    ),
     // Package managers: what they run before they look at the project.
     guarded(".npmrc", MANAGER, &[".npmrc", "web/.npmrc"], &["npmrc"]),
     guarded(".yarnrc*", MANAGER, &[".yarnrc", ".yarnrc.yml"], &["yarnrc.yml"]),
@@ -359,6 +457,12 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     watched(".yarn/sdks/**", EDITOR, &[".yarn/sdks/typescript/bin/tsc"], &["sdks/a"]),
     watched(".pnp.*", MANAGER, &[".pnp.cjs", ".pnp.loader.mjs"], &["pnp.cjs"]),
     watched(".pnpmfile.*", MANAGER, &[".pnpmfile.cjs"], &["pnpmfile.cjs"]),
+    watched(
+        "pnpm-workspace.yaml",
+        "pnpm runs the `pnpmfile` it names, before it looks at the project; an ordinary part of a project",
+        &["pnpm-workspace.yaml"],
+        &["pnpm-lock.yaml"],
+    ),
     watched("bunfig.toml", MANAGER, &["bunfig.toml"], &["bun.lock"]),
     guarded(
         ".cargo/config*",
@@ -389,6 +493,8 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     ),
     watched(".bundle/config", MANAGER, &[".bundle/config"], &["bundle/config"]),
     watched(".mvn/**", MANAGER, &[".mvn/wrapper/maven-wrapper.jar"], &["mvn/jvm.config"]),
+    watched(".sbtopts", JAVA, &[".sbtopts"], &["sbtopts"]),
+    watched(".jvmopts", JAVA, &[".jvmopts"], &["jvmopts"]),
     watched("gradle/wrapper/**", MANAGER, &["gradle/wrapper/gradle-wrapper.jar"], &["gradle/libs.toml"]),
     // Commands that scripts, editors and activated shells find first.
     watched(

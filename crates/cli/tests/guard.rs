@@ -101,7 +101,19 @@ const ATTACKS: &[&str] = &[
     "git config core.fsmonitor x",
     "git config alias.st '!x'",
     "git config include.path x",
+    "git config 'remote.--upload-pack=touch x;git-upload-pack.url' .",
+    "git config remote.pushDefault ' --receive-pack=x'",
+    "git config branch.main.remote -x",
+    "git config core.worktree ../src",
+    "git config core.bare true",
+    "(cat .git/config; printf '[core]\\n\\tworktree = \"\" ../../x\\n') > c1 && mv c1 .git/config",
+    "(cat .git/config; printf '[core]\\n\\tworktree = \\\\\\n ../../x\\n') > c2 && mv c2 .git/config",
+    "(cat .git/config; printf '[user]\\n\\tname # x\\n') > c3 && mv c3 .git/config",
     "printf '[core]\\n\\tfsmonitor = x\\n' > c && mv c .git/config",
+    "mkdir -p .git/remotes && echo 'URL: ext::sh -c x' > .git/remotes/up",
+    "mkdir legacy && echo x > legacy/up && mv -T legacy .git/other && mv -T .git/other .git/remotes",
+    "echo x > .git/branches/up || (mkdir .git/branches && echo x > .git/branches/up)",
+    "mkdir -p late/remotes && echo x > late/remotes/up && mkdir late/objects late/refs && echo x > late/HEAD",
     "mkfifo .envrc",
     "mkdir new && printf '[core]\\n\\tfsmonitor = x\\n' > new/config && mkdir new/objects new/refs",
     "git init -q made && echo x > made/.git/hooks/pre-commit",
@@ -400,6 +412,77 @@ fn programs_that_are_named_are_guarded_by_path() {
     }
     assert!(!project.join("tools/hooks/pre-commit").exists() && !project.join("tools/watch/run.sh").exists());
     assert_eq!(fs::read_to_string(script).unwrap(), "#!/bin/sh\necho token\n");
+}
+
+/// What the user's own configuration of git names is executed in every project.
+#[test]
+fn programs_that_the_users_git_configuration_names_are_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    stage.write(
+        "home/.gitconfig",
+        "[core]\n\thooksPath = tools/hooks\n[includeIf \"gitdir:~/x/\"]\n\tpath = more\n",
+    );
+    stage.write("home/more", "[core]\n\tfsmonitor = tools/watch.sh\n[diff \"x\"]\n\ttextconv = tools/new\n");
+    stage.write("project/tools/watch.sh", "true\n");
+    for attack in [
+        "mkdir -p tools/hooks && echo x > tools/hooks/pre-commit",
+        "mkdir h && echo x > h/pre-commit && mv h tools/hooks",
+        "echo x >> tools/watch.sh",
+        "rm tools/watch.sh && echo x > tools/watch.sh",
+        "echo x > tools/new",
+    ] {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+    }
+    assert_eq!(fs::read_to_string(stage.path("project/tools/watch.sh")).unwrap(), "true\n");
+    assert!(
+        !stage.path("project/tools/hooks/pre-commit").exists() && !stage.path("project/tools/new").exists()
+    );
+}
+
+/// So is what the settings of an agent name.
+#[test]
+fn programs_that_an_agents_settings_name_are_guarded() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let hook = r#"{"type": "command", "command": "python3 \"$CLAUDE_PROJECT_DIR/tools/stop.py\" --all"}"#;
+    let status = r#"{"type": "command", "command": "tools/status.sh"}"#;
+    let settings = format!(r#"{{"hooks": {{"Stop": [{{"hooks": [{hook}]}}]}}, "statusLine": {status}}}"#);
+    stage.write("project/.claude/settings.json", &settings);
+    for file in ["stop.py", "status.sh", "other.sh"] {
+        stage.write(&format!("project/tools/{file}"), "true\n");
+    }
+    for attack in
+        ["echo x >> tools/stop.py", "rm -f tools/status.sh && echo x > tools/status.sh", "mv tools t"]
+    {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+    }
+    assert_eq!(sh(&stage, "echo x >> tools/other.sh").status.code(), Some(0));
+}
+
+/// Settings without power may still send the next push elsewhere.
+#[test]
+fn remotes_that_a_run_changes_are_reported() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    git(&stage, &stage.path("project"), &["remote", "add", "origin", "https://example.org/a"]);
+    let quiet = sh(&stage, "git config user.name other && git branch -q side && git branch -q -u main side");
+    assert!(quiet.status.success() && !quiet.stderr.contains("git configuration:"), "{}", quiet.stderr);
+    let found = sh(
+        &stage,
+        "git remote set-url origin https://u:hidden@evil.example/x && git config remote.origin.pushUrl ssh://git@evil.example/y",
+    );
+    assert!(found.status.success(), "{}", found.stderr);
+    for line in [
+        "git configuration: remote.origin.url changed to https://[redacted]@evil.example/x",
+        "git configuration: remote.origin.pushurl set to ssh://git@evil.example/y",
+    ] {
+        assert!(found.stderr.contains(line), "{}", found.stderr);
+        assert!(stage.run(&["findings"]).stdout.contains(line));
+    }
+    assert!(!found.stderr.contains("hidden"), "{}", found.stderr);
 }
 
 /// A second filter with a listener is refused by the kernel, and one that does not let itself be looked at writes nothing.

@@ -6,7 +6,7 @@ use belljar_contract::{
     visible_name, visible_start,
 };
 use belljar_record::Redact;
-use belljar_sandbox::{BUILD_OUTPUT, Class, Created, Grade, RepositoryChanges, Since, short_ref};
+use belljar_sandbox::{BUILD_OUTPUT, Class, Created, Grade, Redirected, RepositoryChanges, Since, short_ref};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
@@ -170,7 +170,7 @@ pub(crate) fn redacted(finding: Finding, project: &AbsPath, redact: &Redact) -> 
         danger,
         path: redacted_path(path, project, redact),
         since,
-        what,
+        what: redact.scrub(&what),
         target: target.map(|target| redact.scrub(&target)),
         output: output.map(|output| redacted_path(output, project, redact)),
     }
@@ -258,6 +258,21 @@ pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Fin
         })
     }));
     out
+}
+
+/// A setting that decides where the user's next push goes. One that was there before comes first: it is relied on.
+pub(crate) fn of_redirection(path: AbsPath, change: Redirected) -> Finding {
+    let Redirected { setting, was_set, values } = change;
+    let setting = visible_start(&setting, 80);
+    let what = match values.as_slice() {
+        [] => format!("git configuration: {setting} removed"),
+        values => {
+            let how = if was_set { "changed to" } else { "set to" };
+            format!("git configuration: {setting} {how} {}", visible_start(&values.join(", "), 300))
+        }
+    };
+    let danger = if was_set { Danger::Guarded } else { Danger::Watched };
+    Finding { danger, path, since: FoundAs::Changed, what, target: None, output: None }
 }
 
 /// A place that the run closed to its owner: nothing is known of what it holds.

@@ -205,6 +205,8 @@ pub struct Planned {
     pub repository: Option<AbsPath>,
     /// What other agents of the manifests have run or read outside: a run of this one must not change it either.
     pub used_by_others: Vec<AbsPath>,
+    /// The user's own files that git reads: what they name is executed in every project.
+    pub git_files: UserFiles,
     /// How the agent is asked to go on with a conversation.
     pub session_flags: SessionFlags,
     /// Arguments with which it speaks its protocol, those of every ability included.
@@ -411,6 +413,7 @@ impl Planner {
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
             used_by_others: self.used_by_others(manifest, &list),
+            git_files: self.surroundings.git_files(),
             session_flags: self.session_flags(&compiled.plan.harness),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             versions: self.versions(&compiled.plan.harness),

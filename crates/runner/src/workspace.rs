@@ -1,17 +1,19 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
-use crate::findings::{few, finding_of, hidden, of_commits};
+use crate::findings::{few, finding_of, hidden, of_commits, of_redirection};
+use crate::git::user_texts;
 use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
 use belljar_contract::{
     AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, GuestOnHeld, MountSource, OsText, Plan,
-    Purpose, WorkspaceMode,
+    Purpose, WorkspaceMode, path_words,
 };
 use belljar_sandbox::{
     Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, UnseenBecause,
-    created_since, guard_lacks, named_by_git, scan_named,
+    created_since, guard_lacks, named_by_git, named_by_words, redirected, scan_named,
 };
 use belljar_sys::regular::read_regular;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +53,8 @@ pub enum WorkspaceError {
 pub(crate) struct Watch {
     roots: Vec<(AbsPath, Scan)>,
     repository: Option<RepositoryWatch>,
+    /// The git configurations that a run may change, and what they said.
+    configurations: Vec<(AbsPath, Vec<u8>)>,
 }
 
 impl Watch {
@@ -72,7 +76,8 @@ impl Watch {
         }
         let elsewhere = repository.map(AbsPath::as_path);
         let repository = RepositoryWatch::begin(plan.workspace.source.as_path(), elsewhere);
-        Ok(Self { roots, repository })
+        let configurations = roots.iter().flat_map(|(root, scan)| changeable(root, scan)).collect();
+        Ok(Self { roots, repository, configurations })
     }
 
     /// What is mounted over itself, in order: first directories that must stay in place, because renaming one
@@ -159,6 +164,12 @@ impl Watch {
                 Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
             }
         }
+        for (path, before) in &self.configurations {
+            // One that is gone directs nothing; that it is gone is told by the scan.
+            let Ok(after) = read_regular(path.as_path(), LARGEST_CONFIG) else { continue };
+            let changes = redirected(before, &after).into_iter();
+            planted.extend(changes.map(|change| of_redirection(path.clone(), change)));
+        }
         if let (Some(repository), Some((root, scan))) = (&self.repository, self.roots.first())
             && root.as_path().exists()
         {
@@ -199,8 +210,54 @@ pub(crate) fn overlays_of(planned: &Planned, layer: &Layer) -> Result<Vec<Overla
     pairs.map(|(overlay, root)| Ok(overlay.with_named(named_in(planned, root)?))).collect()
 }
 
-/// The files below a directory that the plan or that of another agent uses outside, or that the configuration of the
-/// project's repository, where it lies elsewhere, makes git run or obey.
+/// The git configurations of a tree that the guard decides by their content, each with what it says, and the one beside it
+/// that may be made.
+fn changeable(root: &AbsPath, scan: &Scan) -> Vec<(AbsPath, Vec<u8>)> {
+    let decided = scan.protected.iter().filter(|protected| protected.decided_by_content);
+    let git = decided.filter_map(|protected| root.join(protected.path.parent()?).ok());
+    let git: BTreeSet<AbsPath> = git.collect();
+    let files = git.iter().flat_map(|git| ["config", "config.worktree"].map(|name| git.child(name)));
+    // One that is not there says nothing yet.
+    files
+        .map(|path| (path.clone(), read_regular(path.as_path(), LARGEST_CONFIG).unwrap_or_default()))
+        .collect()
+}
+
+/// Settings of an agent that name programs of the project.
+const AGENT_SETTINGS: [&str; 2] = [".claude/settings.json", ".claude/settings.local.json"];
+/// The keys of such a file whose values are command lines.
+const COMMAND_KEYS: [&str; 5] =
+    ["command", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper"];
+
+/// The words of all command lines in a JSON text; one that cannot be read has none, for the agent as well.
+fn command_words(text: &[u8]) -> Vec<Vec<u8>> {
+    let (mut open, mut out) = (Vec::new(), Vec::new());
+    open.extend(serde_json::from_slice::<serde_json::Value>(text).ok());
+    while let Some(value) = open.pop() {
+        match value {
+            serde_json::Value::Array(values) => open.extend(values),
+            serde_json::Value::Object(entries) => {
+                for (key, value) in entries {
+                    match value.as_str() {
+                        Some(line) if COMMAND_KEYS.contains(&key.as_str()) => {
+                            out.extend(path_words(line.as_bytes()));
+                        }
+                        Some(_) | None => open.push(value),
+                    }
+                }
+            }
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::String(_) => {}
+        }
+    }
+    out
+}
+
+/// The files below a directory that the plan or that of another agent uses outside, that an agent's settings name as
+/// programs, or that the configuration of the user, or of the project's repository where it lies elsewhere, makes git run
+/// or obey.
 fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, WorkspaceError> {
     let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
     let used = plan.used_outside.iter().map(|used| &used.path).chain(&planned.used_by_others);
@@ -217,6 +274,15 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
             read => read.unwrap_or_default(),
         };
         named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+    }
+    if *root == plan.workspace.source {
+        for text in user_texts(&planned.git_files) {
+            named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+        }
+        for settings in AGENT_SETTINGS {
+            let text = read_regular(root.child(settings).as_path(), LARGEST_CONFIG).unwrap_or_default();
+            named.extend(named_by_words(&command_words(&text), root.as_path()).unwrap_or_default());
+        }
     }
     named.sort();
     named.dedup();

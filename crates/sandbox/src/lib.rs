@@ -12,7 +12,8 @@ pub use backend::{
     look_around, lower, wanted_of_images,
 };
 pub use belljar_class::{
-    Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, SpecialKind, git_settings,
+    Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, Redirected, SpecialKind,
+    git_settings, redirected,
 };
 pub use workspace::{
     Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Changes, Consent, CopiedTree,
@@ -20,5 +21,5 @@ pub use workspace::{
     OnConflict, Overlay, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused,
     RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Side, SideContent, Since,
     UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git,
-    note_repository, scan, scan_named, short_ref,
+    named_by_words, note_repository, scan, scan_named, short_ref,
 };

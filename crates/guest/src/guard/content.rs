@@ -238,6 +238,11 @@ pub(super) fn complete(root: &Root, spot: &Spot) -> Result<(), Stop> {
     if !hooks_are_examples(&spot.parent)? {
         return held("hooks", WHY);
     }
+    for name in ["remotes", "branches"] {
+        if !is_empty_directory(&spot.parent, name)? {
+            return held(name, WHY);
+        }
+    }
     match is_there("info")? {
         None => {}
         Some(Kind::Directory) => {
@@ -256,6 +261,18 @@ pub(super) fn complete(root: &Root, spot: &Spot) -> Result<(), Stop> {
             Ok(()) => Ok(write_fresh(&spot.parent, OsStr::new("config"), &text, mode)?),
         },
     }
+}
+
+/// Whether nothing is there, or a directory without entries.
+fn is_empty_directory(parent: &Directory, name: &str) -> Result<bool, Errno> {
+    match parent.status_if_present(OsStr::new(name))?.map(|found| found.kind) {
+        None => return Ok(true),
+        Some(Kind::Directory) => {}
+        Some(_) => return Ok(false),
+    }
+    let mut empty = true;
+    parent.directory(Path::new(name))?.entries(|_, _| empty = false)?;
+    Ok(empty)
 }
 
 /// Whether the hooks that are there are none that git runs.

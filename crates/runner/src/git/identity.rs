@@ -1,11 +1,11 @@
 //! What of the user's git configuration enters a sandbox: a name, an address, the first branch, and what is ignored.
 //!
-//! The files are read here, as data, without their includes. Helpers for credentials, keys for signatures, aliases and
+//! The files are read here, as data, with what they include for this project. Helpers for credentials, keys for signatures, aliases and
 //! everything else that git would run or reach stay outside.
 
+use super::user::{Place, UserSettings, settings_at};
 use super::{LARGEST_TEXT, UserFiles, bounded};
 use belljar_contract::{FileContent, GitFile, Plan};
-use belljar_sandbox::git_settings;
 use std::path::Path;
 
 /// Longer than any name.
@@ -16,14 +16,21 @@ const LFS: &str = "/usr/bin/git-lfs";
 const LFS_FILTER: &str = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\
                           \tprocess = git-lfs filter-process\n\trequired = true\n";
 
-/// Puts the user's values into the files of a plan.
-pub(crate) fn fill(plan: &mut Plan, user: &UserFiles) {
+/// Puts the user's values into the files of a plan; says why git outside may find other ones.
+pub(crate) fn fill(plan: &mut Plan, user: &UserFiles) -> Vec<String> {
+    let place = Place::of(&plan.workspace.source);
+    let mut notices = Vec::new();
     let has_lfs = plan.image.is_none() && Path::new(LFS).exists();
     for file in &mut plan.files {
         let FileContent::Git(git) = &file.content else { continue };
         let bytes = match git {
             GitFile::Config { of_user, name, email } => {
-                let own = if *of_user { Values::of(user) } else { Values::default() };
+                let (own, doubts) =
+                    if *of_user { Values::of(user, &place) } else { (Values::default(), Vec::new()) };
+                if name.is_none() || email.is_none() {
+                    let so = "name and e-mail of commits inside may not be those that git would use outside";
+                    notices.extend(doubts.into_iter().map(|doubt| format!("{doubt}; {so}")));
+                }
                 let values = Values {
                     name: name.clone().map(String::into_bytes).or(own.name),
                     email: email.clone().map(String::into_bytes).or(own.email),
@@ -40,6 +47,7 @@ pub(crate) fn fill(plan: &mut Plan, user: &UserFiles) {
         };
         file.content = FileContent::Bytes(bytes);
     }
+    notices
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -51,9 +59,8 @@ struct Values {
 }
 
 impl Values {
-    fn of(user: &UserFiles) -> Self {
-        let texts = user.configurations().into_iter().filter_map(|path| bounded(&path, LARGEST_TEXT).ok()?);
-        let settings: Vec<_> = texts.flat_map(|text| git_settings(&text)).collect();
+    fn of(user: &UserFiles, place: &Place) -> (Self, Vec<String>) {
+        let UserSettings { settings, doubts } = settings_at(user, place);
         let last = |section: &str, key: &str| {
             settings
                 .iter()
@@ -63,12 +70,13 @@ impl Values {
         let is_lfs = |setting: &belljar_sandbox::GitSetting| {
             setting.section == b"filter" && setting.subsection.as_deref() == Some(b"lfs")
         };
-        Values {
+        let values = Values {
             name: last("user", "name"),
             email: last("user", "email"),
             branch: last("init", "defaultbranch"),
             lfs: settings.iter().any(is_lfs),
-        }
+        };
+        (values, doubts)
     }
 
     fn config(&self, has_lfs: bool) -> Vec<u8> {
@@ -109,13 +117,85 @@ fn quoted(value: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use belljar_contract::AbsPath;
+    use belljar_sandbox::git_settings;
+    use belljar_testkit::require;
+    use std::fs;
+    use std::process::Command;
+
+    fn values(user: &UserFiles) -> Values {
+        Values::of(user, &Place::default()).0
+    }
+
+    /// The same conditions, asked of git and read here.
+    #[test]
+    fn includes_are_followed_as_git_follows_them() {
+        require!(Git);
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        let (home, project) = (top.join("home"), top.join("home/Work/x"));
+        fs::create_dir_all(home.join("inc")).unwrap();
+        fs::create_dir_all(&project).unwrap();
+        let git = |words: &[&str]| {
+            let mut git = Command::new("git");
+            git.args(words).current_dir(&project).env("HOME", &home).env("GIT_CONFIG_NOSYSTEM", "1");
+            git.env_remove("XDG_CONFIG_HOME").env_remove("GIT_DIR");
+            let done = git.output().unwrap();
+            String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
+        };
+        git(&["init", "-q", "-b", "feature/a"]);
+        git(&["remote", "add", "origin", "https://host/team/x.git"]);
+        let user = UserFiles { home: AbsPath::new(&home).unwrap(), config: home.join(".config") };
+        let project = AbsPath::new(&project).unwrap();
+        fs::write(home.join("inc/other"), "[user]\n\temail = other@x\n[include]\n\tpath = deeper\n").unwrap();
+        fs::write(home.join("inc/deeper"), "[user]\n\tname = Deeper\n").unwrap();
+        let absolute = format!("gitdir:{}/", home.join("Work").display());
+        for condition in [
+            "gitdir:~/Work/",
+            "gitdir:~/work/",
+            "gitdir/i:~/work/",
+            "gitdir:~/Wor",
+            "gitdir:Work/",
+            "gitdir:x/.git",
+            "gitdir:./Work/",
+            "gitdir:./inc/",
+            "gitdir:/nowhere/",
+            "gitdir:~/Work/*",
+            "gitdir:~/Work/**",
+            absolute.as_str(),
+            "onbranch:feature/",
+            "onbranch:feature/a",
+            "onbranch:main",
+            "onbranch:feature/*",
+            "hasconfig:remote.*.url:https://host/team/**",
+            "hasconfig:remote.*.url:https://host/other/**",
+        ] {
+            let text = format!(
+                "[user]\n\tname = A\n\temail = own@x\n[includeIf \"{condition}\"]\n\tpath = ~/inc/other\n"
+            );
+            fs::write(home.join(".gitconfig"), text).unwrap();
+            let (found, doubts) = Values::of(&user, &Place::of(&project));
+            let shown = |value: Option<Vec<u8>>| String::from_utf8(value.unwrap()).unwrap();
+            let found = [shown(found.name), shown(found.email)];
+            assert_eq!(found, [git(&["config", "user.name"]), git(&["config", "user.email"])], "{condition}");
+            assert_eq!(doubts, Vec::<String>::new(), "{condition}");
+        }
+        fs::write(home.join(".gitconfig"), "[include]\n\tpath = inc/other\n").unwrap();
+        assert_eq!(values(&user).email.as_deref(), Some(&b"other@x"[..]));
+        // What is not understood is said, and files that include themselves end.
+        fs::write(home.join(".gitconfig"), "[includeIf \"new:x\"]\n\tpath = inc/other\n").unwrap();
+        let (found, doubts) = Values::of(&user, &Place::of(&project));
+        assert!(found.email.is_none() && doubts.len() == 1 && doubts[0].contains("`new:x`"), "{doubts:?}");
+        fs::write(home.join(".gitconfig"), "[include]\n\tpath = .gitconfig\n\tpath = .gitconfig\n").unwrap();
+        let (_, doubts) = Values::of(&user, &Place::of(&project));
+        assert!(doubts.iter().any(|doubt| doubt.contains("too many files")), "{doubts:?}");
+    }
 
     #[test]
     fn nothing_but_the_named_values_is_taken() {
         let home = tempfile::tempdir().unwrap();
         let user =
             UserFiles { home: AbsPath::new(home.path()).unwrap(), config: home.path().join(".config") };
-        assert_eq!(Values::of(&user).config(true), b"");
+        assert_eq!(values(&user).config(true), b"");
         std::fs::create_dir_all(home.path().join(".config/git")).unwrap();
         std::fs::write(home.path().join(".config/git/config"), "[user]\n\tname = Old\n\temail = e@x\n")
             .unwrap();
@@ -123,7 +203,7 @@ mod tests {
                     [include]\n\tpath = other\n[alias]\n\tx = !evil\n[init]\n\tdefaultBranch = trunk\n\
                     [filter \"lfs\"]\n\tclean = evil\n[core]\n\tfsmonitor = evil\n";
         std::fs::write(home.path().join(".gitconfig"), text).unwrap();
-        let written = Values::of(&user).config(true);
+        let written = values(&user).config(true);
         let settings = git_settings(&written);
         let of = |section: &str, key: &str| {
             settings.iter().find(|one| one.is(section, key)).and_then(|one| one.value.clone())
@@ -134,7 +214,7 @@ mod tests {
         let text = String::from_utf8(written).unwrap();
         assert!(!text.contains("evil") && !text.contains("secret") && !text.contains("include"), "{text}");
         assert!(text.contains("git-lfs filter-process"), "{text}");
-        assert!(!String::from_utf8(Values::of(&user).config(false)).unwrap().contains("lfs"));
+        assert!(!String::from_utf8(values(&user).config(false)).unwrap().contains("lfs"));
     }
 
     #[test]

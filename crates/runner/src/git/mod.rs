@@ -8,6 +8,7 @@ mod ignore;
 mod listing;
 #[cfg(test)]
 mod tests;
+mod user;
 mod wildmatch;
 
 use crate::project;
@@ -24,6 +25,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+pub(crate) use user::texts as user_texts;
 
 /// More files than a skill or a plugin has.
 const MOST_FILES: usize = 20_000;

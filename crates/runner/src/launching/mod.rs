@@ -130,7 +130,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         guard.on_held = GuestOnHeld::Ask;
     }
     let mut plan = planned.compiled.plan.clone();
-    crate::git::fill_identity(&mut plan, &surroundings.git_files());
+    let identity = crate::git::fill_identity(&mut plan, &surroundings.git_files());
     // What this machine cannot honour is told before anyone is asked for anything.
     let mut launch = lower_here(&plan, errand, &machine, terminal)?;
     if let Some(image) = &plan.image {
@@ -203,7 +203,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
         Some(_) => Allowances::notice(&allowances(plan, surroundings).read()?, surroundings),
         None => None,
     };
-    for text in notice.into_iter().chain(allowed) {
+    for text in notice.into_iter().chain(allowed).chain(identity) {
         let event = Event::Notice { text };
         watch(&event);
         journal.iter_mut().for_each(|journal| journal.emit(&event));

@@ -11,6 +11,7 @@
 mod class;
 mod copy;
 mod git;
+mod named;
 mod overlay;
 mod place;
 mod removal;
@@ -24,13 +25,12 @@ pub use git::{
     Carried, NewCommit, ObjectId, RefChange, RefValue, RepositoryChanges, RepositoryWatch,
     index as git_index, short_ref,
 };
+pub use named::{named_by_git, named_by_words};
 pub use overlay::{
     Applied, ApplyMode, ApplyRequest, BothChanged, Change, ChangeKind, Changes, Consent, Discarded, Kept,
     KeptChanges, LayersError, OnConflict, Overlay, Refused, RefusedBecause, Selection, Side, SideContent,
     Unmerged, note_repository,
 };
-pub use scan::{
-    Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan, scan_named,
-};
+pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
 pub use since::{Created, CreatedSince, Since, created_since};
 pub use unfinished::{Recovered, Recovery, UNFINISHED};

@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::{
     Alias, Class, EntryKind, Extent, GIT_POINTER, GitSetting, GitSigns, GitTop, Grade, HOOK, Hit,
-    LARGEST_CONFIG, Leads, Making, NEVER_RUN, Named, SpecialKind, USED_OUTSIDE, Unless, What, classify_in,
-    follow,
+    LARGEST_CONFIG, Leads, Making, NEVER_RUN, SpecialKind, USED_OUTSIDE, Unless, What, classify_in, follow,
 };
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Kind, Status, Time};
@@ -159,27 +158,6 @@ impl Scan {
 /// Fails if the top cannot be opened; what cannot be read below is in the outcome.
 pub fn scan(root: &Path) -> Result<Scan, ScanError> {
     scan_named(root, &[])
-}
-
-/// What of a tree a git configuration names that lies elsewhere, as the one of a linked work tree does.
-///
-/// # Errors
-/// As [`scan`].
-pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
-    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
-    let place = |named: &Named| {
-        let Leads::Inside(path) = follow(Path::new("x"), tree.relative(&named.path)?, &tree) else {
-            return None;
-        };
-        let kind = tree.status(&path).ok()??.kind;
-        let is_there = match named.what {
-            What::Program | What::Attributes | What::Config => kind != Kind::Directory,
-            What::Hooks => !path.as_os_str().is_empty(),
-            What::WorkTree => false,
-        };
-        is_there.then_some(path)
-    };
-    Ok(belljar_class::named(config).iter().filter_map(place).collect())
 }
 
 /// The same with files of the tree that are used outside because somebody named them; they are of the class.

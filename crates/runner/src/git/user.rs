@@ -1,0 +1,186 @@
+//! The user's own git configuration with what it includes, read as data.
+//!
+//! Conditions are answered for one project, as git would answer them there. One that is not understood is named, so that
+//! nobody takes the outcome for what git would find.
+
+use super::wildmatch::Pattern;
+use super::{LARGEST_TEXT, UserFiles, bounded, in_git};
+use crate::project;
+use belljar_contract::{AbsPath, visible_name, visible_start};
+use belljar_sandbox::{GitSetting, git_settings};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// As git has it.
+const DEEPEST: usize = 10;
+/// More files than anybody's configuration has.
+const MOST_FILES: usize = 100;
+/// Where git looks besides the user's own files.
+const OF_SYSTEM: &str = "/etc/gitconfig";
+
+/// What conditions are about.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    git_directory: Option<PathBuf>,
+    branch: Option<Vec<u8>>,
+    remotes: Vec<Vec<u8>>,
+}
+
+impl Place {
+    pub(super) fn of(project: &AbsPath) -> Self {
+        let Some(found) = project::work_tree(project.as_path()) else { return Self::default() };
+        // What cannot be read says nothing, for git as well.
+        let read = |directory: &Path, name: &str| in_git(directory, name, LARGEST_TEXT).ok().flatten();
+        let head = read(&found.own, "HEAD").unwrap_or_default();
+        let branch = head.strip_prefix(b"ref: refs/heads/").map(|name| name.trim_ascii_end().to_vec());
+        let settings = git_settings(&read(&found.common, "config").unwrap_or_default());
+        let is_remote = |one: &GitSetting| one.section == b"remote" && one.key == b"url";
+        let remotes = settings.into_iter().filter(is_remote).filter_map(|one| one.value).collect();
+        Self { git_directory: Some(found.own), branch, remotes }
+    }
+}
+
+/// Which conditional includes are read.
+enum Conditions<'a> {
+    Holding(&'a Place),
+    All,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct UserSettings {
+    pub(super) settings: Vec<GitSetting>,
+    /// What may make git find something else.
+    pub(super) doubts: Vec<String>,
+}
+
+/// The settings that git would find in the user's files, in order.
+pub(super) fn settings_at(user: &UserFiles, place: &Place) -> UserSettings {
+    let mut reader = Reader::new(user, Conditions::Holding(place));
+    user.configurations().iter().for_each(|path| reader.read(path, 0));
+    reader.out
+}
+
+/// The texts of all files that git may read before it looks at a repository, whatever their conditions say.
+pub(crate) fn texts(user: &UserFiles) -> Vec<Vec<u8>> {
+    let mut reader = Reader::new(user, Conditions::All);
+    reader.read(Path::new(OF_SYSTEM), 0);
+    user.configurations().iter().for_each(|path| reader.read(path, 0));
+    reader.texts
+}
+
+struct Reader<'a> {
+    home: PathBuf,
+    conditions: Conditions<'a>,
+    texts: Vec<Vec<u8>>,
+    out: UserSettings,
+}
+
+impl<'a> Reader<'a> {
+    fn new(user: &UserFiles, conditions: Conditions<'a>) -> Self {
+        let home = user.home.as_path();
+        let home = home.canonicalize().unwrap_or_else(|_gone| home.to_owned());
+        Self { home, conditions, texts: Vec::new(), out: UserSettings::default() }
+    }
+
+    fn doubt(&mut self, path: &Path, why: &str) {
+        let path = visible_name(path);
+        self.out.doubts.push(visible_start(&format!("the git configuration `{path}` {why}"), 300));
+    }
+
+    fn read(&mut self, path: &Path, depth: usize) {
+        if depth > DEEPEST || self.texts.len() >= MOST_FILES {
+            return self.doubt(path, "is not read: too many files are included");
+        }
+        let text = match bounded(path, LARGEST_TEXT) {
+            Ok(Some(text)) => text,
+            Ok(None) => return,
+            Err(error) => return self.doubt(path, &format!("cannot be read: {error}")),
+        };
+        let settings = git_settings(&text);
+        self.texts.push(text);
+        for setting in settings {
+            let GitSetting { section, subsection, key, value } = &setting;
+            let included = match (section.as_slice(), subsection, key.as_slice(), value) {
+                (b"include", None, b"path", Some(value)) => Some((None, value)),
+                (b"includeif", Some(condition), b"path", Some(value)) => Some((Some(condition), value)),
+                _ => None,
+            };
+            match included {
+                None => self.out.settings.push(setting),
+                Some((condition, value)) => {
+                    let holds = condition.map_or(Some(true), |condition| self.holds(condition, path));
+                    match (holds, self.path(value, path)) {
+                        (Some(true), Some(included)) => self.read(&included, depth + 1),
+                        (Some(false), _) => {}
+                        (Some(true), None) | (None, _) => {
+                            let what = condition.unwrap_or(value);
+                            let what = String::from_utf8_lossy(what).into_owned();
+                            self.doubt(
+                                path,
+                                &format!("includes a file by `{what}`, which is not known here"),
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The path that a value means in this file.
+    fn path(&self, value: &[u8], file: &Path) -> Option<PathBuf> {
+        match value {
+            [b'~', b'/', below @ ..] => Some(self.home.join(OsStr::from_bytes(below))),
+            [b'~' | b'%', ..] => None,
+            relative => Some(file.parent()?.join(OsStr::from_bytes(relative))),
+        }
+    }
+
+    /// Whether a condition holds; nothing where it is not understood.
+    fn holds(&self, condition: &[u8], file: &Path) -> Option<bool> {
+        let Conditions::Holding(place) = &self.conditions else { return Some(true) };
+        if let Some(pattern) = condition.strip_prefix(b"gitdir:") {
+            return self.is_git_directory(place, pattern, file, <[u8]>::to_vec);
+        }
+        if let Some(pattern) = condition.strip_prefix(b"gitdir/i:") {
+            return self.is_git_directory(place, pattern, file, <[u8]>::to_ascii_lowercase);
+        }
+        if let Some(pattern) = condition.strip_prefix(b"onbranch:") {
+            let pattern = Pattern::new(&with_all_below(pattern.to_vec()));
+            return Some(place.branch.as_ref().is_some_and(|branch| pattern.matches(branch)));
+        }
+        let pattern = Pattern::new(condition.strip_prefix(b"hasconfig:remote.*.url:")?);
+        Some(place.remotes.iter().any(|remote| pattern.matches(remote)))
+    }
+
+    fn is_git_directory(
+        &self,
+        place: &Place,
+        pattern: &[u8],
+        file: &Path,
+        fold: fn(&[u8]) -> Vec<u8>,
+    ) -> Option<bool> {
+        let Some(directory) = &place.git_directory else { return Some(false) };
+        let here = || file.parent()?.canonicalize().ok();
+        // What stands for `~` and `.` is compared as it is.
+        let (above, pattern) = match pattern {
+            [b'~', b'/', rest @ ..] => (self.home.as_os_str().as_bytes().to_vec(), [b"/", rest].concat()),
+            [b'.', b'/', rest @ ..] => (here()?.into_os_string().as_bytes().to_vec(), [b"/", rest].concat()),
+            [b'~' | b'%', ..] => return None,
+            [b'/', ..] => (Vec::new(), pattern.to_vec()),
+            anywhere => (Vec::new(), [b"**/", anywhere].concat()),
+        };
+        let directory = fold(directory.as_os_str().as_bytes());
+        let Some(below) = directory.strip_prefix(fold(&above).as_slice()) else { return Some(false) };
+        Some(Pattern::new(&fold(&with_all_below(pattern))).matches(below))
+    }
+}
+
+/// A pattern that ends with a slash means everything below.
+fn with_all_below(mut pattern: Vec<u8>) -> Vec<u8> {
+    if pattern.ends_with(b"/") {
+        pattern.extend(b"**");
+    }
+    pattern
+}

@@ -1,0 +1,59 @@
+//! Files of a tree that something outside of it names as programs.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_class::{Leads, Named, What, follow};
+use belljar_sys::beneath::Kind;
+
+use super::scan::ScanError;
+use super::tree::Tree;
+
+/// What of a tree a git configuration names that lies elsewhere, as the one of a linked work tree or of the user does.
+/// Hooks and programs that are not there may still be made.
+///
+/// # Errors
+/// As [`scan`](super::scan).
+pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
+    let tree = open(root)?;
+    let place = |named: &Named| {
+        let path = inside(&tree, &named.path)?;
+        let found = tree.status(&path).ok()?.map(|status| status.kind);
+        let counts = match (named.what, found) {
+            (What::Program, None) => path.components().count() > 1,
+            (What::Program | What::Attributes | What::Config, found) => {
+                found.is_some_and(|kind| kind != Kind::Directory)
+            }
+            (What::Hooks, _) => !path.as_os_str().is_empty(),
+            (What::WorkTree, _) => false,
+        };
+        counts.then_some(path)
+    };
+    Ok(belljar_class::named(config).iter().filter_map(place).collect())
+}
+
+/// The files of a tree that words of command lines name.
+///
+/// # Errors
+/// As [`scan`](super::scan).
+pub fn named_by_words(words: &[Vec<u8>], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
+    let tree = open(root)?;
+    let file = |word: &Vec<u8>| {
+        let path = inside(&tree, Path::new(OsStr::from_bytes(word)))?;
+        let kind = tree.status(&path).ok()??.kind;
+        (kind == Kind::File).then_some(path)
+    };
+    Ok(words.iter().filter_map(file).collect())
+}
+
+fn open(root: &Path) -> Result<Tree, ScanError> {
+    Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })
+}
+
+fn inside(tree: &Tree, path: &Path) -> Option<PathBuf> {
+    match follow(Path::new("x"), tree.relative(path)?, tree) {
+        Leads::Inside(path) => Some(path),
+        Leads::Out | Leads::Nowhere => None,
+    }
+}

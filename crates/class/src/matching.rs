@@ -42,24 +42,39 @@ pub struct GitTop {
     pub bare: bool,
 }
 
-/// The lines by the last of their names, so that an ordinary name costs one look.
+/// The lines by the last of their names, and those whose last name has a `*` by the one before it, so that an ordinary name
+/// costs two looks.
 struct Index {
     literal: HashMap<Vec<u8>, Vec<Line>>,
+    wild_below: HashMap<Vec<u8>, Vec<Line>>,
     wild: Vec<Line>,
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let mut index = Index { literal: HashMap::new(), wild: Vec::new() };
+    let mut index = Index { literal: HashMap::new(), wild_below: HashMap::new(), wild: Vec::new() };
+    let is_literal = |name: &&&[u8]| !name.contains(&b'*');
     for line in HOST_EXECUTED.iter().map(Line::new) {
-        match line.names.last() {
-            Some(last) if !last.contains(&b'*') => {
-                index.literal.entry(last.to_ascii_lowercase()).or_default().push(line);
+        let mut names = line.names.iter().rev();
+        let (last, above) = (names.next(), names.next());
+        match (last.filter(is_literal), above.filter(is_literal)) {
+            (Some(last), _) => index.literal.entry(last.to_ascii_lowercase()).or_default().push(line),
+            (None, Some(above)) => {
+                index.wild_below.entry(above.to_ascii_lowercase()).or_default().push(line);
             }
-            Some(_) | None => index.wild.push(line),
+            (None, None) => index.wild.push(line),
         }
     }
     index
 });
+
+/// The lines that are filed under a name. None is filed under a longer one.
+fn filed<'index>(lines: &'index HashMap<Vec<u8>, Vec<Line>>, name: &[u8]) -> &'index [Line] {
+    let mut lowered = [0; 64];
+    let Some(lowered) = lowered.get_mut(..name.len()) else { return &[] };
+    lowered.copy_from_slice(name);
+    lowered.make_ascii_lowercase();
+    lines.get(&*lowered).map_or(&[], Vec::as_slice)
+}
 
 impl Line {
     fn new(entry: &'static HostExecuted) -> Self {
@@ -125,16 +140,11 @@ fn stronger(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
 /// The strongest line that ends at this very path; what its ancestors match is not asked.
 #[must_use]
 pub fn at(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
-    let last = path.last()?;
-    let mut lowered = [0; 64];
-    let literal = lowered.get_mut(..last.len()).and_then(|lowered| {
-        lowered.copy_from_slice(last);
-        lowered.make_ascii_lowercase();
-        INDEX.literal.get(&*lowered)
-    });
-    literal
-        .into_iter()
-        .flatten()
+    let (last, above) = path.split_last()?;
+    let below = above.last().map_or(&[][..], |above| filed(&INDEX.wild_below, above));
+    filed(&INDEX.literal, last)
+        .iter()
+        .chain(below)
         .chain(&INDEX.wild)
         .filter(|line| line.ends_at(path, tops, 0))
         .map(|line| hit(line, path))
@@ -144,7 +154,8 @@ pub fn at(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
 /// The strongest line that lies at or below this path: what a link of this name would stand in for.
 #[must_use]
 pub fn at_or_below(path: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
-    let lines = INDEX.literal.values().flatten().chain(&INDEX.wild);
+    let filed = INDEX.literal.values().chain(INDEX.wild_below.values()).flatten();
+    let lines = filed.chain(&INDEX.wild);
     lines
         .filter(|line| (1..line.names.len()).any(|count| line.ends_at(path, tops, count)))
         .map(|line| hit(line, path))

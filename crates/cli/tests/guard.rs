@@ -215,7 +215,7 @@ const TOOLS: &[&str] = &[
     "git -c protocol.file.allow=always submodule add -q \"$PWD/bare.git\" part && git -C part log --oneline && git commit -q -m part",
     "git -c protocol.file.allow=always clone -q --recurse-submodules . deep && git -C deep/part log --oneline",
     "git clone -q --mirror . mirror.git && git init -q --bare empty.git && git -C mirror.git remote update",
-    "git sparse-checkout set --cone part && git sparse-checkout disable",
+    "git sparse-checkout set --cone src && git sparse-checkout disable",
     "git remote add up git@example.org:x/y.git && git remote rename up down && git remote remove down",
     "git config branch.main.description words && git config push.default current && git config --unset push.default",
     "mkdir t && (cd t && seq 1 300 | xargs touch) && tar cf t.tar t && mkdir t2 && tar xf t.tar -C t2 && test $(ls t2/t | wc -l) = 300",

@@ -247,15 +247,21 @@ fn is_plain_name(name: &[u8]) -> bool {
         && !name.windows(2).any(|pair| pair == b".." || pair == b"@{")
 }
 
+/// The transports of git itself; for any other it looks for a program of that name.
+const TRANSPORTS: [&[u8]; 7] = [b"https", b"http", b"ssh", b"git", b"file", b"git+ssh", b"ssh+git"];
+
 /// Whether a text can only be an address or a path, without an option in the place of a host and without a transport
-/// that runs a command.
+/// that is a program.
 fn is_plain_address(address: &[u8]) -> bool {
-    let option = address.starts_with(b"-") || address.windows(4).any(|part| part == b"://-");
+    let scheme = address.windows(3).position(|part| part == b"://").map(|end| &address[..end]);
+    let host = scheme.map_or(address, |scheme| &address[scheme.len() + 3..]);
     is_visible(address)
         && !address.is_empty()
         && address.trim_ascii() == address
         && !address.iter().any(|byte| SHELL.contains(byte))
-        && !option
+        && scheme.is_none_or(|scheme| TRANSPORTS.contains(&scheme))
+        && !host.starts_with(b"-")
+        && !host.starts_with(b"[-")
         && !address.windows(2).any(|part| part == b"::")
 }
 
@@ -374,6 +380,9 @@ mod tests {
             "[remote]\npushDefault = \"a`b`\"",
             "[remote \"o\"]\nurl = \"\" -oProxyCommand=x:y",
             "[remote \"o\"]\nurl = ssh://$(x)@host/y",
+            "[remote \"o\"]\nurl = ext://sh",
+            "[remote \"o\"]\nurl = other://host/x",
+            "[remote \"o\"]\nurl = ssh://[-oProxyCommand=x]/y",
             "[remote \"o\"]\npush = --force",
             "[remote \"o\"]\nfetch = a:b:c",
             "[submodule \"../x\"]\nurl = x",

@@ -26,12 +26,13 @@ pub fn redirected(before: &[u8], after: &[u8]) -> Vec<Redirected> {
         was_set: before.contains_key(name),
         values: after.get(name).into_iter().flatten().map(|value| without_secret(value)).collect(),
     });
-    // A branch that is new has to say where it comes from.
-    out.filter(|change| change.was_set || !is_upstream(&change.setting)).collect()
+    out.filter(|change| change.was_set || !is_said_once(&change.setting)).collect()
 }
 
-fn is_upstream(setting: &str) -> bool {
-    setting.starts_with("branch.") && setting.ends_with(".remote")
+/// A branch or a remote that is new has to say where it comes from; only a change of that is news.
+fn is_said_once(setting: &str) -> bool {
+    setting.starts_with("branch.") && (setting.ends_with(".remote") || setting.ends_with(".merge"))
+        || setting.starts_with("remote.") && setting.ends_with(".fetch")
 }
 
 fn directing(text: &[u8]) -> BTreeMap<String, Vec<Vec<u8>>> {
@@ -50,9 +51,9 @@ fn directing(text: &[u8]) -> BTreeMap<String, Vec<Vec<u8>>> {
 fn directs(setting: &GitSetting) -> bool {
     let GitSetting { section, subsection, key, .. } = setting;
     match (section.as_slice(), subsection, key.as_slice()) {
-        (b"remote", Some(_), b"url" | b"pushurl" | b"push" | b"mirror")
+        (b"remote", Some(_), b"url" | b"pushurl" | b"push" | b"mirror" | b"fetch")
         | (b"remote", None, b"pushdefault")
-        | (b"branch", Some(_), b"remote" | b"pushremote")
+        | (b"branch", Some(_), b"remote" | b"pushremote" | b"merge")
         | (b"submodule", Some(_), b"url")
         | (b"url", Some(_), _)
         | (b"push", None, b"default")
@@ -92,6 +93,7 @@ mod tests {
             .collect();
         let expected = [
             "branch.main.remote true evil",
+            "remote.origin.fetch true y",
             "remote.origin.pushurl true ",
             "remote.origin.url true https://[redacted]@evil/a",
             "core.bare false true",

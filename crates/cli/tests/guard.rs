@@ -214,6 +214,11 @@ const TOOLS: &[&str] = &[
     "git -C again push -q -u origin HEAD:topic && git -C again config branch.main.merge",
     "git worktree add -q tree && git -C tree commit -q --allow-empty -m t && git worktree list && git worktree remove tree",
     "git -c protocol.file.allow=always submodule add -q \"$PWD/bare.git\" part && git -C part log --oneline && git commit -q -m part",
+    "git -c protocol.file.allow=always clone -q --recurse-submodules . deep && git -C deep/part log --oneline",
+    "git clone -q --mirror . mirror.git && git init -q --bare empty.git && git -C mirror.git remote update",
+    "git sparse-checkout set --cone src && git sparse-checkout disable",
+    "git remote add up git@example.org:x/y.git && git remote rename up down && git remote remove down",
+    "git config branch.main.description words && git config push.default current && git config --unset push.default",
     "mkdir t && (cd t && seq 1 300 | xargs touch) && tar cf t.tar t && mkdir t2 && tar xf t.tar -C t2 && test $(ls t2/t | wc -l) = 300",
     "cp -a t t3 && mv t3 t4 && rm -rf t4",
     "python3 -m venv --without-pip v && v/bin/python -c 'print(1)'",
@@ -425,7 +430,13 @@ fn programs_that_the_users_git_configuration_names_are_guarded() {
     );
     stage.write("home/more", "[core]\n\tfsmonitor = tools/watch.sh\n[diff \"x\"]\n\ttextconv = tools/new\n");
     stage.write("project/tools/watch.sh", "true\n");
+    fs::create_dir(stage.path("config/git")).unwrap();
+    let included = format!("[include]\n\tpath = {}\n", stage.path("project/local.inc").display());
+    stage.write("config/git/config", &included);
+    git(&stage, &stage.path("project"), &["init", "-q", "part"]);
     for attack in [
+        "mkdir -p part/tools/hooks && echo x > part/tools/hooks/pre-commit",
+        "echo x > local.inc",
         "mkdir -p tools/hooks && echo x > tools/hooks/pre-commit",
         "mkdir h && echo x > h/pre-commit && mv h tools/hooks",
         "echo x >> tools/watch.sh",

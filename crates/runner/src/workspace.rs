@@ -1,7 +1,7 @@
 //! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
 
 use crate::findings::{few, finding_of, hidden, of_commits, of_redirection};
-use crate::git::user_texts;
+use crate::git::{ConfigFile, user_configurations};
 use crate::layers::{Layer, LayerError};
 use crate::planning::Planned;
 use belljar_contract::{
@@ -67,7 +67,13 @@ impl Watch {
             return Ok(Self::default());
         }
         for root in std::iter::once(&plan.workspace.source).chain(repository) {
-            let scan = scan_named(root.as_path(), &named_in(planned, root)?)?;
+            let mut named = named_in(planned, root)?;
+            let mut scan = scan_named(root.as_path(), &named)?;
+            let nested = named_in_nested(planned, root, &scan);
+            if !nested.is_empty() {
+                named.extend(nested);
+                scan = scan_named(root.as_path(), &named)?;
+            }
             if let Some(large) = scan.unseen.iter().find(|unseen| unseen.why == UnseenBecause::TooLarge) {
                 let path = root.join(&large.path).unwrap_or_else(|_| root.clone());
                 return Err(WorkspaceError::LargeConfig { path });
@@ -276,8 +282,9 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
         named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
     }
     if *root == plan.workspace.source {
-        for text in user_texts(&planned.git_files) {
+        for ConfigFile { path, text } in user_configurations(&planned.git_files) {
             named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
+            named.extend(below(root, &path));
         }
         for settings in AGENT_SETTINGS {
             let text = read_regular(root.child(settings).as_path(), LARGEST_CONFIG).unwrap_or_default();
@@ -287,6 +294,31 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
     named.sort();
     named.dedup();
     Ok(named)
+}
+
+/// What the user's git configuration names in the repositories that lie below the project.
+fn named_in_nested(planned: &Planned, root: &AbsPath, scan: &Scan) -> Vec<PathBuf> {
+    if *root != planned.compiled.plan.workspace.source {
+        return Vec::new();
+    }
+    let git =
+        scan.protected.iter().filter_map(|one| one.path.ancestors().find(|path| path.ends_with(".git")));
+    let tops: BTreeSet<&Path> = git.filter_map(Path::parent).collect();
+    let tops = tops.into_iter().filter(|top| !top.as_os_str().is_empty()).take(MOST_WORK_TREES);
+    let files = user_configurations(&planned.git_files);
+    let named = |top: &Path, file: &ConfigFile| {
+        let named = named_by_git(&file.text, &root.as_path().join(top)).unwrap_or_default();
+        named.into_iter().map(|path| top.join(path)).collect::<Vec<_>>()
+    };
+    tops.flat_map(|top| files.iter().flat_map(move |file| named(top, file))).collect()
+}
+
+/// A file, which need not be there yet, as one below a directory, if links lead there.
+fn below(root: &AbsPath, path: &Path) -> Option<PathBuf> {
+    let there = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    let real = path.canonicalize().ok().or_else(there)?;
+    let root = root.as_path().canonicalize().ok()?;
+    Some(real.strip_prefix(root).ok()?.to_owned())
 }
 
 /// The configurations of a repository: the shared one, and those of its work trees.

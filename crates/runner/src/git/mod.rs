@@ -25,7 +25,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-pub(crate) use user::texts as user_texts;
+pub(crate) use user::{ConfigFile, files as user_configurations};
 
 /// More files than a skill or a plugin has.
 const MOST_FILES: usize = 20_000;

@@ -62,18 +62,26 @@ pub(super) fn settings_at(user: &UserFiles, place: &Place) -> UserSettings {
     reader.out
 }
 
-/// The texts of all files that git may read before it looks at a repository, whatever their conditions say.
-pub(crate) fn texts(user: &UserFiles) -> Vec<Vec<u8>> {
+/// A file that git reads, wherever it is.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    /// Empty where there is none yet, or none that can be read.
+    pub(crate) text: Vec<u8>,
+}
+
+/// All files that git may read before it looks at a repository, whatever their conditions say.
+pub(crate) fn files(user: &UserFiles) -> Vec<ConfigFile> {
     let mut reader = Reader::new(user, Conditions::All);
     reader.read(Path::new(OF_SYSTEM), 0);
     user.configurations().iter().for_each(|path| reader.read(path, 0));
-    reader.texts
+    reader.files
 }
 
 struct Reader<'a> {
     home: PathBuf,
     conditions: Conditions<'a>,
-    texts: Vec<Vec<u8>>,
+    files: Vec<ConfigFile>,
     out: UserSettings,
 }
 
@@ -81,7 +89,7 @@ impl<'a> Reader<'a> {
     fn new(user: &UserFiles, conditions: Conditions<'a>) -> Self {
         let home = user.home.as_path();
         let home = home.canonicalize().unwrap_or_else(|_gone| home.to_owned());
-        Self { home, conditions, texts: Vec::new(), out: UserSettings::default() }
+        Self { home, conditions, files: Vec::new(), out: UserSettings::default() }
     }
 
     fn doubt(&mut self, path: &Path, why: &str) {
@@ -90,16 +98,18 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&mut self, path: &Path, depth: usize) {
-        if depth > DEEPEST || self.texts.len() >= MOST_FILES {
+        if depth > DEEPEST || self.files.len() >= MOST_FILES {
             return self.doubt(path, "is not read: too many files are included");
         }
         let text = match bounded(path, LARGEST_TEXT) {
-            Ok(Some(text)) => text,
-            Ok(None) => return,
-            Err(error) => return self.doubt(path, &format!("cannot be read: {error}")),
+            Ok(text) => text.unwrap_or_default(),
+            Err(error) => {
+                self.doubt(path, &format!("cannot be read: {error}"));
+                Vec::new()
+            }
         };
         let settings = git_settings(&text);
-        self.texts.push(text);
+        self.files.push(ConfigFile { path: path.to_owned(), text });
         for setting in settings {
             let GitSetting { section, subsection, key, value } = &setting;
             let included = match (section.as_slice(), subsection, key.as_slice(), value) {

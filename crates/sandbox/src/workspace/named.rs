@@ -11,13 +11,17 @@ use super::scan::ScanError;
 use super::tree::Tree;
 
 /// What of a tree a git configuration names that lies elsewhere, as the one of a linked work tree or of the user does.
-/// Hooks and programs that are not there may still be made.
+/// Hooks and programs that are not there may still be made. What it includes by a relative path lies beside it.
 ///
 /// # Errors
 /// As [`scan`](super::scan).
 pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
     let tree = open(root)?;
     let place = |named: &Named| {
+        let beside = named.path.is_relative() && !named.path.starts_with("~");
+        if named.what == What::Config && beside {
+            return None;
+        }
         let path = inside(&tree, &named.path)?;
         let found = tree.status(&path).ok()?.map(|status| status.kind);
         let counts = match (named.what, found) {

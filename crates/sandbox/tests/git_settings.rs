@@ -1,4 +1,6 @@
-//! The reader of configurations, compared with git itself.
+//! The reader of git configurations, compared with git itself.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use belljar_class::{GitSetting, git_settings, git_settings_strict};
 use belljar_testkit::require;
@@ -7,6 +9,9 @@ use std::process::Command;
 
 /// Generated texts; `BELLJAR_GIT_CASES` asks for more.
 const CASES: u64 = 3000;
+
+/// A name, and its value where it has one.
+type Entry = (Vec<u8>, Option<Vec<u8>>);
 
 /// What texts are made of. The first ones are more frequent.
 const PIECES: &[&str] = &[
@@ -93,7 +98,7 @@ impl Numbers {
 }
 
 /// What git finds in a file, as names and values; nothing where it fails.
-fn read_by_git(directory: &Path, text: &[u8]) -> Option<Vec<(Vec<u8>, Option<Vec<u8>>)>> {
+fn read_by_git(directory: &Path, text: &[u8]) -> Option<Vec<Entry>> {
     std::fs::write(directory.join("text"), text).unwrap();
     let mut git = Command::new("git");
     git.args(["config", "-f", "text", "-z", "--list"]).current_dir(directory);
@@ -101,7 +106,7 @@ fn read_by_git(directory: &Path, text: &[u8]) -> Option<Vec<(Vec<u8>, Option<Vec
     git.env("GIT_DIR", directory);
     let done = git.output().unwrap();
     let one = |entry: &[u8]| {
-        // A name may have a line's end nowhere, so the first one begins the value.
+        // No name has the end of a line, so the first one begins the value.
         match entry.iter().position(|byte| *byte == b'\n') {
             Some(at) => (entry[..at].to_vec(), Some(entry[at + 1..].to_vec())),
             None => (entry.to_vec(), None),
@@ -111,7 +116,7 @@ fn read_by_git(directory: &Path, text: &[u8]) -> Option<Vec<(Vec<u8>, Option<Vec
     done.status.success().then(|| entries.map(one).collect())
 }
 
-fn read_here(settings: &[GitSetting]) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+fn read_here(settings: &[GitSetting]) -> Vec<Entry> {
     let one = |setting: &GitSetting| {
         let GitSetting { section, subsection, key, value } = setting;
         let name = match subsection {

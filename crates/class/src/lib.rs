@@ -14,7 +14,8 @@ mod matching;
 mod table;
 
 pub use class::{
-    Alias, Class, EntryKind, NamesOnly, SpecialKind, Surroundings, classify, classify_in, stronger,
+    Alias, Class, EntryKind, LINK_IN_GIT, NamesOnly, SpecialKind, Surroundings, classify, classify_in,
+    stronger,
 };
 pub use git_config::{Named, What, named};
 pub use git_harmless::{Unfit, may_replace, powerful_settings};

@@ -112,17 +112,41 @@ const ATTACKS: &[&str] = &[
     "python3 -c 'import os; f=os.open(\".\", os.O_TMPFILE|os.O_RDWR); os.link(f\"/proc/self/fd/{f}\", \".envrc\", src_dir_fd=f)'",
     "ln -s .envrc innocent && echo x > innocent",
     "ln -s .git/hooks hk && echo x > hk/pre-commit",
+    // A directory above that cannot be entered hides nothing.
+    "mkdir s1 && git init -q --bare s1/b && cd s1/b && chmod 000 .. && printf '[core]\\n\\tfsmonitor = x\\n' >> config; code=$?; chmod 755 ..; exit $code",
+    "mkdir -p s2/d && cd s2/d && printf '[core]\\n\\tfsmonitor = x\\n' > config && chmod 000 .. && mkdir objects refs && echo 'ref: refs/heads/x' > HEAD; code=$?; chmod 755 ..; exit $code",
+    "mkdir -p .git/worktrees/w2/modules/m && echo x > .git/worktrees/w2/modules/m/config.worktree",
+    // A link that is open is a link.
+    "ln -s evil l1 && python3 -c 'import os; f=os.open(\"l1\", os.O_PATH|os.O_NOFOLLOW); os.link(f\"/proc/self/fd/{f}\", \".vscode\", src_dir_fd=f)'",
+    "ln -s evil l2 && ln -P l2 .vscode",
+    // Sockets are made without the guard, and git takes whatever is there for its directories.
+    "mkdir n1 && printf '[core]\\n\\tfsmonitor = x\\n' > n1/config && echo 'ref: refs/heads/x' > n1/HEAD && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n1/\"+n) for n in (\"objects\", \"refs\")]'",
+    "mkdir n2 && echo 'ref: refs/heads/x' > n2/HEAD && printf '[core]\\n\\tfsmonitor = x\\n' > n2/config && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n2/\"+n) for n in (\"objects\", \"refs\")]'",
+    "mkdir n3 && printf '[core]\\n\\tfsmonitor = x\\n' > n3/config && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n3/\"+n) for n in (\"objects\", \"refs\")]' && echo 'ref: refs/heads/x' > n3/HEAD",
+    "mkdir -p n4/hooks && echo x > n4/hooks/post-commit && ln -s refs/heads/x n4/HEAD",
+    // git on the host writes to where a link in its directory leads.
+    "rm -f .git/logs/HEAD; ln -s ../hooks/post-commit .git/logs/HEAD",
+    "ln -s ../.envrc .git/FETCH_HEAD",
+    "ln -s ../.envrc l3 && mv l3 .git/FETCH_HEAD",
+    "ln -s ../.envrc l4 && ln -P l4 .git/FETCH_HEAD",
+    "ln -s testing .git/FETCH_HEAD",
+    "mkdir g1 && ln -s ../../.envrc g1/HEAD && rm -rf .git/logs && mv g1 .git/logs",
+    "git init -q --bare b1 && mkdir b1/logs && ln -s ../../.envrc b1/logs/HEAD",
+    "mkdir -p b2/logs && ln -s ../../.envrc b2/logs/HEAD && echo 'ref: refs/heads/x' > b2/HEAD",
 ];
 
 #[test]
 fn what_the_host_would_execute_is_held_back() {
     require!(Bwrap, Git, Python);
     let stage = repository();
+    let mut through = Vec::new();
     for attack in ATTACKS {
         let found = sh(&stage, attack);
-        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
-        assert!(found.stderr.contains("belljar: held back: "), "{attack}: {}", found.stderr);
+        if found.status.success() || !found.stderr.contains("belljar: held back: ") {
+            through.push(format!("{attack}: {}", found.stderr));
+        }
     }
+    assert!(through.is_empty(), "{}", through.join("\n"));
     assert_nothing_was_planted(&stage);
 }
 

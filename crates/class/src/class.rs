@@ -124,9 +124,12 @@ pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surrou
     // A link on the way to what stands in for a place of the class leads to something else.
     let is_link = matches!(entry, EntryKind::Symlink(_));
     let on_the_way = |alias: &&Alias| is_link && alias.leads_to.starts_with(relative);
-    let led = surroundings.aliases().iter().filter(on_the_way);
-    let through =
-        led.fold(through, |class, alias| stronger(class, class_at(&alias.place, entry, surroundings)));
+    let led = surroundings.aliases().iter().filter(on_the_way).filter_map(|alias| {
+        let names = matching::names(&alias.place);
+        let Hit { grade, why, .. } = link_hit(&names, &tops(&names, surroundings))?;
+        Some(Class::HostExecuted { grade, why })
+    });
+    let through = led.fold(through, stronger);
     // Whatever takes the place of a directory above a named file leads to another file.
     let leads = |named: &PathBuf| match entry {
         EntryKind::Directory | EntryKind::Special(_) => false,

@@ -8,8 +8,8 @@ pub use backend::{
     EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, KeptAt, LEAF_PREFIX, LaunchError,
     LaunchRequest, Lowering, MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS, PROXY_LISTENER,
     Rebuild, Running, SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting,
-    default_limits, default_process_limit, guard_lacks, guest_path, held_limits, launch, leaf_maker, look_around, lower,
-    wanted_of_images,
+    default_limits, default_process_limit, guard_lacks, guest_path, held_limits, launch, leaf_maker,
+    look_around, lower, wanted_of_images,
 };
 pub use belljar_class::{
     Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, SpecialKind, git_settings,
@@ -18,7 +18,7 @@ pub use workspace::{
     Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Changes, Consent, CopiedTree,
     CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges, LayersError, NewCommit, ObjectId,
     OnConflict, Overlay, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused,
-    RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Side, SideContent, Since,
-    UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git,
+    RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Shows, Side, SideContent,
+    Since, UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git,
     note_repository, scan, scan_named, short_ref,
 };

@@ -15,6 +15,7 @@ mod overlay;
 mod place;
 mod removal;
 mod scan;
+mod shows;
 mod since;
 mod tree;
 mod unfinished;
@@ -32,5 +33,6 @@ pub use overlay::{
 pub use scan::{
     Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, named_by_git, scan, scan_named,
 };
+pub use shows::Shows;
 pub use since::{Created, CreatedSince, Since, created_since};
 pub use unfinished::{Recovered, Recovery, UNFINISHED};

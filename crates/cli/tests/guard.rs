@@ -9,6 +9,7 @@ use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -408,6 +409,144 @@ fn programs_that_are_named_are_guarded_by_path() {
         assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
     }
     assert!(!project.join("tools/hooks/pre-commit").exists() && !project.join("tools/watch/run.sh").exists());
+}
+
+/// A link on the way to a guarded place decides what is there.
+#[test]
+fn links_on_the_way_to_guarded_places_are_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "current/hooks"]);
+    stage.write("project/v1/hooks/README", "none yet");
+    stage.write("project/v1/editor/notes", "none yet");
+    symlink("current/editor", project.join(".vscode")).unwrap();
+    let current = project.join("current");
+    let make = "mkdir -p w/hooks w/editor && echo x > w/hooks/pre-commit && echo {} > w/editor/tasks.json";
+    for attack in [
+        "rm current && ln -s w current",
+        "ln -s w other && rm current && mv other current",
+        "ln -sfn w current",
+        "rm current && mv w current",
+        "rm current && mkdir -p current/hooks && cp w/hooks/pre-commit current/hooks/pre-commit",
+        "echo x > current/hooks/pre-commit",
+        "mv v1 v0 && mv w v1",
+    ] {
+        fs::remove_file(&current).ok();
+        fs::remove_dir_all(&current).ok();
+        symlink("v1", &current).unwrap();
+        let found = sh(&stage, &format!("{make}; {attack}"));
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        let planted =
+            ["current/hooks/pre-commit", ".vscode/tasks.json"].map(|name| project.join(name).exists());
+        assert_eq!(planted, [false; 2], "{attack}: {}", found.stderr);
+        if project.join("v0").exists() {
+            fs::remove_dir_all(project.join("v1")).ok();
+            fs::rename(project.join("v0"), project.join("v1")).unwrap();
+        }
+    }
+    // Other links stay what people make of them.
+    let found = sh(&stage, "ln -s v1 latest && rm latest && ln -s w latest && echo x > latest/hooks/new");
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+/// Where changes are kept aside, such a link needs a yes like what it leads to.
+#[test]
+fn a_changed_link_on_the_way_to_hooks_needs_a_yes_in_an_overlay() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "current/hooks"]);
+    stage.write("project/v1/hooks/README", "none yet");
+    symlink("v1", project.join("current")).unwrap();
+    stage.write("config/belljar/belljar.toml", "[agents.a]\nworkspace = \"overlay\"\n");
+    let script = "mkdir -p w/hooks && echo x > w/hooks/pre-commit && ln -sfn w current";
+    let found = sh(&stage, script);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let diff = stage.run(&["diff", "--stat", "a"]);
+    assert!(diff.stdout.contains("M current  ! "), "{}", diff.stdout);
+}
+
+/// Makes a tree by moving one under another until its paths are longer than a report may be, and a file of the class below.
+const DEEP: &str = "import os
+name, top = b'\\xff' * 250, os.open('node_modules', os.O_RDONLY)
+def chain(path):
+    for _ in range(14):
+        path += b'/' + name
+        os.mkdir(path, dir_fd=top)
+    return path
+bottom = chain(b'.')
+open(os.open(bottom + b'/.envrc', os.O_CREAT | os.O_WRONLY, dir_fd=top), 'w').close()
+for _ in range(14):
+    os.rename(name, b'moved', src_dir_fd=top, dst_dir_fd=top)
+    bottom = chain(b'.')
+    os.rename(b'moved', bottom + b'/' + name, src_dir_fd=top, dst_dir_fd=top)
+os.rename(name, b'out', src_dir_fd=top)
+";
+
+/// What is reported about the command is bounded, whatever the command does.
+#[test]
+fn a_path_longer_than_a_report_does_not_end_the_supervision() {
+    require!(Bwrap, Python);
+    let stage = Stage::new();
+    stage.write("project/deep.py", DEEP);
+    let found = sh(&stage, "mkdir node_modules; python3 deep.py; echo x > .envrc; echo alive");
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "alive\n"), "{}", found.stderr);
+    assert!(found.stderr.contains("held back: move out/"), "{}", found.stderr);
+    assert!(found.stderr.contains("held back: create .envrc"), "{}", found.stderr);
+}
+
+/// A second way to the same files is guarded like the first, also by the paths that a configuration names.
+#[test]
+fn a_mount_that_shows_the_project_again_is_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "scripts/hooks"]);
+    stage.write("project/scripts/hooks/README", "none yet");
+    stage.write("project/.vscode/notes", "none yet");
+    let here = project.display();
+    let mounts =
+        ["/again", "/scripts/scripts", "/git/.git", "/hooks/scripts/hooks", "/editor/.vscode"].map(|words| {
+            let (target, part) = words[1..].split_once('/').unwrap_or((&words[1..], ""));
+            format!("{{ source = \"{here}/{part}\", target = \"/srv/{target}\", mode = \"rw\" }}")
+        });
+    let manifest = format!("[agents.a]\nmounts = [{}]\n", mounts.join(", "));
+    stage.write("config/belljar/belljar.toml", manifest);
+    for attack in [
+        "echo x > /srv/again/scripts/hooks/pre-commit",
+        "echo x > /srv/again/.envrc",
+        "echo x > /srv/scripts/hooks/pre-commit",
+        "rm -rf /srv/scripts/hooks; ln -s x /srv/scripts/hooks",
+        "echo x > /srv/hooks/pre-commit",
+        "echo x > /srv/git/hooks/pre-commit",
+        "echo x >> /srv/git/config",
+        "echo {} > /srv/editor/tasks.json",
+    ] {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        assert!(found.stderr.contains("held back"), "{attack}: {}", found.stderr);
+    }
+    let found = sh(
+        &stage,
+        "echo x > /srv/scripts/other && echo x > /srv/again/other && echo x > /srv/git/description",
+    );
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+/// What builds fill is not guarded, and the report says what a link brings out of it.
+#[test]
+fn what_a_link_brings_out_of_build_output_is_reported() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let found = sh(&stage, "mkdir -p target/web && echo x > target/web/.envrc && ln -s target/web web");
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let value = stage.json(&["findings", "--json"]);
+    let text = value.to_string();
+    assert!(text.contains("target/web/.envrc") && text.contains("guarded"), "{text}");
+    // The next run knows the link.
+    let found = sh(&stage, "echo y > target/web/.envrc");
+    assert_ne!(found.status.code(), Some(0), "{}", found.stderr);
 }
 
 /// A second filter with a listener is refused by the kernel, and one that does not let itself be looked at writes nothing.

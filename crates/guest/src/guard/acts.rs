@@ -526,3 +526,24 @@ pub(super) fn attempt(tried: Result<(), Tried>) -> Attempt {
 pub(super) fn on_exec(flags: OFlags) -> OnExec {
     if flags.contains(OFlags::CLOEXEC) { OnExec::Close } else { OnExec::Keep }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_took_the_name_of_one_that_was_made_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (parent, name) = (Directory::open(folder.path()).unwrap(), OsStr::new("file"));
+        let path = folder.path().join(name);
+        let make = || status_of(parent.create(name, 0o600).unwrap().as_fd()).unwrap().identity;
+        let made = Made::note(&parent, name, make()).unwrap();
+        std::fs::rename(&path, folder.path().join("kept")).unwrap();
+        make();
+        made.remove();
+        assert!(path.exists());
+        std::fs::rename(folder.path().join("kept"), &path).unwrap();
+        made.remove();
+        assert!(!path.exists());
+    }
+}

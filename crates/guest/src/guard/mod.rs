@@ -11,8 +11,10 @@
 //!
 //! Where the user can be asked, a held call waits for the answer ([`asking`]).
 //!
-//! A decision and its act must see the same tree. Directories are moved from inside only through here, so acts share a lock
-//! that a move of a directory has alone; so has every act whose decision depends on what else is in a directory.
+//! A decision and its act must see the same tree. Acts share a lock that renames and links have alone, because the name of
+//! their source could come to mean something else; so has every act whose decision depends on what else is in a directory.
+//! Removing, and making sockets, is done by the command itself: no decision may rest on something being still there, nor on a
+//! socket being absent.
 
 mod acts;
 mod asking;

@@ -14,7 +14,7 @@ use super::table::{CONFIG, GIT_POINTER, Grade, USED_OUTSIDE};
 /// configuration.
 const CONFIG_LOCKS: [&str; 2] = ["config.lock", "config.worktree.lock"];
 
-/// Where git's own probe leads (`create_default_files` of git 2.47).
+/// Where git's own probe leads (`create_default_files` of git 2.47, `git_fs_path_supports_symlinks` of libgit2).
 const PROBE: &[u8] = b"testing";
 
 /// What would be at a place.
@@ -171,9 +171,13 @@ fn held_link(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Opti
     Some(Held { why, unless: Unless::Never })
 }
 
-/// Whether git tries here whether it can make links. It removes the link at once; one that stays is none that git writes to.
+/// Whether git, or libgit2, tries here whether it can make links. They remove the link at once; one that stays is none that git
+/// writes to.
 fn is_probe(names: &[&[u8]], tops: &[GitTop]) -> bool {
-    let probes = |name: &&[u8]| matches!(**name, [b't', ref rest @ ..] if rest.len() == 6 && rest.iter().all(u8::is_ascii_alphanumeric));
+    let is_random = |rest: &[u8]| rest.len() == 6 && rest.iter().all(u8::is_ascii_alphanumeric);
+    let probes = |name: &&[u8]| {
+        [b"t".as_slice(), b"_git2_"].iter().any(|start| name.strip_prefix(*start).is_some_and(is_random))
+    };
     names.last().is_some_and(probes) && tops.iter().any(|top| top.depth + 1 == names.len())
 }
 
@@ -277,6 +281,7 @@ mod tests {
             (".git/tABCdef", Probe),
             (".git/modules/a/tABCdef", Probe),
             ("bare/t12XyzA", Probe),
+            ("bare/_git2_12XyzA", Probe),
             ("config", File),
             ("other/config", File),
             (".env", File),

@@ -8,6 +8,9 @@ use super::links::{Leads, follow};
 use super::matching::{self, GitTop, Hit};
 use super::table::{GIT_POINTER, Grade, SET_ID, USED_OUTSIDE};
 
+/// What a link in a git directory does.
+pub const LINK_IN_GIT: &str = "git writes to where it leads";
+
 /// What an entry is, for its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
@@ -118,6 +121,15 @@ pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surrou
         Some(class_at(&place, entry, surroundings))
     });
     let through = through.fold(direct, stronger);
+    // A link on the way to what stands in for a place of the class leads to something else.
+    let is_link = matches!(entry, EntryKind::Symlink(_));
+    let on_the_way = |alias: &&Alias| is_link && alias.leads_to.starts_with(relative);
+    let led = surroundings.aliases().iter().filter(on_the_way).filter_map(|alias| {
+        let names = matching::names(&alias.place);
+        let Hit { grade, why, .. } = link_hit(&names, &tops(&names, surroundings))?;
+        Some(Class::HostExecuted { grade, why })
+    });
+    let through = led.fold(through, stronger);
     // Whatever takes the place of a directory above a named file leads to another file.
     let leads = |named: &PathBuf| match entry {
         EntryKind::Directory | EntryKind::Special(_) => false,
@@ -161,7 +173,9 @@ fn file_hit(names: &[&[u8]], tops: &[GitTop], entry: &EntryKind) -> Option<Hit> 
 
 /// A link in place of a directory stands for everything that would be looked for below it.
 fn link_hit(names: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
-    file_hit(names, tops, &EntryKind::File).or_else(|| matching::at_or_below(names, tops))
+    let in_git = Hit { grade: Grade::Guarded, why: LINK_IN_GIT, extent: matching::Extent::Entry };
+    let hit = file_hit(names, tops, &EntryKind::File).or_else(|| matching::at_or_below(names, tops));
+    if tops.is_empty() { hit } else { hit.filter(|hit| hit.grade == Grade::Guarded).or(Some(in_git)) }
 }
 
 pub(super) fn tops(names: &[&[u8]], surroundings: &dyn Surroundings) -> Vec<GitTop> {

@@ -6,13 +6,16 @@
 
 use std::path::{Path, PathBuf};
 
-use super::class::{Surroundings, tops};
+use super::class::{LINK_IN_GIT, Surroundings, tops};
 use super::matching::{self, Extent, GitTop};
 use super::table::{CONFIG, GIT_POINTER, Grade, USED_OUTSIDE};
 
 /// What git writes before it renames it over a configuration. Whoever can write to that of the host's git writes the
 /// configuration.
 const CONFIG_LOCKS: [&str; 2] = ["config.lock", "config.worktree.lock"];
+
+/// Where git's own probe leads (`create_default_files` of git 2.47, `git_fs_path_supports_symlinks` of libgit2).
+const PROBE: &[u8] = b"testing";
 
 /// What would be at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,19 +26,24 @@ pub enum Making {
     Directory,
     /// A symbolic link.
     Link,
-    /// A symbolic link to a name in the same directory.
-    LinkBeside,
+    /// The symbolic link that git makes in a new git directory, to find out whether it can.
+    Probe,
 }
 
 impl Making {
     /// A link with this text.
     #[must_use]
     pub fn link(text: &[u8]) -> Self {
-        if text.contains(&b'/') || matches!(text, b"." | b"..") { Making::Link } else { Making::LinkBeside }
+        if text == PROBE { Making::Probe } else { Making::Link }
     }
 
-    const fn is_link(self) -> bool {
-        matches!(self, Making::Link | Making::LinkBeside)
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub const fn is_link(self) -> bool {
+        match self {
+            Making::Link | Making::Probe => true,
+            Making::File | Making::Directory => false,
+        }
     }
 }
 
@@ -77,7 +85,7 @@ pub fn held(relative: &Path, making: Making, around: &dyn Surroundings) -> Optio
     let leads = leads.and_then(|alias| held_at(&alias.place, Making::Link, around));
     let named = around.named().iter().any(|named| match making {
         Making::Directory => false,
-        Making::Link | Making::LinkBeside => named.starts_with(relative) || relative.starts_with(named),
+        Making::Link | Making::Probe => named.starts_with(relative) || relative.starts_with(named),
         Making::File => relative.starts_with(named),
     });
     let named = named.then_some(Held { why: USED_OUTSIDE, unless: Unless::Never });
@@ -114,7 +122,6 @@ fn held_lock(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Opti
 
 fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option<Held> {
     let names = matching::names(relative);
-    let never = |why| Some(Held { why, unless: Unless::Never });
     if making != Making::Directory && names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git")) {
         let unless = if making == Making::File && names.last() == Some(&b".git".as_slice()) {
             Unless::KnownRepository
@@ -126,30 +133,21 @@ fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option
     if let Some(held) = held_lock(&names, making, around) {
         return Some(held);
     }
+    if making.is_link() {
+        return held_link(&names, making, around);
+    }
     // Most names match no line, wherever a git directory may be: nothing is looked at for them.
     let anywhere: Vec<GitTop> = (0..=names.len()).map(|depth| GitTop { depth, bare: true }).collect();
-    let guarded = |hit: &matching::Hit| hit.grade == Grade::Guarded;
-    let find = |tops: &[GitTop]| match making {
-        Making::File => matching::whole_or_exempt(&names, tops).filter(guarded),
-        Making::Directory => matching::whole_or_exempt(&names, tops)
-            .filter(|hit| guarded(hit) && hit.extent == Extent::Subtree),
-        Making::Link | Making::LinkBeside => matching::at_or_below(&names, tops)
-            .into_iter()
-            .chain(matching::whole_or_exempt(&names, tops))
-            .find(guarded),
+    let find = |tops: &[GitTop]| {
+        let hit = matching::whole_or_exempt(&names, tops).filter(|hit| hit.grade == Grade::Guarded)?;
+        (making != Making::Directory || hit.extent == Extent::Subtree).then_some(hit)
     };
-    // What lies beside the git directory of a submodule is guarded like it; git itself tries whether it can make links there.
-    let beside = making == Making::LinkBeside && matching::is_below_modules(&names);
-    if making.is_link() && !beside && matching::holds_git_directories(&names) {
-        return never(GIT_POINTER);
-    }
     find(&anywhere)?;
     let tops = tops(&names, around);
     let hit = find(&tops)?;
     let exempt = match making {
-        Making::File => matching::is_exempt(&names, &tops),
         Making::Directory => matching::is_hooks_directory(&names, &tops),
-        Making::Link | Making::LinkBeside => false,
+        Making::File | Making::Link | Making::Probe => matching::is_exempt(&names, &tops),
     };
     if exempt {
         return None;
@@ -161,6 +159,26 @@ fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option
         Some(_) | None => Unless::Never,
     };
     Some(Held { why: hit.why, unless })
+}
+
+/// A link in the place of something of the class, or anywhere in a git directory.
+fn held_link(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Option<Held> {
+    let tops = tops(names, around);
+    let hits = matching::at_or_below(names, &tops).into_iter().chain(matching::whole_or_exempt(names, &tops));
+    let hit = hits.into_iter().find(|hit| hit.grade == Grade::Guarded);
+    let is_free = tops.is_empty() || (making == Making::Probe && is_probe(names, &tops));
+    let why = hit.map(|hit| hit.why).or((!is_free).then_some(LINK_IN_GIT))?;
+    Some(Held { why, unless: Unless::Never })
+}
+
+/// Whether git, or libgit2, tries here whether it can make links. They remove the link at once; one that stays is none that git
+/// writes to.
+fn is_probe(names: &[&[u8]], tops: &[GitTop]) -> bool {
+    let is_random = |rest: &[u8]| rest.len() == 6 && rest.iter().all(u8::is_ascii_alphanumeric);
+    let probes = |name: &&[u8]| {
+        [b"t".as_slice(), b"_git2_"].iter().any(|start| name.strip_prefix(*start).is_some_and(is_random))
+    };
+    names.last().is_some_and(probes) && tops.iter().any(|top| top.depth + 1 == names.len())
 }
 
 /// Whether a name is one of those that together make a git directory of the directory that has them.
@@ -212,7 +230,7 @@ mod tests {
 
     #[test]
     fn holds_the_guarded_part_of_the_class() {
-        use Making::{Directory, File, Link, LinkBeside};
+        use Making::{Directory, File, Link, Probe};
         for (path, making) in [
             (".envrc", File),
             ("a/b/.vscode/tasks.json", File),
@@ -230,8 +248,15 @@ mod tests {
             (".git/modules/a", Link),
             (".git/worktrees", Link),
             (".git/worktrees/w", Link),
-            (".git/modules", LinkBeside),
-            (".vscode", LinkBeside),
+            (".git/modules", Probe),
+            (".vscode", Probe),
+            (".git/FETCH_HEAD", Probe),
+            (".git/logs/tABCdef", Probe),
+            (".git/logs/HEAD", Link),
+            (".git/objects/ab/x", Link),
+            (".git/tABCdef", Link),
+            ("bare/logs/HEAD", Link),
+            (".git/worktrees/w/modules/m/config.worktree", File),
             ("bare/config", File),
             ("bare/hooks/update", File),
             (".git/config.lock", File),
@@ -253,8 +278,10 @@ mod tests {
             (".git", Directory),
             (".envrc", Directory),
             (".vscode", Directory),
-            (".git/objects/ab/x", Link),
-            (".git/modules/a/tXYZ", LinkBeside),
+            (".git/tABCdef", Probe),
+            (".git/modules/a/tABCdef", Probe),
+            ("bare/t12XyzA", Probe),
+            ("bare/_git2_12XyzA", Probe),
             ("config", File),
             ("other/config", File),
             (".env", File),

@@ -15,14 +15,15 @@ mod matching;
 mod table;
 
 pub use class::{
-    Alias, Class, EntryKind, NamesOnly, SpecialKind, Surroundings, classify, classify_in, stronger,
+    Alias, Class, EntryKind, LINK_IN_GIT, NamesOnly, SpecialKind, Surroundings, classify, classify_in,
+    stronger,
 };
 pub use git_config::{Named, What, named};
 pub use git_harmless::{Unfit, may_replace, powerful_settings};
 pub use git_redirect::{Redirected, redirected};
 pub use git_settings::{GitSetting, git_settings, git_settings_strict};
 pub use held::{Held, Making, Unless, held, is_git_sign, is_in_git_by_name};
-pub use links::{Leads, follow};
+pub use links::{Leads, follow, follow_noting};
 pub use matching::{Extent, GitSigns, GitTop, Hit, at, at_or_below, is_exempt, lexical_tops, names, whole};
 pub use table::{
     BUILD_OUTPUT, GIT_POINTER, Grade, HOOK, HOST_EXECUTED, HostExecuted, LARGEST_CONFIG, NEVER_RUN,

@@ -29,6 +29,16 @@ enum Move {
 /// the tree: the same tree stands at other paths in other sandboxes.
 #[must_use]
 pub fn follow(relative: &Path, target: &Path, surroundings: &dyn Surroundings) -> Leads {
+    follow_noting(relative, target, surroundings, &mut Vec::new())
+}
+
+/// As [`follow`], and notes the places of the links on the way. Whoever changes one of them changes where this one leads.
+pub fn follow_noting(
+    relative: &Path,
+    target: &Path,
+    surroundings: &dyn Surroundings,
+    passed: &mut Vec<PathBuf>,
+) -> Leads {
     let mut reached: Vec<OsString> =
         relative.parent().unwrap_or(Path::new("")).iter().map(Into::into).collect();
     let mut moves = VecDeque::new();
@@ -51,6 +61,7 @@ pub fn follow(relative: &Path, target: &Path, surroundings: &dyn Surroundings) -
                     if hops > HOPS {
                         return Leads::Nowhere;
                     }
+                    passed.push(place);
                     reached.pop();
                     if !prepend(&mut moves, &target) {
                         return Leads::Out;

@@ -187,31 +187,6 @@ pub(super) fn is_hooks_directory(path: &[&[u8]], tops: &[GitTop]) -> bool {
     path.last() == Some(&b"hooks".as_slice()) && tops.iter().any(|top| top.depth + 1 == path.len())
 }
 
-/// Whether a link here would stand in for git directories inside another: those of submodules and work trees.
-pub(super) fn holds_git_directories(path: &[&[u8]]) -> bool {
-    let is_git = |name: &&[u8]| name.eq_ignore_ascii_case(b".git");
-    path.iter().enumerate().filter(|(_, name)| is_git(name)).any(|(at, _)| {
-        let is = |name: &[u8], wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
-        match &path[at + 1..] {
-            [name, below @ ..] if is(name, b"modules") => !below.iter().any(|name| is_inner(name)),
-            [name] | [name, _] => is(name, b"worktrees"),
-            _ => false,
-        }
-    })
-}
-
-/// Whether it lies in the directory of submodules of a git directory.
-pub(super) fn is_below_modules(path: &[&[u8]]) -> bool {
-    path.iter()
-        .position(|name| name.eq_ignore_ascii_case(b".git"))
-        .is_some_and(|at| path.len() > at + 2 && path[at + 1].eq_ignore_ascii_case(b"modules"))
-}
-
-/// Directories of a git directory that hold no other.
-fn is_inner(name: &[u8]) -> bool {
-    [b"objects".as_slice(), b"refs", b"logs", b"info"].contains(&name)
-}
-
 /// The names of a path.
 #[must_use]
 pub fn names(path: &Path) -> Vec<&[u8]> {
@@ -224,13 +199,16 @@ pub fn names(path: &Path) -> Vec<&[u8]> {
 pub fn lexical_tops(path: &[&[u8]]) -> Vec<GitTop> {
     let mut tops = Vec::new();
     let Some(git) = path.iter().position(|name| name.eq_ignore_ascii_case(b".git")) else { return tops };
+    let is = |name: &[u8], wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     for depth in git + 1..path.len() {
         let inside = &path[git + 1..depth];
         let is_top = match inside {
             [] => true,
-            [b"modules", _, ..] => true,
-            [b"worktrees", _] => true,
-            _ => path[depth - 1].eq_ignore_ascii_case(b".git"),
+            [modules, _, ..] if is(modules, b"modules") => true,
+            [trees, _] if is(trees, b"worktrees") => true,
+            // A work tree has submodules of its own.
+            [trees, _, modules, _, ..] if is(trees, b"worktrees") && is(modules, b"modules") => true,
+            _ => is(path[depth - 1], b".git"),
         };
         if is_top {
             tops.push(GitTop { depth, bare: false });
@@ -268,6 +246,19 @@ impl GitSigns {
     #[must_use]
     pub fn is_git_directory(self) -> bool {
         (self.objects && self.refs) || (self.head && self.commondir)
+    }
+
+    /// Whether `HEAD` was seen.
+    #[must_use]
+    pub fn has_head(self) -> bool {
+        self.head
+    }
+
+    /// Whether it is one, or becomes one when something is called `objects` and `refs`. git asks no more of these than that
+    /// they can be entered or executed, so a socket will do, and sockets are made without asking the guard.
+    #[must_use]
+    pub fn may_become_git_directory(self) -> bool {
+        self.head || self.is_git_directory()
     }
 }
 

@@ -9,7 +9,7 @@ use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -125,17 +125,41 @@ const ATTACKS: &[&str] = &[
     "python3 -c 'import os; f=os.open(\".\", os.O_TMPFILE|os.O_RDWR); os.link(f\"/proc/self/fd/{f}\", \".envrc\", src_dir_fd=f)'",
     "ln -s .envrc innocent && echo x > innocent",
     "ln -s .git/hooks hk && echo x > hk/pre-commit",
+    // A directory above that cannot be entered hides nothing.
+    "mkdir s1 && git init -q --bare s1/b && cd s1/b && chmod 000 .. && printf '[core]\\n\\tfsmonitor = x\\n' >> config; code=$?; chmod 755 ..; exit $code",
+    "mkdir -p s2/d && cd s2/d && printf '[core]\\n\\tfsmonitor = x\\n' > config && chmod 000 .. && mkdir objects refs && echo 'ref: refs/heads/x' > HEAD; code=$?; chmod 755 ..; exit $code",
+    "mkdir -p .git/worktrees/w2/modules/m && echo x > .git/worktrees/w2/modules/m/config.worktree",
+    // A link that is open is a link.
+    "ln -s evil l1 && python3 -c 'import os; f=os.open(\"l1\", os.O_PATH|os.O_NOFOLLOW); os.link(f\"/proc/self/fd/{f}\", \".vscode\", src_dir_fd=f)'",
+    "ln -s evil l2 && ln -P l2 .vscode",
+    // Sockets are made without the guard, and git takes whatever is there for its directories.
+    "mkdir n1 && printf '[core]\\n\\tfsmonitor = x\\n' > n1/config && echo 'ref: refs/heads/x' > n1/HEAD && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n1/\"+n) for n in (\"objects\", \"refs\")]'",
+    "mkdir n2 && echo 'ref: refs/heads/x' > n2/HEAD && printf '[core]\\n\\tfsmonitor = x\\n' > n2/config && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n2/\"+n) for n in (\"objects\", \"refs\")]'",
+    "mkdir n3 && printf '[core]\\n\\tfsmonitor = x\\n' > n3/config && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n3/\"+n) for n in (\"objects\", \"refs\")]' && echo 'ref: refs/heads/x' > n3/HEAD",
+    "mkdir -p n4/hooks && echo x > n4/hooks/post-commit && ln -s refs/heads/x n4/HEAD",
+    // git on the host writes to where a link in its directory leads.
+    "rm -f .git/logs/HEAD; ln -s ../hooks/post-commit .git/logs/HEAD",
+    "ln -s ../.envrc .git/FETCH_HEAD",
+    "ln -s ../.envrc l3 && mv l3 .git/FETCH_HEAD",
+    "ln -s ../.envrc l4 && ln -P l4 .git/FETCH_HEAD",
+    "ln -s testing .git/FETCH_HEAD",
+    "mkdir g1 && ln -s ../../.envrc g1/HEAD && rm -rf .git/logs && mv g1 .git/logs",
+    "git init -q --bare b1 && mkdir b1/logs && ln -s ../../.envrc b1/logs/HEAD",
+    "mkdir -p b2/logs && ln -s ../../.envrc b2/logs/HEAD && echo 'ref: refs/heads/x' > b2/HEAD",
 ];
 
 #[test]
 fn what_the_host_would_execute_is_held_back() {
     require!(Bwrap, Git, Python);
     let stage = repository();
+    let mut through = Vec::new();
     for attack in ATTACKS {
         let found = sh(&stage, attack);
-        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
-        assert!(found.stderr.contains("belljar: held back: "), "{attack}: {}", found.stderr);
+        if found.status.success() || !found.stderr.contains("belljar: held back: ") {
+            through.push(format!("{attack}: {}", found.stderr));
+        }
     }
+    assert!(through.is_empty(), "{}", through.join("\n"));
     assert_nothing_was_planted(&stage);
 }
 
@@ -494,6 +518,144 @@ fn remotes_that_a_run_changes_are_reported() {
         assert!(stage.run(&["findings"]).stdout.contains(line));
     }
     assert!(!found.stderr.contains("hidden"), "{}", found.stderr);
+}
+
+/// A link on the way to a guarded place decides what is there.
+#[test]
+fn links_on_the_way_to_guarded_places_are_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "current/hooks"]);
+    stage.write("project/v1/hooks/README", "none yet");
+    stage.write("project/v1/editor/notes", "none yet");
+    symlink("current/editor", project.join(".vscode")).unwrap();
+    let current = project.join("current");
+    let make = "mkdir -p w/hooks w/editor && echo x > w/hooks/pre-commit && echo {} > w/editor/tasks.json";
+    for attack in [
+        "rm current && ln -s w current",
+        "ln -s w other && rm current && mv other current",
+        "ln -sfn w current",
+        "rm current && mv w current",
+        "rm current && mkdir -p current/hooks && cp w/hooks/pre-commit current/hooks/pre-commit",
+        "echo x > current/hooks/pre-commit",
+        "mv v1 v0 && mv w v1",
+    ] {
+        fs::remove_file(&current).ok();
+        fs::remove_dir_all(&current).ok();
+        symlink("v1", &current).unwrap();
+        let found = sh(&stage, &format!("{make}; {attack}"));
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        let planted =
+            ["current/hooks/pre-commit", ".vscode/tasks.json"].map(|name| project.join(name).exists());
+        assert_eq!(planted, [false; 2], "{attack}: {}", found.stderr);
+        if project.join("v0").exists() {
+            fs::remove_dir_all(project.join("v1")).ok();
+            fs::rename(project.join("v0"), project.join("v1")).unwrap();
+        }
+    }
+    // Other links stay what people make of them.
+    let found = sh(&stage, "ln -s v1 latest && rm latest && ln -s w latest && echo x > latest/hooks/new");
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+/// Where changes are kept aside, such a link needs a yes like what it leads to.
+#[test]
+fn a_changed_link_on_the_way_to_hooks_needs_a_yes_in_an_overlay() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "current/hooks"]);
+    stage.write("project/v1/hooks/README", "none yet");
+    symlink("v1", project.join("current")).unwrap();
+    stage.write("config/belljar/belljar.toml", "[agents.a]\nworkspace = \"overlay\"\n");
+    let script = "mkdir -p w/hooks && echo x > w/hooks/pre-commit && ln -sfn w current";
+    let found = sh(&stage, script);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let diff = stage.run(&["diff", "--stat", "a"]);
+    assert!(diff.stdout.contains("M current  ! "), "{}", diff.stdout);
+}
+
+/// Makes a tree by moving one under another until its paths are longer than a report may be, and a file of the class below.
+const DEEP: &str = "import os
+name, top = b'\\xff' * 250, os.open('node_modules', os.O_RDONLY)
+def chain(path):
+    for _ in range(14):
+        path += b'/' + name
+        os.mkdir(path, dir_fd=top)
+    return path
+bottom = chain(b'.')
+open(os.open(bottom + b'/.envrc', os.O_CREAT | os.O_WRONLY, dir_fd=top), 'w').close()
+for _ in range(14):
+    os.rename(name, b'moved', src_dir_fd=top, dst_dir_fd=top)
+    bottom = chain(b'.')
+    os.rename(b'moved', bottom + b'/' + name, src_dir_fd=top, dst_dir_fd=top)
+os.rename(name, b'out', src_dir_fd=top)
+";
+
+/// What is reported about the command is bounded, whatever the command does.
+#[test]
+fn a_path_longer_than_a_report_does_not_end_the_supervision() {
+    require!(Bwrap, Python);
+    let stage = Stage::new();
+    stage.write("project/deep.py", DEEP);
+    let found = sh(&stage, "mkdir node_modules; python3 deep.py; echo x > .envrc; echo alive");
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "alive\n"), "{}", found.stderr);
+    assert!(found.stderr.contains("held back: move out/"), "{}", found.stderr);
+    assert!(found.stderr.contains("held back: create .envrc"), "{}", found.stderr);
+}
+
+/// A second way to the same files is guarded like the first, also by the paths that a configuration names.
+#[test]
+fn a_mount_that_shows_the_project_again_is_guarded() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let project = stage.path("project");
+    git(&stage, &project, &["config", "core.hooksPath", "scripts/hooks"]);
+    stage.write("project/scripts/hooks/README", "none yet");
+    stage.write("project/.vscode/notes", "none yet");
+    let here = project.display();
+    let mounts =
+        ["/again", "/scripts/scripts", "/git/.git", "/hooks/scripts/hooks", "/editor/.vscode"].map(|words| {
+            let (target, part) = words[1..].split_once('/').unwrap_or((&words[1..], ""));
+            format!("{{ source = \"{here}/{part}\", target = \"/srv/{target}\", mode = \"rw\" }}")
+        });
+    let manifest = format!("[agents.a]\nmounts = [{}]\n", mounts.join(", "));
+    stage.write("config/belljar/belljar.toml", manifest);
+    for attack in [
+        "echo x > /srv/again/scripts/hooks/pre-commit",
+        "echo x > /srv/again/.envrc",
+        "echo x > /srv/scripts/hooks/pre-commit",
+        "rm -rf /srv/scripts/hooks; ln -s x /srv/scripts/hooks",
+        "echo x > /srv/hooks/pre-commit",
+        "echo x > /srv/git/hooks/pre-commit",
+        "echo x >> /srv/git/config",
+        "echo {} > /srv/editor/tasks.json",
+    ] {
+        let found = sh(&stage, attack);
+        assert_ne!(found.status.code(), Some(0), "{attack}: {}", found.stderr);
+        assert!(found.stderr.contains("held back"), "{attack}: {}", found.stderr);
+    }
+    let found = sh(
+        &stage,
+        "echo x > /srv/scripts/other && echo x > /srv/again/other && echo x > /srv/git/description",
+    );
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+/// What builds fill is not guarded, and the report says what a link brings out of it.
+#[test]
+fn what_a_link_brings_out_of_build_output_is_reported() {
+    require!(Bwrap, Git);
+    let stage = repository();
+    let found = sh(&stage, "mkdir -p target/web && echo x > target/web/.envrc && ln -s target/web web");
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let value = stage.json(&["findings", "--json"]);
+    let text = value.to_string();
+    assert!(text.contains("target/web/.envrc") && text.contains("guarded"), "{text}");
+    // The next run knows the link.
+    let found = sh(&stage, "echo y > target/web/.envrc");
+    assert_ne!(found.status.code(), Some(0), "{}", found.stderr);
 }
 
 /// A second filter with a listener is refused by the kernel, and one that does not let itself be looked at writes nothing.

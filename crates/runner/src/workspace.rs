@@ -9,11 +9,12 @@ use belljar_contract::{
     Purpose, WorkspaceMode, path_words,
 };
 use belljar_sandbox::{
-    Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, UnseenBecause,
+    Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, Shows, UnseenBecause,
     created_since, guard_lacks, named_by_git, named_by_words, redirected, scan_named,
 };
 use belljar_sys::regular::read_regular;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +37,12 @@ pub enum WorkspaceError {
     LargeConfig {
         /// The configuration.
         path: AbsPath,
+    },
+    /// A guard would be incomplete.
+    #[error("cannot guard `{}`: the path cannot be handed to the sandbox", path.display())]
+    Guard {
+        /// What is to be guarded.
+        path: PathBuf,
     },
     /// There is no place for the changes.
     #[error(transparent)]
@@ -112,39 +119,65 @@ impl Watch {
 
     /// What the guard inside holds back, where this kernel has one. A test works on a copy, whose files nobody executes
     /// later.
-    pub fn guard(&self, plan: &Plan, allowed: &[AbsPath]) -> Option<GuestGuard> {
+    ///
+    /// # Errors
+    /// When something cannot be named to the guard.
+    pub fn guard(&self, plan: &Plan, allowed: &[AbsPath]) -> Result<Option<GuestGuard>, WorkspaceError> {
         if self.roots.is_empty() || plan.purpose == Purpose::Test || guard_lacks().is_some() {
-            return None;
+            return Ok(None);
         }
-        let text = |path: &Path| OsText::new(path.as_os_str().as_bytes()).ok();
-        let roots = self.roots.iter().filter_map(|(root, scan)| {
-            let aliases = scan.aliases().iter();
-            let alias = |alias: &Alias| {
-                Some(GuestAlias { place: text(&alias.place)?, leads_to: text(&alias.leads_to)? })
+        let mut roots = Vec::new();
+        for (root, scan) in &self.roots {
+            let alias = |Alias { place, leads_to }: &Alias| {
+                Ok(GuestAlias { place: text(place)?, leads_to: text(leads_to)? })
             };
-            Some(GuestGuardRoot {
+            roots.push(GuestGuardRoot {
                 path: text(inside(plan, root)?.as_path())?,
                 is_git: *root != plan.workspace.source,
-                aliases: aliases.filter_map(alias).collect(),
-                named: scan.named().iter().filter_map(|named| text(named)).collect(),
-            })
-        });
-        let mut roots: Vec<_> = roots.collect();
+                aliases: scan.aliases().iter().map(alias).collect::<Result<_, WorkspaceError>>()?,
+                named: scan.named().iter().map(|named| text(named)).collect::<Result<_, _>>()?,
+            });
+        }
         // Other directories that show a part of the same trees: what is made there is made here.
         for mount in &plan.mounts {
             let MountSource::Host(source) = &mount.source else { continue };
-            let shares = |root: &AbsPath| source.is_within(root) || root.is_within(source);
             let known = |root: &GuestGuardRoot| root.path.as_bytes() == mount.target.as_bytes();
-            if mount.access == Access::ReadWrite
-                && self.roots.iter().any(|(root, _)| shares(root))
-                && !roots.iter().any(known)
-            {
-                let path = text(mount.target.as_path())?;
-                roots.push(GuestGuardRoot { path, is_git: false, aliases: Vec::new(), named: Vec::new() });
+            if mount.access == Access::ReadWrite && !roots.iter().any(known) {
+                roots.extend(self.root_at(plan, source, &mount.target)?);
             }
         }
-        let allowed = allowed.iter().filter_map(|path| text(inside(plan, path)?.as_path())).collect();
-        Some(GuestGuard { roots, apart: Vec::new(), allowed, on_held: GuestOnHeld::Refuse })
+        let allowed = allowed.iter().map(|path| text(inside(plan, path)?.as_path()));
+        let allowed = allowed.collect::<Result<_, _>>()?;
+        Ok(Some(GuestGuard { roots, apart: Vec::new(), allowed, on_held: GuestOnHeld::Refuse }))
+    }
+
+    /// The root that a mount of `source` at `target` is, if it shows a part of what is guarded.
+    fn root_at(
+        &self,
+        plan: &Plan,
+        source: &AbsPath,
+        target: &AbsPath,
+    ) -> Result<Option<GuestGuardRoot>, WorkspaceError> {
+        let (mut shares, mut is_git, mut named) = (false, false, Vec::new());
+        for (root, scan) in &self.roots {
+            // A repository elsewhere is called as git calls it.
+            let git = Path::new(if *root == plan.workspace.source { "" } else { ".git" });
+            let shows = match (source.relative_to(root), root.relative_to(source)) {
+                (Some(path), _) => {
+                    let called: PathBuf = git.iter().chain(path).collect();
+                    is_git |= called.file_name() == Some(OsStr::new(".git"));
+                    Shows::Part { path: called }
+                }
+                (None, Some(at)) => Shows::More { at: at.to_owned() },
+                (None, None) => continue,
+            };
+            shares = true;
+            named.extend(scan.named_from(&shows));
+        }
+        let named = named.iter().map(|named| text(named)).collect::<Result<_, _>>()?;
+        let root =
+            || Ok(GuestGuardRoot { path: text(target.as_path())?, is_git, aliases: Vec::new(), named });
+        shares.then(root).transpose()
     }
 
     /// What appeared or changed since, of the kind that this machine would execute, or that leads out; and what
@@ -191,11 +224,20 @@ impl Watch {
     }
 }
 
+/// A path for the guard.
+fn text(path: &Path) -> Result<OsText, WorkspaceError> {
+    let told = OsText::new(path.as_os_str().as_bytes());
+    told.map_err(|_nul| WorkspaceError::Guard { path: path.to_owned() })
+}
+
 /// Where a path of the project, or of its repository, appears inside.
-fn inside(plan: &Plan, path: &AbsPath) -> Option<AbsPath> {
+fn inside(plan: &Plan, path: &AbsPath) -> Result<AbsPath, WorkspaceError> {
     match path.relative_to(&plan.workspace.source) {
-        Some(below) => plan.workspace.target.join(below).ok(),
-        None => Some(path.clone()),
+        Some(below) => {
+            let there = plan.workspace.target.join(below);
+            there.map_err(|_odd| WorkspaceError::Guard { path: path.as_path().to_owned() })
+        }
+        None => Ok(path.clone()),
     }
 }
 

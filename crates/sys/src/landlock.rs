@@ -125,6 +125,8 @@ fn making(abi: u32) -> BitFlags<AccessFs> {
         | AccessFs::MakeSym
         // The process at the other end of a pipe decides what its reader reads.
         | AccessFs::MakeFifo
+        // Anybody can make a whiteout, and git takes one for a directory of its own. A socket, too, but programs need sockets.
+        | AccessFs::MakeChar
         | AccessFs::WriteFile
         | AccessFs::Refer;
     if abi >= FILES_SINCE { rights | AccessFs::Truncate } else { rights }

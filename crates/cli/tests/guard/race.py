@@ -9,7 +9,7 @@ until = time.monotonic() + float(sys.argv[2])
 # Nobody reads a pipe that was made in a file's place.
 C, W, X = os.O_CREAT, os.O_WRONLY | os.O_NONBLOCK, os.O_EXCL
 AT_FDCWD = -100
-for name in ("plain", "other", "swap", "deep"):
+for name in ("plain", "other", "swap", "deep", "fresh"):
     os.mkdir(name)
 os.mkdir(".vscode")
 evil = b"[core]\n\tfsmonitor = %s\n" % sys.argv[3].encode()
@@ -105,8 +105,54 @@ def give_names():
     if descriptor is not None:
         libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % descriptor, AT_FDCWD, path, 0x400)
         os.close(descriptor)
+    put_bait("plain/other")
     libc.link(b"plain/other", path)
     libc.rename(b"plain/other", path)
+
+
+def make_link():
+    """What is moved or linked is a link, a file and a directory in turn, in one step."""
+    libc.symlink(b"plain", b"link")
+    libc.rename(b"link", b"source")
+
+
+def make_file():
+    descriptor = libc.open(b"file", C | W, 0o600)
+    if descriptor >= 0:
+        os.close(descriptor)
+    libc.rename(b"file", b"source")
+
+
+def make_tree():
+    libc.mkdir(b"tree", 0o700)
+    put_bait("tree/tasks.json")
+    libc.rename(b"tree", b"source")
+    libc.rename(b"source", b"tree")
+
+
+def see_stand_in():
+    """Whether something leads to files of the class that is none itself."""
+    try:
+        found = os.lstat("fresh/.vscode").st_mode
+    except OSError:
+        return
+    if stat.S_ISLNK(found) or os.path.lexists("fresh/.vscode/tasks.json"):
+        seen["fresh/.vscode"] = seen.get("fresh/.vscode", 0) + 1
+    quiet(os.unlink, "fresh/.vscode")
+    quiet(os.unlink, "fresh/.vscode/tasks.json")
+    quiet(os.rmdir, "fresh/.vscode")
+
+
+def move_source():
+    tried[0] += 1
+    if libc.rename(b"source", b"fresh/.vscode") == 0:
+        see_stand_in()
+
+
+def link_source():
+    tried[0] += 1
+    if libc.link(b"source", b"fresh/.vscode") == 0:
+        see_stand_in()
 
 
 def write_config():
@@ -276,6 +322,8 @@ def apart(acts):
     """In a process of its own: threads of one keep each other from running."""
     reading, writing = os.pipe()
     if os.fork() == 0:
+        seen.clear()
+        tried[0] = 0
         run(acts)
         os.write(writing, json.dumps([seen, tried[0]]).encode())
         os._exit(0)
@@ -283,16 +331,28 @@ def apart(acts):
     return reading
 
 
+def gather():
+    for other in others:
+        with os.fdopen(other) as file:
+            found, tries = json.loads(file.read())
+        tried[0] += tries
+        for name, count in found.items():
+            seen[name] = seen.get(name, 0) + count
+
+
 sys.setswitchinterval(1e-5)
+# By themselves first: every process more makes a moment between two calls harder to hit.
+end, until = until, time.monotonic() + float(sys.argv[2]) / 3
+others = [apart([act]) for act in (make_link, make_file, move_source)]
+gather()
+until = time.monotonic() + float(sys.argv[2]) / 6
+others = [apart([act]) for act in (make_link, make_tree, make_file, link_source, move_source)]
+gather()
+until = end
 others = [apart([attack_all]), apart([swap_any, open_any])]
 if project:
     others += [apart([attack_project]), apart([take_lock])]
 run([swap_memory, open_swapped, flip_link, through_link, move_directory, make_in_moved, turn_descriptor, by_descriptor,
      give_names, write_config, complete, change_judged, look])
-for other in others:
-    with os.fdopen(other) as file:
-        found, tries = json.loads(file.read())
-    tried[0] += tries
-    for name, count in found.items():
-        seen[name] = seen.get(name, 0) + count
+gather()
 print("seen", sum(seen.values()), sorted(seen), "tries", tried[0], flush=True)

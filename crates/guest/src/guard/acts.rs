@@ -3,21 +3,22 @@
 //! Everything is done by the name in a directory that is held open, and never through a link: between the decision and the
 //! act the caller can change what its path means, but not what this name in this directory means to the class.
 
-use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use belljar_class::{Held, Making, Unless, is_git_sign, is_in_git_by_name};
 use belljar_contract::GuestAct;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, Kind, status_of};
 use belljar_sys::fds::OnExec;
+use belljar_sys::mounts::Identity;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::os::unix::ffi::OsStrExt;
 
 use super::caller::{Caller, HeldAct, Opened, Remedy, Spot, Stop, is_gone};
 use super::content;
 use super::mounted::{is_read_only, share_mount};
-use super::moving::making;
+use super::moving::making_of;
 
 /// How often something is tried again that another thread was quicker with.
 const TRIES: usize = 100;
@@ -31,8 +32,32 @@ pub(super) enum Done {
         descriptor: OwnedFd,
         on_exec: OnExec,
         /// What was made for it, and goes again where the caller cannot take it.
-        made: Option<(Directory, OsString)>,
+        made: Option<Made>,
     },
+}
+
+/// A file that was made for a caller.
+pub(super) struct Made {
+    parent: Directory,
+    name: OsString,
+    identity: Identity,
+}
+
+impl Made {
+    /// Notes a file that was made a moment ago.
+    pub(super) fn note(parent: &Directory, name: &OsStr, identity: Identity) -> Option<Self> {
+        // Without a descriptor left nothing can be cleaned up, and the file stays.
+        let parent = parent.as_fd().try_clone_to_owned().ok()?;
+        Some(Made { parent: Directory::from(parent), name: name.to_owned(), identity })
+    }
+
+    /// Removes the file, unless another has its name by now. To be called when nothing else is done.
+    pub(super) fn remove(&self) {
+        if self.parent.status(&self.name).is_ok_and(|now| now.identity == self.identity) {
+            // Its caller is gone or told of a failure; that an empty file stays is all that can happen.
+            self.parent.remove(&self.name).ok();
+        }
+    }
 }
 
 pub(super) type Acted = Result<Done, Stop>;
@@ -156,13 +181,12 @@ impl Caller<'_> {
                 return Ok(done);
             }
         }
-        self.before_sign(spot, alone)?;
+        self.before_sign(spot, Making::File, alone)?;
         let mask = self.umask()?;
         let flags = open.flags | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::process::umask(mask);
         let descriptor = rustix::fs::openat(&spot.parent, &spot.name, flags, open.mode)?;
-        let made = spot.parent.as_fd().try_clone_to_owned().map(Directory::from);
-        let made = made.ok().map(|parent| (parent, spot.name.clone()));
+        let made = Made::note(&spot.parent, &spot.name, status_of(descriptor.as_fd())?.identity);
         Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made })
     }
 
@@ -219,12 +243,12 @@ impl Caller<'_> {
     /// Opens again what the caller has open.
     fn reopen(&self, number: i32, flags: OFlags) -> Acted {
         let opened = self.opened(number)?;
-        let kind = belljar_sys::beneath::status_of(opened.descriptor.as_fd())?.kind;
+        let kind = status_of(opened.descriptor.as_fd())?.kind;
         if kind != Kind::File {
             return Err(Stop::Continue);
         }
         if !is_gone(opened.descriptor.as_fd(), &opened.real)? {
-            self.hold_opened(&opened, GuestAct::Write, || {
+            self.hold_opened(&opened, Making::File, GuestAct::Write, || {
                 if is_read_only(opened.descriptor.as_fd()) { Remedy::Mount } else { Remedy::Yes }
             })?;
         }
@@ -240,10 +264,11 @@ impl Caller<'_> {
     fn hold_opened(
         &self,
         opened: &Opened,
+        making: Making,
         act: GuestAct,
         remedy: impl FnOnce() -> Remedy,
     ) -> Result<(), Stop> {
-        match self.held(&opened.real, Making::File) {
+        match self.held(&opened.real, making) {
             None => Ok(()),
             Some(held) => {
                 let errno = if act == GuestAct::Write { Errno::ROFS } else { Errno::ACCESS };
@@ -327,18 +352,18 @@ impl Caller<'_> {
                 return Err(Stop::Fail(Errno::EXIST).into());
             }
             self.refuse(&spot, making, GuestAct::Make, || spot.remedy())?;
-            self.before_sign(&spot, alone)?;
+            self.before_sign(&spot, making, alone)?;
             Ok(act(&spot)?)
         };
         attempt(made())
     }
 
-    /// A second name for a file.
-    pub(super) fn link(&self, from: (i32, u64), to: (i32, u64), flags: u32, alone: Alone) -> Attempt {
-        attempt(self.link_path(from, to, flags, alone))
+    /// A second name for a file. Nothing else is done meanwhile.
+    pub(super) fn link(&self, from: (i32, u64), to: (i32, u64), flags: u32) -> Attempt {
+        attempt(self.link_path(from, to, flags))
     }
 
-    fn link_path(&self, from: (i32, u64), to: (i32, u64), flags: u32, alone: Alone) -> Result<(), Tried> {
+    fn link_path(&self, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<(), Tried> {
         let flags = AtFlags::from_bits_retain(flags);
         let source = self.text(from.1)?;
         let target = self.spot(to.0, &self.path(to.1)?)?;
@@ -350,41 +375,30 @@ impl Caller<'_> {
             (false, true) => return Err(Stop::Fail(Errno::NOENT).into()),
             (_, false) => self.own_descriptor(&source).filter(|_| flags.contains(AtFlags::SYMLINK_FOLLOW)),
         };
+        let named = |spot: Spot| Ok::<_, Stop>(Source::Named(spot.pin()?, spot));
+        // What is linked is what was judged, whatever has its name by then.
         let source = match of_descriptor {
             Some(number) => Source::Open(self.opened(number)?),
-            None if flags.contains(AtFlags::SYMLINK_FOLLOW) => Source::Named(self.followed(from.0, &source)?),
-            None => Source::Named(self.spot(from.0, &source)?),
+            None if flags.contains(AtFlags::SYMLINK_FOLLOW) => named(self.followed(from.0, &source)?)?,
+            None => named(self.spot(from.0, &source)?)?,
         };
+        let made = making_of(source.descriptor())?;
         match &source {
             Source::Open(opened) if is_gone(opened.descriptor.as_fd(), &opened.real)? => {}
-            Source::Open(opened) => self.hold_opened(opened, GuestAct::Link, || Remedy::Nothing)?,
-            Source::Named(spot) => {
-                let Some(kind) = spot.kind()? else { return Err(Stop::Fail(Errno::NOENT).into()) };
-                self.refuse(spot, making(spot, kind), GuestAct::Link, || Remedy::Nothing)?;
-            }
+            Source::Open(opened) => self.hold_opened(opened, made, GuestAct::Link, || Remedy::Nothing)?,
+            Source::Named(_, spot) => self.refuse(spot, made, GuestAct::Link, || Remedy::Nothing)?,
         }
         if target.kind()?.is_some() {
             return Err(Stop::Fail(Errno::EXIST).into());
         }
-        let made = match &source {
-            Source::Named(spot) => making(spot, spot.kind()?.unwrap_or(Kind::File)),
-            Source::Open(_) => Making::File,
-        };
-        if let Source::Named(spot) = &source {
+        if let Source::Named(_, spot) = &source {
             self.same_mount(spot, &target)?;
         }
         self.refuse(&target, made, GuestAct::Link, || target.remedy())?;
-        self.before_sign(&target, alone)?;
-        match &source {
-            Source::Named(spot) => {
-                rustix::fs::linkat(&spot.parent, &spot.name, &target.parent, &target.name, AtFlags::empty())?;
-            }
-            Source::Open(opened) => {
-                let path = format!("/proc/self/fd/{}", opened.descriptor.as_raw_fd());
-                let follow = AtFlags::SYMLINK_FOLLOW;
-                rustix::fs::linkat(rustix::fs::CWD, path, &target.parent, &target.name, follow)?;
-            }
-        }
+        self.before_sign(&target, made, Alone::Yes)?;
+        let path = format!("/proc/self/fd/{}", source.descriptor().as_raw_fd());
+        let follow = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(rustix::fs::CWD, path, &target.parent, &target.name, follow)?;
         Ok(())
     }
 
@@ -448,12 +462,12 @@ impl Caller<'_> {
         let errno = Errno::ACCESS;
         match making {
             Making::File | Making::Directory => self.hold(what, errno, remedy),
-            Making::Link | Making::LinkBeside => Err(Stop::Held { what, errno, remedy: Remedy::Nothing }),
+            Making::Link | Making::Probe => Err(Stop::Held { what, errno, remedy: Remedy::Nothing }),
         }
     }
 
     /// The last name that makes a git directory of a directory: what is there already becomes a part of the class.
-    pub(super) fn before_sign(&self, spot: &Spot, alone: Alone) -> Result<(), Tried> {
+    pub(super) fn before_sign(&self, spot: &Spot, making: Making, alone: Alone) -> Result<(), Tried> {
         let place = spot.path();
         let Some(root) = self.root_of(&place) else { return Ok(()) };
         if !is_git_sign(spot.name.as_bytes()) || is_in_git_by_name(&root.relative(&place)) {
@@ -461,14 +475,26 @@ impl Caller<'_> {
         }
         match alone {
             Alone::No => Err(Tried::NeedsToBeAlone),
-            Alone::Yes => Ok(content::complete(root, spot)?),
+            Alone::Yes => Ok(content::complete(root, spot, making)?),
         }
     }
 }
 
+/// What gets a second name.
 enum Source {
-    Named(Spot),
+    /// An entry, held open so that it stays the same.
+    Named(OwnedFd, Spot),
+    /// What the caller has open.
     Open(Opened),
+}
+
+impl Source {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Source::Named(pinned, _) => pinned.as_fd(),
+            Source::Open(opened) => opened.descriptor.as_fd(),
+        }
+    }
 }
 
 /// Why an act is not done yet.
@@ -499,4 +525,25 @@ pub(super) fn attempt(tried: Result<(), Tried>) -> Attempt {
 
 pub(super) fn on_exec(flags: OFlags) -> OnExec {
     if flags.contains(OFlags::CLOEXEC) { OnExec::Close } else { OnExec::Keep }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_took_the_name_of_one_that_was_made_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (parent, name) = (Directory::open(folder.path()).unwrap(), OsStr::new("file"));
+        let path = folder.path().join(name);
+        let make = || status_of(parent.create(name, 0o600).unwrap().as_fd()).unwrap().identity;
+        let made = Made::note(&parent, name, make()).unwrap();
+        std::fs::rename(&path, folder.path().join("kept")).unwrap();
+        make();
+        made.remove();
+        assert!(path.exists());
+        std::fs::rename(folder.path().join("kept"), &path).unwrap();
+        made.remove();
+        assert!(!path.exists());
+    }
 }

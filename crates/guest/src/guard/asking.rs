@@ -7,16 +7,16 @@
 //! meanwhile is another question.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belljar_contract::{GuestAct, GuestAnswer, GuestGuard, GuestReport, OsText};
+use belljar_contract::{GuestAct, GuestAnswer, GuestGuard, GuestReport};
 use belljar_sys::seccomp::notify::{Call, Listener};
 
 use super::caller::{Caller, HeldAct, Remedy, Stop};
+use super::told::shown;
 use super::{Broker, roots};
 
 /// Calls that wait beside the one that the user is asked about. One more is refused at once.
@@ -161,7 +161,7 @@ impl Broker {
     fn ask(&self, what: &HeldAct, is_waiting: impl Fn() -> bool) -> Option<GuestAnswer> {
         let HeldAct { path, act, why, judged: _ } = what;
         let number = self.asking.next();
-        let path = OsText::new(path.as_os_str().as_bytes()).unwrap_or_default();
+        let path = shown(path);
         self.told.say(GuestReport::Asked { number, path, act: *act, why: why.clone() });
         let answer = self.asking.wait(what, is_waiting);
         if answer.is_none() {

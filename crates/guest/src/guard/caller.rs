@@ -89,6 +89,12 @@ impl Spot {
         Ok(self.parent.status_if_present(&self.name)?.map(|status| status.kind))
     }
 
+    /// Holds the entry itself open, also if it is a link.
+    pub(super) fn pin(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.parent, &self.name, flags, Mode::empty())
+    }
+
     /// The name, with the slash that it was called with.
     pub(super) fn called(&self) -> OsString {
         let mut name = self.name.clone();

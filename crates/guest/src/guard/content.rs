@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{GitSigns, LARGEST_CONFIG, Surroundings, may_replace};
+use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, Surroundings, may_replace};
 use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto};
@@ -18,7 +18,8 @@ use rustix::fs::Mode;
 
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::locks::Locks;
-use super::roots::{Area, Root, Roots};
+use super::moving::MOST_ENTRIES;
+use super::roots::{Area, Root, Roots, signs_in};
 
 /// What the part of a work tree says about its repository, always.
 pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
@@ -205,19 +206,29 @@ fn work_tree_at(git: &Directory, place: &Path) -> Option<OsString> {
 
 /// Looks at a directory before it gets the name that makes a git directory of it. What of the class is there already was
 /// an ordinary file so far, and may be open for writing: a configuration is judged and put there anew, anything else is
-/// in the way.
-pub(super) fn complete(root: &Root, spot: &Spot) -> Result<(), Stop> {
+/// in the way. So is every link: git writes to where it leads.
+///
+/// `HEAD` is the name that counts. The others may be there as sockets, which are made without the guard, so their presence
+/// does not say that anything has been judged.
+pub(super) fn complete(root: &Root, spot: &Spot, making: Making) -> Result<(), Stop> {
     let called = root.relative(&spot.real);
-    let mut signs: GitSigns = root.signs(&called);
-    let before = signs.is_git_directory();
+    let mut signs = signs_in(&spot.parent)?;
+    let is_judged = signs.has_head() || (signs.may_become_git_directory() && spot.name != "HEAD");
     signs.see(&spot.name);
-    if before || !signs.is_git_directory() {
+    if is_judged || !signs.may_become_git_directory() {
         return Ok(());
     }
-    let held = |name: &str, why: &str| {
+    let hold = |name: &Path, why: &str| {
         let what = HeldAct::new(spot.real.join(name), GuestAct::Make, why);
         Err(Stop::Held { what, errno: Errno::ACCESS, remedy: Remedy::Nothing })
     };
+    let held = |name: &str, why: &str| hold(Path::new(name), why);
+    if making.is_link() {
+        return hold(Path::new(&spot.name), LINK_IN_GIT);
+    }
+    if let Some(link) = link_in(&spot.parent)? {
+        return hold(&link, LINK_IN_GIT);
+    }
     const WHY: &str = "git would obey it, because the directory becomes a repository";
     let is_there = |name: &str| {
         spot.parent.status_if_present(OsStr::new(name)).map(|found| found.map(|found| found.kind))
@@ -273,6 +284,38 @@ fn is_empty_directory(parent: &Directory, name: &str) -> Result<bool, Errno> {
     let mut empty = true;
     parent.directory(Path::new(name))?.entries(|_, _| empty = false)?;
     Ok(empty)
+}
+
+/// A link in a directory or below it.
+fn link_in(top: &Directory) -> Result<Option<PathBuf>, Errno> {
+    let (mut pending, mut count, mut link) = (vec![PathBuf::new()], 0, None);
+    while let Some(below) = pending.pop() {
+        let directory = match top.directory(&below) {
+            // It was removed meanwhile.
+            Err(Errno::NOENT) => continue,
+            answer => answer?,
+        };
+        directory.entries(|name, kind| {
+            count += 1;
+            match kind {
+                Kind::Symlink => link = Some(below.join(name)),
+                Kind::Directory => pending.push(below.join(name)),
+                Kind::File
+                | Kind::Fifo
+                | Kind::Socket
+                | Kind::CharacterDevice
+                | Kind::BlockDevice
+                | Kind::Unknown => {}
+            }
+        })?;
+        if count > MOST_ENTRIES {
+            return Err(Errno::ACCESS);
+        }
+        if link.is_some() {
+            return Ok(link);
+        }
+    }
+    Ok(None)
 }
 
 /// Whether the hooks that are there are none that git runs.

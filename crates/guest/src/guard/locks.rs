@@ -17,7 +17,7 @@ use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Status};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
-use super::acts::{Alone, Done, Open, Tried, on_exec};
+use super::acts::{Alone, Done, Made, Open, Tried, on_exec};
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::content::{self, Found};
 
@@ -94,8 +94,7 @@ impl Caller<'_> {
         }
         let mode = open.mode.as_raw_mode() & !self.umask()?.as_raw_mode();
         let lock = lock_file(spot, mode)?;
-        let made = (lock.parent.as_fd().try_clone_to_owned().map(Directory::from), lock.name.clone());
-        let made = made.0.ok().map(|parent| (parent, made.1));
+        let made = Made::note(&lock.parent, &lock.name, lock.status.identity);
         let kept = lock.open(flags).and_then(|opened| self.broker.locks.keep(lock).map(|()| opened));
         match kept {
             Ok(descriptor) => Ok(Done::Descriptor { descriptor, on_exec, made }),

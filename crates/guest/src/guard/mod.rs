@@ -11,8 +11,10 @@
 //!
 //! Where the user can be asked, a held call waits for the answer ([`asking`]).
 //!
-//! A decision and its act must see the same tree. Directories are moved from inside only through here, so acts share a lock
-//! that a move of a directory has alone; so has every act whose decision depends on what else is in a directory.
+//! A decision and its act must see the same tree. Acts share a lock that renames and links have alone, because the name of
+//! their source could come to mean something else; so has every act whose decision depends on what else is in a directory.
+//! Removing, and making sockets, is done by the command itself: no decision may rest on something being still there, nor on a
+//! socket being absent.
 
 mod acts;
 mod asking;
@@ -37,7 +39,7 @@ use belljar_sys::seccomp::notify::{Answer, Call, Listener};
 use belljar_sys::seccomp::{Filter, SeccompError, calls};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use acts::{Acted, Alone, Attempt, Done, NeedsToBeAlone, Open};
+use acts::{Acted, Alone, Attempt, Done, Open};
 use asking::{Asking, MOST_PARKED, Queue};
 use caller::{Caller, HeldAct, Remedy, Stop};
 use locks::Locks;
@@ -216,9 +218,10 @@ impl Broker {
                 match listener.answer_with(call, descriptor.as_fd(), on_exec) {
                     Ok(()) => return,
                     Err(cause) => {
-                        if let Some((parent, name)) = made {
-                            // It was made for a caller that cannot have it.
-                            parent.remove(&name).ok();
+                        // It was made for a caller that cannot have it.
+                        if let Some(made) = made {
+                            let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
+                            made.remove();
                         }
                         Answer::Error(cause)
                     }
@@ -238,18 +241,27 @@ impl Broker {
     }
 
     fn act(&self, caller: &Caller<'_>) -> Acted {
-        let shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
-        let tried = dispatch(caller, Alone::No);
-        drop(shared);
-        match tried {
-            Ok(acted) => acted,
-            Err(NeedsToBeAlone) => {
-                let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
-                // Alone nothing needs to be.
-                dispatch(caller, Alone::Yes).unwrap_or(Err(Stop::Fail(Errno::IO)))
+        if !moves_or_links(caller.call.number) {
+            let shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
+            let tried = dispatch(caller, Alone::No);
+            drop(shared);
+            if let Ok(acted) = tried {
+                return acted;
             }
         }
+        let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
+        // Alone nothing needs to be.
+        dispatch(caller, Alone::Yes).unwrap_or(Err(Stop::Fail(Errno::IO)))
     }
+}
+
+/// Calls that are always alone: what their source is must not change between the decision and the act.
+fn moves_or_links(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(number, calls::LINK | calls::RENAME) {
+        return true;
+    }
+    matches!(number, calls::LINKAT | calls::RENAMEAT | calls::RENAMEAT2)
 }
 
 /// Which call it is. One that the filter hands over and that is not listed here goes on, behind Landlock.
@@ -267,9 +279,9 @@ fn dispatch(caller: &Caller<'_>, alone: Alone) -> Attempt {
         calls::MKDIRAT => caller.make_directory(number(a), b, mode(c), alone),
         calls::MKNODAT => caller.make_node(number(a), b, c as u32, alone),
         calls::SYMLINKAT => caller.make_symlink(a, number(b), c, alone),
-        calls::LINKAT => caller.link((number(a), b), (number(c), d), e as u32, alone),
-        calls::RENAMEAT => caller.rename((number(a), b), (number(c), d), 0, alone),
-        calls::RENAMEAT2 => caller.rename((number(a), b), (number(c), d), e as u32, alone),
+        calls::LINKAT => caller.link((number(a), b), (number(c), d), e as u32),
+        calls::RENAMEAT => caller.rename((number(a), b), (number(c), d), 0),
+        calls::RENAMEAT2 => caller.rename((number(a), b), (number(c), d), e as u32),
         calls::TRUNCATE => Ok(caller.truncate(a, b as i64)),
         #[cfg(target_arch = "x86_64")]
         calls::OPEN => {
@@ -288,9 +300,9 @@ fn dispatch(caller: &Caller<'_>, alone: Alone) -> Attempt {
         #[cfg(target_arch = "x86_64")]
         calls::SYMLINK => caller.make_symlink(a, here, b, alone),
         #[cfg(target_arch = "x86_64")]
-        calls::LINK => caller.link((here, a), (here, b), 0, alone),
+        calls::LINK => caller.link((here, a), (here, b), 0),
         #[cfg(target_arch = "x86_64")]
-        calls::RENAME => caller.rename((here, a), (here, b), 0, alone),
+        calls::RENAME => caller.rename((here, a), (here, b), 0),
         _ => Ok(Err(Stop::Continue)),
     }
 }

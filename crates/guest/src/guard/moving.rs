@@ -1,14 +1,15 @@
 //! Renames. A directory moves with everything in it, so each entry is looked at where it is and where it would be.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use belljar_class::{Making, Unless, is_git_sign};
+use belljar_class::{Making, Unless};
 use belljar_contract::GuestAct;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, Kind, status_of};
 use rustix::fs::RenameFlags;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::acts::{Alone, Attempt, Tried, attempt};
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
@@ -17,16 +18,17 @@ use super::roots::Root;
 
 /// Entries of a directory that are looked at before it is moved. With more it is not moved at once: programs copy it
 /// then, and every copy is judged by itself.
-const MOST_ENTRIES: usize = 200_000;
+pub(super) const MOST_ENTRIES: usize = 200_000;
 /// No real tree is deeper.
 const DEEPEST: usize = 256;
 
 impl Caller<'_> {
-    pub(super) fn rename(&self, from: (i32, u64), to: (i32, u64), flags: u32, alone: Alone) -> Attempt {
-        attempt(self.rename_path(from, to, flags, alone))
+    /// Moves an entry. Nothing else is done meanwhile: what is at the name when it is moved must be what was judged.
+    pub(super) fn rename(&self, from: (i32, u64), to: (i32, u64), flags: u32) -> Attempt {
+        attempt(self.rename_path(from, to, flags))
     }
 
-    fn rename_path(&self, from: (i32, u64), to: (i32, u64), flags: u32, alone: Alone) -> Result<(), Tried> {
+    fn rename_path(&self, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<(), Tried> {
         let flags = RenameFlags::from_bits_retain(flags);
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).contains(flags) {
@@ -49,15 +51,10 @@ impl Caller<'_> {
             rustix::fs::renameat_with(&from.parent, from.called(), &to.parent, to.called(), flags)?;
             return Ok(());
         };
-        let Some(kind) = from.kind()? else { return Err(Stop::Fail(Errno::NOENT).into()) };
-        let held = if kind == Kind::Directory { None } else { root.held(&new, making(&from, kind)) };
-        let content = held.filter(|held| held.unless == Unless::HarmlessConfig && !exchange);
-        let sign = is_git_sign(to.name.as_bytes()) || (exchange && is_git_sign(from.name.as_bytes()));
-        if alone == Alone::No && (kind == Kind::Directory || exchange || content.is_some() || sign) {
-            return Err(Tried::NeedsToBeAlone);
-        }
-        if let Some(held) = content {
-            let made = making(&from, kind);
+        let source = Pinned::open(&from)?;
+        let made = source.making;
+        let held = if made == Making::Directory { None } else { root.held(&new, made) };
+        if let Some(held) = held.filter(|held| held.unless == Unless::HarmlessConfig && !exchange) {
             let is_lock = root.held(&old, made).is_some_and(|held| held.unless == Unless::ConfigLock);
             if !is_lock {
                 self.refuse(&from, made, GuestAct::Move, || Remedy::Nothing)?;
@@ -73,19 +70,27 @@ impl Caller<'_> {
             // `mv` tries this first; a yes to it would come to nothing.
             return Err(Stop::Fail(Errno::EXIST).into());
         }
-        self.judge_move(root, &from, &to, kind)?;
-        self.before_sign(&to, alone)?;
+        self.judge_move(root, &from, &to, made)?;
+        self.before_sign(&to, made, Alone::Yes)?;
+        let mut other = None;
         if exchange {
-            let Some(kind) = to.kind()? else { return Err(Stop::Fail(Errno::NOENT).into()) };
-            self.judge_move(root, &to, &from, kind)?;
-            self.before_sign(&from, alone)?;
+            let target = Pinned::open(&to)?;
+            self.judge_move(root, &to, &from, target.making)?;
+            self.before_sign(&from, target.making, Alone::Yes)?;
+            other = Some(target);
         }
         rustix::fs::renameat_with(&from.parent, from.called(), &to.parent, to.called(), flags)?;
+        // From inside nothing but a socket can have taken the place since; the host does as it likes.
+        if !source.has_landed(&to) || other.is_some_and(|other| !other.has_landed(&from)) {
+            let back = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+            rustix::fs::renameat_with(&to.parent, &to.name, &from.parent, &from.name, back)?;
+            return Err(Stop::Fail(Errno::BUSY).into());
+        }
         Ok(())
     }
 
     /// Whether what is at one place may be at another.
-    fn judge_move(&self, root: &Root, from: &Spot, to: &Spot, kind: Kind) -> Result<(), Stop> {
+    fn judge_move(&self, root: &Root, from: &Spot, to: &Spot, made: Making) -> Result<(), Stop> {
         let (old, new) = (from.path(), to.path());
         let hold = |path: &Path, making: Making, why: &str| {
             let remedy = || match from.remedy_of_move() {
@@ -94,13 +99,12 @@ impl Caller<'_> {
             };
             self.hold_as(HeldAct::new(path.to_owned(), GuestAct::Move, why), making, remedy)
         };
-        let made = making(from, kind);
         for place in [&old, &new] {
             if let Some(found) = root.held(place, made) {
                 hold(place, made, found.why)?;
             }
         }
-        if kind != Kind::Directory {
+        if made != Making::Directory {
             return Ok(());
         }
         let is_git = |name: &OsStr| name.as_bytes().eq_ignore_ascii_case(b".git");
@@ -131,19 +135,48 @@ impl Caller<'_> {
     }
 }
 
-/// What an entry is to the class.
-pub(super) fn making(spot: &Spot, kind: Kind) -> Making {
-    making_in(&spot.parent, &spot.name, kind)
+/// An entry before it is moved, held open so that no other gets its number.
+struct Pinned {
+    entry: OwnedFd,
+    making: Making,
+}
+
+impl Pinned {
+    fn open(spot: &Spot) -> Result<Self, Errno> {
+        let entry = spot.pin()?;
+        let making = making_of(entry.as_fd())?;
+        Ok(Pinned { entry, making })
+    }
+
+    /// Whether what is at a place was judged: the same kind of entry, and the same directory if it is one. What is gone again
+    /// has done nothing.
+    fn has_landed(&self, spot: &Spot) -> bool {
+        let now = match spot.parent.status_if_present(&spot.name) {
+            Ok(Some(now)) => now,
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
+        let is_same = || status_of(self.entry.as_fd()).is_ok_and(|before| before.identity == now.identity);
+        making_in(&spot.parent, &spot.name, now.kind) == self.making
+            && (self.making != Making::Directory || is_same())
+    }
+}
+
+/// What an open entry is to the class.
+pub(super) fn making_of(entry: BorrowedFd<'_>) -> Result<Making, Errno> {
+    let kind = status_of(entry)?.kind;
+    Ok(making(kind, || rustix::fs::readlinkat(entry, "", Vec::new()).map(CString::into_bytes)))
 }
 
 fn making_in(parent: &Directory, name: &OsStr, kind: Kind) -> Making {
+    making(kind, || parent.link_target(name).map(|text| text.into_os_string().into_vec()))
+}
+
+fn making(kind: Kind, text: impl FnOnce() -> Result<Vec<u8>, Errno>) -> Making {
     match kind {
         Kind::Directory => Making::Directory,
         // One whose text cannot be read may say anything.
-        Kind::Symlink => {
-            let text = parent.link_target(name);
-            text.map_or(Making::Link, |text| Making::link(text.as_os_str().as_bytes()))
-        }
+        Kind::Symlink => text().map_or(Making::Link, |text| Making::link(&text)),
         Kind::File
         | Kind::Fifo
         | Kind::Socket

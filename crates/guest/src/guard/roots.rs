@@ -124,24 +124,29 @@ impl Root {
         let (from, to) = (self.relative(moved.0), self.relative(moved.1));
         held(&self.relative(place), making, &Moved { root: self, from, to })
     }
+}
 
-    pub(super) fn signs(&self, called: &Path) -> GitSigns {
-        let mut signs = GitSigns::default();
-        let Some(directory) = self.meant(called) else { return signs };
-        // What cannot be entered shows nothing, and nothing can be made in it.
-        let Ok(directory) = self.top.passage(directory) else { return signs };
-        for name in GitSigns::NAMES {
-            if directory.status(OsStr::new(name)).is_ok() {
-                signs.see(OsStr::new(name));
-            }
+/// The signs of a git directory in one that is open.
+pub(super) fn signs_in(directory: &Directory) -> Result<GitSigns, Errno> {
+    let mut signs = GitSigns::default();
+    for name in GitSigns::NAMES.map(OsStr::new) {
+        if directory.status_if_present(name)?.is_some() {
+            signs.see(name);
         }
-        signs
     }
+    Ok(signs)
 }
 
 impl Surroundings for Root {
+    /// What cannot be looked at may have all the signs: a caller that is below already can act there, whoever took the
+    /// permission to enter away.
     fn is_git_directory(&self, directory: &Path) -> bool {
-        self.signs(directory).is_git_directory()
+        let Some(directory) = self.meant(directory) else { return false };
+        match self.top.passage(directory).and_then(|directory| signs_in(&directory)) {
+            Ok(signs) => signs.may_become_git_directory(),
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(_) => true,
+        }
     }
 
     /// Links are judged by their names alone.

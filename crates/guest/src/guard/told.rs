@@ -16,6 +16,15 @@ use std::os::unix::ffi::OsStrExt;
 /// Places that are told of, in a whole run.
 const MOST: usize = 500;
 
+/// A longer path is told of by its beginning: below a directory that is moved there may be any.
+const LONGEST: usize = 4096;
+
+/// A path for the supervisor.
+pub(super) fn shown(path: &Path) -> OsText {
+    let bytes = path.as_os_str().as_bytes();
+    OsText::new(bytes.get(..LONGEST).unwrap_or(bytes)).unwrap_or_default()
+}
+
 #[derive(Default)]
 struct State {
     known: BTreeSet<(PathBuf, GuestAct)>,
@@ -46,7 +55,7 @@ impl Told {
             return;
         }
         state.known.insert((path.to_owned(), act));
-        let path = OsText::new(path.as_os_str().as_bytes()).unwrap_or_default();
+        let path = shown(path);
         state.waiting.push(GuestReport::Held { path, act, why: why.to_owned() });
         self.ring();
     }
@@ -65,6 +74,11 @@ impl Told {
     /// Readable while there is something to tell.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+
+    /// Counts something that could not be told of.
+    pub(crate) fn untold(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).more += 1;
     }
 
     /// What there is to tell now.

@@ -9,7 +9,7 @@ use belljar_sys::signal::{SignalError, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 
-use super::control::Control;
+use super::control::{Control, ControlError};
 use super::crowd::Crowd;
 use crate::guard::{Guard, Told};
 
@@ -152,8 +152,16 @@ impl Supervision<'_> {
 
     /// Reports what the guard held back, and asks what it wants to know.
     fn report_held(&self, take: fn(&Told) -> Vec<GuestReport>) -> Result<(), Orphaned> {
-        let reports = self.guard.map(|guard| take(guard.told())).unwrap_or_default();
-        reports.iter().try_for_each(|report| self.control.report(report, &[]).map_err(|_gone| Orphaned))
+        let Some(guard) = self.guard else { return Ok(()) };
+        for report in take(guard.told()) {
+            match self.control.report(&report, &[]) {
+                Ok(()) => {}
+                // It says what the command did, so it must not end the supervision.
+                Err(ControlError::Codec(_)) => guard.told().untold(),
+                Err(ControlError::Message(_)) => return Err(Orphaned),
+            }
+        }
+        Ok(())
     }
 
     fn handle_signals(&mut self) -> Result<Family, Orphaned> {

@@ -85,7 +85,7 @@ fn look(planned: &Planned, surroundings: &Surroundings) -> Result<(Machine, Watc
     }
     let watch = Watch::begin(planned)?;
     let allowed = allowances(plan, surroundings).read()?;
-    machine.guard = watch.guard(plan, &allowed);
+    machine.guard = watch.guard(plan, &allowed)?;
     machine.guarded = watch.guarded(machine.guard.as_ref(), &allowed);
     // Shown as the run would have it; which one it is, is known when it begins.
     machine.kept = Some(layers::shown(plan, planned.repository.as_ref()));

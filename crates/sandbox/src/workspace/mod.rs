@@ -16,6 +16,7 @@ mod overlay;
 mod place;
 mod removal;
 mod scan;
+mod shows;
 mod since;
 mod tree;
 mod unfinished;
@@ -32,5 +33,6 @@ pub use overlay::{
     Unmerged, note_repository,
 };
 pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
+pub use shows::Shows;
 pub use since::{Created, CreatedSince, Since, created_since};
 pub use unfinished::{Recovered, Recovery, UNFINISHED};

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{Leads, Named, What, follow};
+use belljar_class::{Leads, Named, What, follow_noting};
 use belljar_sys::beneath::Kind;
 
 use super::scan::ScanError;
@@ -22,8 +22,9 @@ pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanErro
         if named.what == What::Config && beside {
             return None;
         }
-        let path = inside(&tree, &named.path)?;
-        let found = tree.status(&path).ok()?.map(|status| status.kind);
+        let places = inside(&tree, &named.path)?;
+        let path = places.last()?;
+        let found = tree.status(path).ok()?.map(|status| status.kind);
         let counts = match (named.what, found) {
             (What::Program, None) => path.components().count() > 1,
             (What::Program | What::Attributes | What::Config, found) => {
@@ -32,9 +33,9 @@ pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanErro
             (What::Hooks, _) => !path.as_os_str().is_empty(),
             (What::WorkTree, _) => false,
         };
-        counts.then_some(path)
+        counts.then_some(places)
     };
-    Ok(belljar_class::named(config).iter().filter_map(place).collect())
+    Ok(belljar_class::named(config).iter().filter_map(place).flatten().collect())
 }
 
 /// The files of a tree that words of command lines name.
@@ -44,20 +45,23 @@ pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanErro
 pub fn named_by_words(words: &[Vec<u8>], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
     let tree = open(root)?;
     let file = |word: &Vec<u8>| {
-        let path = inside(&tree, Path::new(OsStr::from_bytes(word)))?;
-        let kind = tree.status(&path).ok()??.kind;
-        (kind == Kind::File).then_some(path)
+        let places = inside(&tree, Path::new(OsStr::from_bytes(word)))?;
+        let kind = tree.status(places.last()?).ok()??.kind;
+        (kind == Kind::File).then_some(places)
     };
-    Ok(words.iter().filter_map(file).collect())
+    Ok(words.iter().filter_map(file).flatten().collect())
 }
 
 fn open(root: &Path) -> Result<Tree, ScanError> {
     Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })
 }
 
-fn inside(tree: &Tree, path: &Path) -> Option<PathBuf> {
-    match follow(Path::new("x"), tree.relative(path)?, tree) {
-        Leads::Inside(path) => Some(path),
-        Leads::Out | Leads::Nowhere => None,
+/// The links on the way to a path, and where it leads.
+fn inside(tree: &Tree, path: &Path) -> Option<Vec<PathBuf>> {
+    let mut places = Vec::new();
+    match follow_noting(Path::new("x"), tree.relative(path)?, tree, &mut places) {
+        Leads::Inside(path) => places.push(path),
+        Leads::Out | Leads::Nowhere => return None,
     }
+    Some(places)
 }

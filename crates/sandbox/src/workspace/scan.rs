@@ -11,8 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use belljar_class::{
-    Alias, Class, EntryKind, Extent, GIT_POINTER, GitSetting, GitSigns, GitTop, Grade, HOOK, Hit,
-    LARGEST_CONFIG, Leads, Making, NEVER_RUN, SpecialKind, USED_OUTSIDE, Unless, What, classify_in, follow,
+    Alias, BUILD_OUTPUT, Class, EntryKind, Extent, GIT_POINTER, GitSetting, GitSigns, GitTop, Grade, HOOK,
+    Hit, LARGEST_CONFIG, Leads, Making, NEVER_RUN, SpecialKind, USED_OUTSIDE, Unless, What, classify_in,
+    follow_noting,
 };
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Kind, Status, Time};
@@ -171,11 +172,14 @@ pub fn scan_named(root: &Path, named: &[PathBuf]) -> Result<Scan, ScanError> {
 
 pub(super) fn scan_tree(tree: &Tree, named: &[PathBuf]) -> Scan {
     let out = Scan { named: named.to_vec(), ..Scan::default() };
-    let mut walk = Walk { tree, out, aliases: BTreeSet::new(), visited: 0 };
+    let mut walk = Walk { tree, out, aliases: BTreeSet::new(), passed: BTreeSet::new(), visited: 0 };
     walk.below(PathBuf::new(), None);
     walk.through_aliases();
     walk.named(named);
+    walk.passed();
     let Walk { mut out, aliases, .. } = walk;
+    out.named.sort();
+    out.named.dedup();
     out.protected.sort();
     out.protected.dedup_by(|later, earlier| later.path.starts_with(&earlier.path));
     out.links.sort();
@@ -190,6 +194,8 @@ struct Walk<'tree> {
     tree: &'tree Tree,
     out: Scan,
     aliases: BTreeSet<Alias>,
+    /// Links on the way to something of the class.
+    passed: BTreeSet<PathBuf>,
     visited: usize,
 }
 
@@ -334,18 +340,39 @@ impl Walk<'_> {
 
     fn link(&mut self, entry: Entry, status: Result<Status, Errno>, target: Result<PathBuf, Errno>) {
         let Ok(target) = target else { return };
-        match (follow(&entry.path, &target, self.tree), entry.hit) {
+        let mut passed = Vec::new();
+        match (follow_noting(&entry.path, &target, self.tree, &mut passed), entry.hit) {
             (Leads::Out, _) => self.see(entry.path, Class::EscapingSymlink { target }, status),
             (Leads::Inside(leads_to), Some(Hit { grade, why, .. })) => {
                 self.out.links.push(entry.path.clone());
                 self.see(entry.path.clone(), Class::HostExecuted { grade, why }, status);
                 let place = entry.place.unwrap_or(entry.path);
                 self.aliases.insert(Alias { place, leads_to });
+                if grade == Grade::Guarded {
+                    self.passed.extend(passed);
+                }
             }
             (Leads::Nowhere, Some(Hit { grade, why, .. })) => {
                 self.see(entry.path, Class::HostExecuted { grade, why }, status);
             }
-            (Leads::Inside(_) | Leads::Nowhere, None) => {}
+            (Leads::Inside(leads_to), None) => self.out_of_build_output(entry, leads_to),
+            (Leads::Nowhere, None) => {}
+        }
+    }
+
+    /// What builds fill is only watched, because nobody works there. Through a link from outside somebody does.
+    fn out_of_build_output(&mut self, entry: Entry, leads_to: PathBuf) {
+        let is_output = |path: &Path| path.iter().any(|name| BUILD_OUTPUT.iter().any(|known| name == *known));
+        let place = entry.place.unwrap_or(entry.path);
+        let is_directory =
+            || matches!(self.tree.status(&leads_to), Ok(Some(found)) if found.kind == Kind::Directory);
+        let goes_round = |known: &Alias| known.leads_to == leads_to && place.starts_with(&known.place);
+        if !is_output(&place)
+            && is_output(&leads_to)
+            && is_directory()
+            && !self.aliases.iter().any(goes_round)
+        {
+            self.aliases.insert(Alias { place, leads_to });
         }
     }
 
@@ -376,12 +403,13 @@ impl Walk<'_> {
             return None;
         }
         let named = belljar_class::named(&text);
-        let inside = |base: &Path, path: &Path| {
+        let mut passed = Vec::new();
+        let mut inside = |base: &Path, path: &Path| {
             let at = self.tree.relative(path)?;
             // What was absolute begins at the top.
             let from_top = path.is_absolute() || path.starts_with("~");
             let base = if from_top { Path::new("") } else { base };
-            match follow(&base.join("x"), at, self.tree) {
+            match follow_noting(&base.join("x"), at, self.tree, &mut passed) {
                 Leads::Inside(path) => Some(path),
                 Leads::Out | Leads::Nowhere => None,
             }
@@ -412,14 +440,51 @@ impl Walk<'_> {
                 self.aliases.insert(Alias { place, leads_to });
             }
         }
+        self.passed.extend(passed);
         belljar_class::powerful_settings(&text, git)
     }
 
     fn named(&mut self, named: &[PathBuf]) {
         for path in named {
-            let Ok(Some(status)) = self.tree.status(path) else { continue };
-            let hit = Hit { grade: Grade::Guarded, why: USED_OUTSIDE, extent: Extent::Entry };
-            self.note(&Entry { path: path.clone(), place: None, hit: Some(hit) }, Ok(status), false);
+            match self.tree.status(path) {
+                // Nothing can be mounted on a link.
+                Ok(Some(status)) if status.kind == Kind::Symlink => {
+                    self.passed.insert(path.clone());
+                }
+                Ok(Some(status)) => self.named_at(path.clone(), status),
+                Ok(None) | Err(_) => self.named_through_links(path),
+            }
+        }
+    }
+
+    fn named_at(&mut self, path: PathBuf, status: Status) {
+        let hit = Hit { grade: Grade::Guarded, why: USED_OUTSIDE, extent: Extent::Entry };
+        self.note(&Entry { path, place: None, hit: Some(hit) }, Ok(status), false);
+    }
+
+    /// A file that is named by a way with links: where it is counts as named, too.
+    fn named_through_links(&mut self, path: &Path) {
+        let mut passed = Vec::new();
+        let leads = follow_noting(Path::new("x"), path, self.tree, &mut passed);
+        self.passed.extend(passed);
+        if let Leads::Inside(real) = leads
+            && real != path
+        {
+            self.out.named.push(real.clone());
+            if let Ok(Some(status)) = self.tree.status(&real) {
+                self.named_at(real, status);
+            }
+        }
+    }
+
+    /// Whoever changes a link on the way to something of the class puts something else in its place.
+    fn passed(&mut self) {
+        for link in std::mem::take(&mut self.passed) {
+            let class = Class::HostExecuted { grade: Grade::Guarded, why: USED_OUTSIDE };
+            if let Ok(Some(status)) = self.tree.status(&link) {
+                self.see(link.clone(), class, Ok(status));
+            }
+            self.out.named.push(link);
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_sandbox::{
-    Class, Created, Grade, ProtectedKind, Since, UnseenBecause, created_since, scan, scan_named,
+    Class, Created, Grade, ProtectedKind, Shows, Since, UnseenBecause, created_since, scan, scan_named,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -313,4 +313,66 @@ fn a_git_configuration_that_is_too_large_is_named() {
     let found = scan(root).unwrap();
     assert_eq!(found.unseen, []);
     assert!(found.protected.iter().any(|protected| protected.path == Path::new("tools/x")));
+}
+
+#[test]
+fn links_on_the_way_to_something_of_the_class_are_of_it() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, ".git/config", "[core]\n\thooksPath = current/hooks\n");
+    for path in ["v1/hooks/pre-commit", "v1/tool", "v1/editor/tasks.json", "v2/hooks/pre-commit"] {
+        put(root, path, "");
+    }
+    link(root, "current", "latest");
+    link(root, "latest", "v1");
+    link(root, ".vscode", "current/editor");
+    link(root, "other", "v1");
+    let before = scan_named(root, &["current/tool".into()]).unwrap();
+    let named: Vec<&Path> = before.named().iter().map(PathBuf::as_path).collect();
+    assert_eq!(named, ["current", "current/tool", "latest", "v1/tool"].map(Path::new));
+    let is_protected = |path: &str| before.protected.iter().any(|found| found.path == Path::new(path));
+    assert!(is_protected("v1/tool") && is_protected("v1/editor/tasks.json") && !is_protected("current"));
+    for (path, leads_to) in [("latest", "v2"), ("other", "v2")] {
+        fs::remove_file(root.join(path)).unwrap();
+        link(root, path, leads_to);
+    }
+    let created = created_since(&before, root).unwrap().created;
+    let changed: Vec<&Path> = created
+        .iter()
+        .filter(|found| found.since == Since::Changed)
+        .map(|found| found.path.as_path())
+        .collect();
+    assert_eq!(changed, [Path::new("latest")]);
+}
+
+#[test]
+fn what_a_link_brings_out_of_build_output_is_of_the_class() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, "target/web/.envrc", "");
+    put(root, "target/other/.envrc", "");
+    link(root, "target/web/round", "../web");
+    assert_eq!(protected(root), Vec::<String>::new());
+    link(root, "web", "target/web");
+    link(root, "node_modules", "target/other");
+    assert_eq!(protected(root), ["target/web/.envrc"]);
+}
+
+#[test]
+fn a_directory_that_shows_a_part_again_is_guarded_by_its_own_paths() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, ".git/config", "[core]\n\thooksPath = scripts/hooks\n");
+    let found = scan_named(root, &["scripts/tool".into()]).unwrap();
+    let part = |path: &str| found.named_from(&Shows::Part { path: path.into() });
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(part(""), paths(&["scripts/tool", "scripts/hooks"]));
+    assert_eq!(part("scripts"), paths(&["tool", "hooks"]));
+    assert_eq!(part("src"), paths(&[]));
+    for everything in ["scripts/hooks", "scripts/hooks/deeper", ".git/hooks", ".vscode", ".claude/hooks"] {
+        assert_eq!(part(everything), paths(&[""]), "{everything}");
+    }
+    assert_eq!(part(".git"), paths(&[]));
+    let more = found.named_from(&Shows::More { at: "work/project".into() });
+    assert_eq!(more, paths(&["work/project/scripts/tool", "work/project/scripts/hooks"]));
 }

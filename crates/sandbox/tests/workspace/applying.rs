@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_sandbox::{ApplyRequest, Consent, OnConflict, RefusedBecause, Selection, UNFINISHED, Unmerged};
 
-use super::support::{Project, link, listing, paths, put, yes_to};
+use super::support::{Project, link, listing, paths, put, tick, yes_to};
 
 fn why(project: &Project, path: &str) -> Option<RefusedBecause> {
     let applied = project.apply(&Selection::All, &yes_to(&[]));
@@ -223,20 +223,6 @@ fn set_id_needs_a_yes() {
     assert_eq!(project.apply(&Selection::All, &yes_to(&[])).applied, [] as [PathBuf; 0]);
     assert_eq!(project.apply_all().refused, []);
     assert_eq!(listing(&project.lower()), ["tool 4755 x\\n"]);
-}
-
-/// Waits until the clock of files has gone on, so that "later" can be told.
-fn tick() {
-    let place = tempfile::tempdir().unwrap();
-    let stamp = |name: &str| {
-        let path = place.path().join(name);
-        fs::write(&path, "").unwrap();
-        fs::metadata(path).unwrap().modified().unwrap()
-    };
-    let first = stamp("first");
-    while stamp("next") <= first {
-        std::thread::yield_now();
-    }
 }
 
 /// A pipe is never written, whatever was said, and what it would have taken the place of stays.

@@ -289,6 +289,23 @@ impl Applying<'_> {
                 Err(why) => self.refuse(path, why),
             }
         }
+        self.without_directories_that_stay(tasks)
+    }
+
+    /// A directory is not removed where something in it stays.
+    fn without_directories_that_stay<'changes>(&mut self, tasks: Vec<Task<'changes>>) -> Vec<Task<'changes>> {
+        let refused: BTreeSet<PathBuf> =
+            self.out.refused.iter().map(|refused| refused.path.clone()).collect();
+        let stays = |task: &Task<'_>| {
+            let path = &task.change.path;
+            let removed =
+                task.change.kind == ChangeKind::Deleted && task.change.entry == EntryKind::Directory;
+            removed && refused.range(path.clone()..).next().is_some_and(|below| below.starts_with(path))
+        };
+        let (stay, tasks) = tasks.into_iter().partition(stays);
+        for task in stay as Vec<Task<'_>> {
+            self.refuse(&task.change.path, RefusedBecause::ChangedSince);
+        }
         tasks
     }
 

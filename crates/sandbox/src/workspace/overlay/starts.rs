@@ -5,7 +5,9 @@
 //! second name is refused in a later apply, which is safe, and rare.
 //!
 //! A run may go on with the changes of an earlier one. What the layer holds then is noted with the start that it belongs
-//! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start.
+//! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start. What
+//! lies below a directory that was deleted or replaced has no entry; it belongs to the start of the run that did so, also
+//! where a later run makes the directory again.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,12 +17,15 @@ use std::path::{Path, PathBuf};
 use belljar_sys::beneath::{Directory, Kind, Status, Time};
 
 use super::changes::Change;
+use super::layers::is_opaque;
 use super::{LayersError, Overlay};
 
 /// The form of the file, and its version.
 const HEAD: &str = "belljar overlay starts 1";
 /// The same for the list of what was in the layer.
-const BASES: &[u8] = b"belljar overlay bases 1";
+const BASES: &[u8] = b"belljar overlay bases 2";
+/// As it was before it told what hides the project's own.
+const BASES_1: &[u8] = b"belljar overlay bases 1";
 
 /// The beginnings of the runs on an upper layer, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,11 +92,18 @@ fn parse_restored(bytes: &[u8]) -> Option<HashMap<PathBuf, (u64, Time)>> {
     parts.map(entry).collect()
 }
 
+/// An entry that was in the layer when the last run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Carried {
+    start: Time,
+    /// Whether what the project has below it did not show.
+    hides: bool,
+}
+
 /// What each change of the layer is a change to.
 pub(super) struct Bases {
     starts: Starts,
-    /// Of entries that were in the layer when the last run began.
-    carried: HashMap<PathBuf, Time>,
+    carried: HashMap<PathBuf, Carried>,
     /// Entries of the project that an undone apply put back: their inode, and the time that this gave them.
     restored: HashMap<PathBuf, (u64, Time)>,
 }
@@ -109,29 +121,41 @@ impl Bases {
     }
 
     fn at(&self, path: &Path, born: Option<Time>) -> Option<Time> {
-        let carried = self.carried.get(path).copied();
-        // What went with a directory has no entry of its own.
-        carried.or_else(|| self.starts.of(born))
+        if let Some(carried) = self.carried.get(path) {
+            return Some(carried.start);
+        }
+        // What went with a directory has no entry of its own, and no run since has seen it.
+        let hidden = path.ancestors().skip(1).filter_map(|above| self.carried.get(above));
+        let hidden = hidden.filter(|above| above.hides).map(|above| above.start).min();
+        hidden.or_else(|| self.starts.of(born))
     }
 
-    fn bytes(carried: &HashMap<PathBuf, Time>) -> Vec<u8> {
+    fn bytes(carried: &HashMap<PathBuf, Carried>) -> Vec<u8> {
         let mut out = BASES.to_vec();
-        for (path, time) in carried {
-            out.extend(format!("\0{} {} ", time.seconds, time.nanoseconds).as_bytes());
+        for (path, Carried { start, hides }) in carried {
+            let hides = u8::from(*hides);
+            out.extend(format!("\0{} {} {hides} ", start.seconds, start.nanoseconds).as_bytes());
             out.extend(path.as_os_str().as_bytes());
         }
         out.extend(b"\0\0");
         out
     }
 
-    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, Time>> {
+    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, Carried>> {
         let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
-        (parts.next()? == BASES).then_some(())?;
+        let head = parts.next()?;
+        let tells_hiding = match head {
+            _ if head == BASES => true,
+            _ if head == BASES_1 => false,
+            _ => return None,
+        };
         let entry = |part: &[u8]| {
-            let mut words = part.splitn(3, |byte| *byte == b' ');
+            let mut words = part.splitn(if tells_hiding { 4 } else { 3 }, |byte| *byte == b' ');
             let mut text = || std::str::from_utf8(words.next()?).ok();
-            let time = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
-            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), time))
+            let start = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
+            // Where it is not told it may have: an earlier start is the safe one.
+            let hides = !tells_hiding || text()?.parse::<u8>().ok()? != 0;
+            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), Carried { start, hides }))
         };
         parts.map(entry).collect()
     }
@@ -193,8 +217,12 @@ impl Overlay {
             directory.entries(|name, _kind| names.push(name.to_owned()))?;
             for name in names {
                 let (at, status) = (path.join(&name), directory.status(&name)?);
+                let hides = match status.kind {
+                    Kind::Directory => is_opaque(&directory.passage(Path::new(&name))?)?,
+                    _ => true,
+                };
                 if let Some(start) = before.at(&at, status.born) {
-                    carried.insert(at.clone(), start);
+                    carried.insert(at.clone(), Carried { start, hides });
                 }
                 if status.kind == Kind::Directory {
                     pending.push(at);
@@ -227,4 +255,27 @@ fn now(directory: &Path) -> std::io::Result<Time> {
     let now = directory.status(name)?.changed;
     directory.remove(name)?;
     Ok(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_are_read_whole_or_not_at_all_in_both_forms() {
+        let start = Time { seconds: -5, nanoseconds: 7 };
+        let carried = |hides| Carried { start, hides };
+        let all = HashMap::from([
+            (PathBuf::from("a b\nc"), carried(true)),
+            (PathBuf::from(OsStr::from_bytes(b"\xff/x")), carried(false)),
+        ]);
+        let bytes = Bases::bytes(&all);
+        assert_eq!(Bases::parse(&bytes), Some(all));
+        for end in 0..bytes.len() {
+            assert_eq!(Bases::parse(&bytes[..end]), None, "{end}");
+        }
+        let old = b"belljar overlay bases 1\0-5 7 a b\0\0";
+        assert_eq!(Bases::parse(old), Some(HashMap::from([(PathBuf::from("a b"), carried(true))])));
+        assert_eq!(Bases::parse(b"belljar overlay bases 3\0\0"), None);
+    }
 }

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::{Class, EntryKind, classify_in};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status, Time};
+use belljar_sys::beneath::{Kind, Status};
 
 use super::changes::{Change, ChangeKind, compare};
 use super::discard::{forget, forget_deletion};
 use super::layers::Layers;
 use super::merging::{Merged, Merging, Unmerged};
-use super::starts::{Bases, changed_after};
+use super::starts::Bases;
 use super::{LayersError, Overlay};
 use crate::workspace::Carried;
 use crate::workspace::place::{Expected, PlaceError, Placing};
@@ -321,7 +321,6 @@ impl Applying<'_> {
         if !self.request.consent.covers(change) {
             return Err(RefusedBecause::NeedsConsent { class: change.class.clone() });
         }
-        let start = bases.of(change);
         let before = self.layers.lower.status(&change.path).map_err(failed)?;
         let merged = match (self.request.on_conflict, &before) {
             (OnConflict::Overwrite, _) => return Ok((before, None)),
@@ -333,19 +332,10 @@ impl Applying<'_> {
             }
             (OnConflict::Merge | OnConflict::Markers, _) => None,
         };
-        self.unmoved(&change.path, start)?;
-        Ok((before, merged))
-    }
-
-    /// Whether the directories on the way are those that the run began with.
-    fn unmoved(&self, path: &Path, start: Option<Time>) -> Result<(), RefusedBecause> {
-        for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
-            let status = self.layers.lower.status(above).map_err(failed)?;
-            if status.is_some_and(|status| status.kind == Kind::Directory && changed_after(start, &status)) {
-                return Err(RefusedBecause::ChangedSince);
-            }
+        if before.is_some() && bases.moved(&self.layers.lower, change).map_err(failed)? {
+            return Err(RefusedBecause::ChangedSince);
         }
-        Ok(())
+        Ok((before, merged))
     }
 
     fn delete(&mut self, task: &Task<'_>) {

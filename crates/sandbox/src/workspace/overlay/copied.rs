@@ -319,8 +319,9 @@ impl Overlay {
     pub(super) fn note_start(&self) -> Result<(), LayersError> {
         let starts = self.starts();
         let failed = |cause| LayersError::Starts { path: starts.clone(), cause };
-        self.note_bases().map_err(failed)?;
+        let carried = self.note_bases().map_err(failed)?;
         let start = Starts::add(&self.directory, &starts).map_err(failed)?;
+        self.note_known(start, carried.into_iter()).map_err(failed)?;
         self.note_tracked(start).map_err(failed)
     }
 }

@@ -158,15 +158,19 @@ impl Kept {
         let before = layers.lower.status(&change.path).map_err(failed)?;
         let now = match (request.on_conflict, before) {
             (OnConflict::Overwrite, before) => return Ok((before, None)),
-            (OnConflict::Merge | OnConflict::Markers, None) if merging.is_deleted(change) => {
-                return Err(RefusedBecause::ChangedSince);
+            (OnConflict::Merge | OnConflict::Markers, None) => {
+                let deleted = merging.is_deleted(change) && !self.means_the_same(opened, tree, &change.path);
+                return if deleted { Err(RefusedBecause::ChangedSince) } else { Ok((None, None)) };
             }
-            (OnConflict::Merge | OnConflict::Markers, None) => return Ok((None, None)),
             (OnConflict::Merge | OnConflict::Markers, Some(now)) => now,
         };
-        let as_wanted = !bases.changed(change, &now)
+        let moved = bases.moved(&layers.lower, change).map_err(failed)?;
+        let as_wanted = !moved && !bases.changed(change, &now)
             || self.means_the_same(opened, tree, &change.path)
             || is_what_is_wanted(layers, change);
+        if moved && !as_wanted {
+            return Err(RefusedBecause::ChangedSince);
+        }
         let merged = if as_wanted { None } else { Some(merging.merge(change, &now, request.on_conflict)?) };
         Ok((before, merged))
     }

@@ -12,6 +12,7 @@ mod copied;
 mod discard;
 mod group;
 mod kept;
+mod known;
 mod layers;
 mod merge;
 mod merging;

@@ -1,7 +1,7 @@
 //! When runs began, by the clock of the file system: what changed in the project after that is not overwritten.
 //!
-//! Nothing is recorded per file of the project, but for what git has of it ([`tracked`](super::tracked)). A ctime cannot be set by
-//! anyone, and a change later than the start has a later one. So has a file one of whose other names was applied before: its
+//! Of a file of the project nothing is recorded but its name ([`known`](super::known)) and what git has of it
+//! ([`tracked`](super::tracked)). A ctime cannot be set by anyone, and a change later than the start has a later one. So has a file one of whose other names was applied before: its
 //! second name is refused in a later apply, which is safe, and rare.
 //!
 //! A run may go on with the changes of an earlier one. What the layer holds then is noted with the start that it belongs
@@ -14,11 +14,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use belljar_class::EntryKind;
+use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status, Time};
 
 use super::changes::Change;
+use super::known::Known;
 use super::layers::is_opaque;
 use super::{LayersError, Overlay};
+use crate::workspace::tree::Tree;
 
 /// The form of the file, and its version.
 const HEAD: &str = "belljar overlay starts 1";
@@ -106,6 +110,7 @@ pub(super) struct Bases {
     carried: HashMap<PathBuf, Carried>,
     /// Entries of the project that an undone apply put back: their inode, and the time that this gave them.
     restored: HashMap<PathBuf, (u64, Time)>,
+    known: Known,
 }
 
 impl Bases {
@@ -113,6 +118,31 @@ impl Bases {
     pub(super) fn changed(&self, change: &Change, now: &Status) -> bool {
         let put_back = self.restored.get(&change.path) == Some(&(now.identity.inode, now.changed));
         !put_back && changed_after(self.of(change), now)
+    }
+
+    /// Whether what the project has at the place of a change may have come there with a directory: one on the way is not known
+    /// for the one that the run began with. What is in a directory that is moved keeps its times.
+    pub(super) fn moved(&self, lower: &Tree, change: &Change) -> Result<bool, Errno> {
+        let Some(start) = self.of(change) else { return Ok(true) };
+        for above in change.path.ancestors().skip(1) {
+            let Some(now) = lower.status(above)?.filter(|now| now.kind == Kind::Directory) else { continue };
+            let put_back = self.restored.get(above).is_some_and(|(inode, _)| *inode == now.identity.inode);
+            let moved = if above.as_os_str().is_empty() {
+                self.known.is_other(above, &now)
+            } else {
+                let touched = changed_after(Some(start), &now);
+                now.changed > start && (touched || !self.known.is_same(above, &now, start))
+            };
+            if moved && !put_back {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the user deleted the file that a change was one to.
+    pub(super) fn was_there(&self, change: &Change) -> bool {
+        change.entry != EntryKind::Directory && self.known.was_there(&change.path)
     }
 
     /// The start that a change belongs to.
@@ -178,9 +208,11 @@ impl Overlay {
                 })
                 .map_err(|cause| LayersError::Starts { path, cause })?,
         };
+        let path = self.directory.clone();
+        let known = self.read_known().map_err(|cause| LayersError::Starts { path, cause })?;
         // Without it more is asked about.
         let restored = std::fs::read(self.restored()).ok().and_then(|bytes| parse_restored(&bytes));
-        Ok(Bases { starts, carried, restored: restored.unwrap_or_default() })
+        Ok(Bases { starts, carried, restored: restored.unwrap_or_default(), known })
     }
 
     fn restored(&self) -> PathBuf {
@@ -204,9 +236,9 @@ impl Overlay {
         super::replace(&self.restored(), &out)
     }
 
-    /// Notes what the layer holds before another run begins, each entry with the start that it belongs to.
-    pub(super) fn note_bases(&self) -> std::io::Result<()> {
-        let Ok(upper) = Directory::open(&self.upper()) else { return Ok(()) };
+    /// Notes what the layer holds before another run begins, each entry with the start that it belongs to. Gives the paths.
+    pub(super) fn note_bases(&self) -> std::io::Result<Vec<PathBuf>> {
+        let Ok(upper) = Directory::open(&self.upper()) else { return Ok(Vec::new()) };
         let before = self.read_bases().map_err(std::io::Error::other)?;
         let mut carried = HashMap::new();
         let mut pending = vec![PathBuf::new()];
@@ -229,7 +261,8 @@ impl Overlay {
                 }
             }
         }
-        super::replace(&self.bases(), &Bases::bytes(&carried))
+        super::replace(&self.bases(), &Bases::bytes(&carried))?;
+        Ok(carried.into_keys().collect())
     }
 }
 

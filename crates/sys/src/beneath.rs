@@ -384,6 +384,15 @@ impl Directory {
         rustix::fs::chmod(own_name(self.as_fd()), Mode::from_raw_mode(mode))
     }
 
+    /// Waits until everything that was written to the file system of this directory is on the disk. The directory must be
+    /// open to be read, not as a passage.
+    ///
+    /// # Errors
+    /// The kernel's answer; also one to an earlier write that failed since the directory was opened (Linux 5.8).
+    pub fn sync_file_system(&self) -> Result<(), Errno> {
+        rustix::fs::syncfs(self)
+    }
+
     /// Sets when the entries of the directory itself changed to now.
     ///
     /// # Errors

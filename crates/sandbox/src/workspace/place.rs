@@ -182,7 +182,7 @@ impl<'path> Placing<'path> {
         content: &Content<'_>,
         like: &Status,
         before: Option<&Status>,
-    ) -> Result<(OsString, u64), PlaceError> {
+    ) -> Result<(OsString, Status), PlaceError> {
         let name = match content {
             Content::File(filling) => {
                 let (made, name) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
@@ -195,7 +195,7 @@ impl<'path> Placing<'path> {
             }
             Content::Link(target) => self.fresh(None, |name| self.parent.make_symlink(target, name))?.1,
         };
-        let made = opened(&self.parent, || self.parent.status(&name))?.identity.inode;
+        let made = opened(&self.parent, || self.parent.status(&name))?;
         match before {
             Some(before) => Ok((self.announce(&name, before)?, made)),
             None => Ok((name, made)),
@@ -233,16 +233,23 @@ impl<'path> Placing<'path> {
         Err(PlaceError::NotAsExpected)
     }
 
-    /// Moves what is in the place aside.
-    pub(super) fn move_aside(&self, aside: &OsStr, before: &Status) -> Result<(), PlaceError> {
-        match opened(&self.parent, || self.parent.rename(self.name, &self.parent, aside, Onto::Nothing)) {
+    /// Moves what is in the place aside, to this directory.
+    pub(super) fn move_aside(
+        &self,
+        to: &Directory,
+        aside: &OsStr,
+        before: &Status,
+    ) -> Result<(), PlaceError> {
+        let away = || self.parent.rename(self.name, to, aside, Onto::Nothing);
+        match opened(&self.parent, || opened(to, away)) {
             Err(Errno::NOENT) => return Err(PlaceError::NotAsExpected),
             answer => answer?,
         }
-        if same(&self.parent.status(aside)?, before) {
+        if same(&to.status(aside)?, before) {
             return Ok(());
         }
-        opened(&self.parent, || self.parent.rename(aside, &self.parent, self.name, Onto::Nothing))?;
+        let back = || to.rename(aside, &self.parent, self.name, Onto::Nothing);
+        opened(&self.parent, || opened(to, back))?;
         Err(PlaceError::NotAsExpected)
     }
 

@@ -94,7 +94,6 @@ impl Kept {
         let check = || self.unchanged(opened, request);
         match transaction::carry_out(&self.overlays, &opened.layers, &locks, &steps, &check) {
             Ok(()) => {
-                transaction::finish_directories(&opened.layers, &steps);
                 for (tree, change) in scratch {
                     drop_change(&opened.layers[tree], &change);
                 }
@@ -103,6 +102,10 @@ impl Kept {
             }
             Err(Stopped { tree, path, why }) => {
                 held_back(out, vec![Refused { path: self.outer(tree, &path), why }]);
+                if transaction::is_interrupted(&self.overlays[0]) {
+                    // Not all of it could be undone; the note tells where to look.
+                    return Ok(());
+                }
             }
         }
         self.overlays.iter().try_for_each(Overlay::end_apply)
@@ -311,6 +314,8 @@ impl Kept {
                 }
             }
         }
+        // On the disk before the layer loses them.
+        layers.lower.root().sync_file_system().map_err(|cause| fault(&place.shared, cause))?;
         for (_, change) in objects.iter().rev() {
             drop_change(layers, change);
         }
@@ -384,13 +389,12 @@ fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
     };
     let (mut gone, mut made, mut placed) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
-        let Member { change, before, tree, forced: _, merged } = member;
+        let Member { change, before, tree: _, forced: _, merged } = member;
         if let (Some(merged), Some(before)) = (merged, before) {
             placed.push(step(member, Act::Merge { before: *before, merged: merged.clone() }));
             continue;
         }
         let now_directory = change.entry == EntryKind::Directory;
-        let like = opened.layers[*tree].upper.status(&change.path).ok().flatten();
         match (change.kind, before) {
             (ChangeKind::Deleted, Some(_)) if is_directory(before) => {
                 gone.push(step(member, Act::RemoveDirectory));
@@ -399,10 +403,10 @@ fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
             (ChangeKind::Deleted, None) => {}
             (_, Some(old)) if now_directory && old.kind != Kind::Directory => {
                 gone.push(step(member, Act::Delete { before: *old }));
-                made.extend(like.map(|like| step(member, Act::MakeDirectory { like })));
+                made.push(step(member, Act::MakeDirectory));
             }
             (_, None) if now_directory => {
-                made.extend(like.map(|like| step(member, Act::MakeDirectory { like })));
+                made.push(step(member, Act::MakeDirectory));
             }
             // Only its permissions are others; they are of no use to git.
             (_, Some(_)) if now_directory => {}

@@ -155,10 +155,10 @@ impl Kept {
     /// # Errors
     /// When the project cannot be read.
     pub fn recover(&self, mode: Recovery) -> Result<Recovered, LayersError> {
-        if mode == Recovery::Remove {
-            transaction::recover(&self.overlays)?;
-        }
         let mut out = Recovered::default();
+        if mode == Recovery::Remove {
+            out.kept = transaction::recover(&self.overlays)?;
+        }
         for overlay in &self.overlays {
             let Recovered { removed, kept } = overlay.recover(mode)?;
             out.removed.extend(removed.into_iter().map(|path| overlay.lower.join(path)));

@@ -97,7 +97,13 @@ impl Kept {
                 for (tree, change) in scratch {
                     drop_change(&opened.layers[tree], &change);
                 }
-                out.applied.extend(names);
+                let (stay, gone): (Vec<&Member>, Vec<&Member>) =
+                    members.iter().partition(|member| is_still_there(opened, member));
+                let outer = |member: &Member| self.outer(member.tree, &member.change.path);
+                let why = RefusedBecause::ChangedSince;
+                out.refused
+                    .extend(stay.into_iter().map(|member| Refused { path: outer(member), why: why.clone() }));
+                out.applied.extend(gone.into_iter().map(outer));
                 out.merged.extend(merged);
             }
             Err(Stopped { tree, path, why }) => {
@@ -376,6 +382,12 @@ fn drop_change(layers: &Layers, change: &Change) {
             forget(layers, &change.path).ok()
         }
     };
+}
+
+/// Whether a directory that was to go holds something of the user's.
+fn is_still_there(opened: &Opened, Member { tree, change, .. }: &Member) -> bool {
+    let now = || opened.layers[*tree].lower.status(&change.path).ok().flatten();
+    change.kind == ChangeKind::Deleted && now().is_some_and(|now| now.kind == Kind::Directory)
 }
 
 /// The steps of a group, in order: what goes, directories, files, and the names of git last.

@@ -157,3 +157,43 @@ fn a_file_that_the_user_deleted_does_not_come_back() {
         assert!(!root.join("text").exists() && !root.join("d/in").exists());
     }
 }
+
+/// Whatever a file gets from the agent, what the user noted at it stays.
+#[test]
+fn attributes_of_the_user_stay_at_a_file() {
+    belljar_testkit::require!(UserNs);
+    for mode in [Mode::Overlay, Mode::Copy] {
+        let project = Project::new();
+        let file = project.lower().join("file");
+        put(&project.lower(), "file", "one\n");
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&file, "user.note", b"mine", flags).unwrap();
+        agent(&project, mode, "echo two > new; mv new file");
+        assert_eq!(refused(&apply(&project)), Vec::<&Path>::new());
+        assert_eq!(read(file.clone()), "two\n");
+        let mut value = [0; 8];
+        assert_eq!(rustix::fs::getxattr(&file, "user.note", &mut value[..]), Ok(4), "{mode:?}");
+        assert_eq!(&value[..4], b"mine");
+    }
+}
+
+/// A copy that cannot be told apart from the project holds work.
+#[test]
+fn a_copy_whose_list_cannot_be_read_stays() {
+    let project = Project::new();
+    put(&project.lower(), "file", "one\n");
+    let overlay = project.overlay();
+    overlay.begin_copy().unwrap();
+    put(&overlay.copy(), "file", "two\n");
+    let list = overlay.copy().with_file_name("copied");
+    let whole = fs::read(&list).unwrap();
+    fs::remove_file(&list).unwrap();
+    fs::create_dir(&list).unwrap();
+    assert!(kept(&project).settle().is_err());
+    assert!(!overlay.is_empty());
+    assert_eq!(read(overlay.copy().join("file")), "two\n");
+    fs::remove_dir(&list).unwrap();
+    fs::write(&list, whole).unwrap();
+    kept(&project).settle().unwrap();
+    assert_eq!(apply(&project).applied, [PathBuf::from("file")]);
+}

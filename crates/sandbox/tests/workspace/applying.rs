@@ -104,21 +104,25 @@ fn what_changed_meanwhile_is_not_overwritten() {
     belljar_testkit::require!(UserNs);
     let project = Project::new();
     let root = project.lower();
-    for path in ["edited", "deleted", "mode", "moved/in", "same"] {
+    for path in ["edited", "deleted", "mode", "moved/in", "back/in", "same", "spare/in"] {
         put(&root, path, "1");
     }
     project.edit(
-        "echo 2 > edited; rm deleted; chmod 777 mode; echo 2 > added; echo 2 > moved/in; echo 2 > same",
+        "echo 2 > edited; rm deleted; chmod 777 mode; echo 2 > added; echo 2 > moved/in; echo 2 > back/in; echo 2 > same",
     );
     tick();
     put(&root, "edited", "3");
     put(&root, "deleted", "3");
     put(&root, "mode", "3");
     put(&root, "added", "3");
-    fs::rename(root.join("moved"), root.join("other")).unwrap();
-    fs::rename(root.join("other"), root.join("moved")).unwrap();
+    let mv = |from: &str, to: &str| fs::rename(root.join(from), root.join(to)).unwrap();
+    mv("moved", "other");
+    mv("spare", "moved");
+    // The same again.
+    mv("back", "away");
+    mv("away", "back");
     let applied = project.apply(&Selection::All, &yes_to(&[]));
-    assert_eq!(applied.applied, [PathBuf::from("same")]);
+    assert_eq!(applied.applied, ["back/in", "same"].map(PathBuf::from));
     let refused: Vec<_> =
         applied.refused.iter().map(|refused| (refused.path.to_str().unwrap(), &refused.why)).collect();
     let expected = ["added", "deleted", "edited", "mode", "moved/in"];

@@ -141,4 +141,21 @@ mod tests {
             assert!(Note::parse(&bytes[..end]).is_none(), "{end}");
         }
     }
+
+    /// Whose traces there are is not known then, and one of them may be the user's.
+    #[test]
+    fn a_note_of_another_version_stops_a_recovery() {
+        let place = tempfile::tempdir().unwrap();
+        let overlay = Overlay::new(place.path(), place.path());
+        for strange in ["belljar applying 2\0x\0\0", "something else"] {
+            fs::write(overlay.note(), strange).unwrap();
+            assert!(matches!(overlay.recover(Recovery::Remove), Err(LayersError::Applying { .. })));
+            assert!(overlay.begin_apply(BTreeSet::new()).is_err());
+            assert_eq!(fs::read_to_string(overlay.note()).unwrap(), strange);
+        }
+        // One that was cut off is of an apply that had not begun.
+        fs::write(overlay.note(), &HEAD[..5]).unwrap();
+        assert_eq!(overlay.recover(Recovery::Remove).unwrap(), Recovered::default());
+        assert!(!overlay.note().exists());
+    }
 }

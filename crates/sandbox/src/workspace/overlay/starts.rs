@@ -130,8 +130,7 @@ impl Bases {
             let moved = if above.as_os_str().is_empty() {
                 self.known.is_other(above, &now)
             } else {
-                let touched = changed_after(Some(start), &now);
-                now.changed > start && (touched || !self.known.is_same(above, &now, start))
+                now.changed > start && !self.known.is_same(above, &now, start)
             };
             if moved && !put_back {
                 return Ok(true);

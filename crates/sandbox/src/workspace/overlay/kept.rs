@@ -155,12 +155,12 @@ impl Kept {
     /// # Errors
     /// When the project cannot be read.
     pub fn recover(&self, mode: Recovery) -> Result<Recovered, LayersError> {
-        let mut out = Recovered::default();
-        if mode == Recovery::Remove {
-            out.kept = transaction::recover(&self.overlays)?;
-        }
+        let mut out = match mode {
+            Recovery::Remove => transaction::recover(&self.overlays)?,
+            Recovery::Look => Recovered::default(),
+        };
         for overlay in &self.overlays {
-            let Recovered { removed, kept } = overlay.recover(mode)?;
+            let Recovered { removed, kept, changed: _ } = overlay.recover(mode)?;
             out.removed.extend(removed.into_iter().map(|path| overlay.lower.join(path)));
             out.kept.extend(kept.into_iter().map(|path| overlay.lower.join(path)));
         }

@@ -25,7 +25,7 @@ use super::merging::Merged;
 use super::{LayersError, Overlay};
 use crate::workspace::place::{Content, Filling, PlaceError, Placing};
 use crate::workspace::removal::{absent_is_fine, opened};
-use crate::workspace::unfinished::{Unfinished, Version};
+use crate::workspace::unfinished::{Recovered, Unfinished, Version};
 
 /// Directories are made closed to others, and get their permissions once all is done.
 const MADE: u32 = 0o700;
@@ -136,28 +136,23 @@ fn sync(layers: &[Layers]) -> Result<(), RefusedBecause> {
     layers.iter().try_for_each(|own| own.lower.root().sync_file_system()).map_err(failed)
 }
 
-/// Finishes or undoes a group that was interrupted. Gives files that hold the user's version from before the apply, where
-/// the user changed the file since.
-pub(super) fn recover(overlays: &[Overlay]) -> Result<Vec<PathBuf>, LayersError> {
-    let Some(journal) = Journal::read(overlays)? else { return Ok(Vec::new()) };
+/// Finishes or undoes a group that was interrupted.
+pub(super) fn recover(overlays: &[Overlay]) -> Result<Recovered, LayersError> {
+    let Some(journal) = Journal::read(overlays)? else { return Ok(Recovered::default()) };
     let layers = overlays.iter().map(Overlay::open).collect::<Result<Vec<_>, _>>()?;
     match journal.state {
         State::Locking | State::Committing => undo_noted(overlays, &layers, journal.steps),
         State::Done => {
             finish(&layers, &journal.steps);
             Journal::remove(overlays);
-            Ok(Vec::new())
+            Ok(Recovered::default())
         }
     }
 }
 
 /// Undoes steps. Those that cannot be undone stay in the journal.
-fn undo_noted(
-    overlays: &[Overlay],
-    layers: &[Layers],
-    steps: Vec<Noted>,
-) -> Result<Vec<PathBuf>, LayersError> {
-    let Undone { kept, failed } = undo(overlays, layers, &steps);
+fn undo_noted(overlays: &[Overlay], layers: &[Layers], steps: Vec<Noted>) -> Result<Recovered, LayersError> {
+    let Undone { kept, changed, failed } = undo(overlays, layers, &steps);
     let outer = |tree: usize, path: PathBuf| overlays[tree].lower.join(path);
     let fault = |tree, path, cause| LayersError::Undo { path: outer(tree, path), cause };
     let Some((first, cause)) = failed.first().cloned() else {
@@ -165,7 +160,9 @@ fn undo_noted(
             own.lower.root().sync_file_system().map_err(|cause| fault(tree, PathBuf::new(), cause))?;
         }
         Journal::remove(overlays);
-        return Ok(kept.into_iter().map(|(tree, path)| outer(tree, path)).collect());
+        let all =
+            |paths: Vec<(usize, PathBuf)>| paths.into_iter().map(|(tree, path)| outer(tree, path)).collect();
+        return Ok(Recovered { removed: Vec::new(), kept: all(kept), changed: all(changed) });
     };
     let mut left: Vec<Noted> = failed.into_iter().map(|(noted, _cause)| noted).collect();
     left.reverse();
@@ -362,8 +359,10 @@ fn locate(layers: &Layers, noted: &Noted) -> Result<Option<Beside>, Errno> {
 /// What became of an undo.
 #[derive(Default)]
 struct Undone {
-    /// What stays because the user changed it meanwhile, or wrote in its place.
+    /// The user's versions from before the apply, where a later one is in the place.
     kept: Vec<(usize, PathBuf)>,
+    /// What was made and the user changed since.
+    changed: Vec<(usize, PathBuf)>,
     /// Steps that are still to be undone, the last first.
     failed: Vec<(Noted, Errno)>,
 }
@@ -375,6 +374,8 @@ enum Became {
     Restored,
     /// The user's version from before the apply is here.
     Kept(PathBuf),
+    /// The user changed what was made, and it stays.
+    Changed,
 }
 
 /// Undoes steps, the last first. What somebody changed meanwhile stays as it is. To come back to its place changes the time
@@ -387,6 +388,7 @@ fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) -> Undone {
             Ok(Became::Undone) => {}
             Ok(Became::Restored) => restored.push(noted),
             Ok(Became::Kept(path)) => out.kept.push((noted.tree, path)),
+            Ok(Became::Changed) => out.changed.push((noted.tree, noted.path.clone())),
             Err(cause) => out.failed.push((noted.clone(), cause)),
         }
     }
@@ -408,7 +410,7 @@ fn undo_one(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
             let is_ours = now.is_some_and(|now| now.kind == Kind::Directory && now.mode == MADE);
             let removed = if is_ours { opened(&parent, || parent.remove_directory(name)) } else { Ok(()) };
             match removed {
-                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Became::Kept(noted.path.clone())),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Became::Changed),
                 answer => absent_is_fine(answer)?,
             }
         }
@@ -426,7 +428,7 @@ fn undo_one(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
         }
         Deed::New => match now {
             Some(now) if noted.is_ours(&now) => opened(&parent, || absent_is_fine(parent.remove(name)))?,
-            Some(now) if noted.is_made(&now) => return Ok(Became::Kept(noted.path.clone())),
+            Some(now) if noted.is_made(&now) => return Ok(Became::Changed),
             Some(_) | None => remove_staged(own, noted)?,
         },
         Deed::Delete | Deed::Exchange => return put_back(own, noted, (&parent, name), now),

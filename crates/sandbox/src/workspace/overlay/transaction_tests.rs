@@ -212,7 +212,7 @@ fn an_apply_that_is_killed_while_it_writes_is_undone() {
         let (place, overlays, layers, steps) = various();
         let before = [tree(&place.path().join("project")), tree(&place.path().join("layers/upper"))];
         killed_after(&overlays, &layers, &steps, count);
-        assert_eq!(recover(&overlays).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(recover(&overlays).unwrap(), Recovered::default());
         let after = [tree(&place.path().join("project")), tree(&place.path().join("layers/upper"))];
         assert_eq!(after, before, "{count}");
         assert!(!is_interrupted(&overlays[0]));
@@ -255,16 +255,15 @@ fn what_the_user_changes_after_a_kill_stays() {
     append("new/file");
     fs::create_dir_all(project.join("gone/below")).unwrap();
     fs::write(project.join("gone/below/file"), "mine\n").unwrap();
-    let kept = recover(&overlays).unwrap();
+    let Recovered { kept, changed, .. } = recover(&overlays).unwrap();
     let text = |path: &str| fs::read_to_string(project.join(path)).unwrap();
     assert_eq!(text("a.txt"), "the agent's\nmine\n");
     assert_eq!(text("a.txt.before-apply"), "the user's\n");
     assert_eq!(text("new/file"), "the agent's\nmine\n");
     assert_eq!(text("gone/below/file"), "mine\n");
     assert_eq!(text("turned/file"), "the user's\n");
-    for path in ["a.txt.before-apply", "new/file", "new"] {
-        assert!(kept.contains(&project.join(path)), "{path}: {kept:?}");
-    }
+    assert_eq!(changed, ["new/file", "new"].map(|path| project.join(path)));
+    assert!(kept.contains(&project.join("a.txt.before-apply")), "{kept:?}");
     let original = kept.iter().find(|path| path.ends_with("file.before-apply")).unwrap();
     assert_eq!(fs::read_to_string(original).unwrap(), "the user's\n");
 }

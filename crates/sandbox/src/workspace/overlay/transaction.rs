@@ -108,6 +108,11 @@ pub(super) fn carry_out(
             Ok(())
         }
         Err(stopped) => {
+            if journal.state == State::Done {
+                // It may have been written all the same; undoing must not be taken for tidying up.
+                journal.state = State::Committing;
+                journal.write(overlays).ok();
+            }
             // Locks of somebody else are not ours to remove.
             let (locks, staged) = journal.steps.split_at(locks.len());
             let own: Vec<Noted> = locks[..taken].iter().chain(staged).cloned().collect();

@@ -108,11 +108,11 @@ impl Known {
             if looked_at >= MOST {
                 break;
             }
-            // What cannot be read is not known.
+            // What cannot be read, or goes meanwhile, is not known.
             let Ok(directory) = root.directory(&path) else { continue };
-            let which = Which::from(&directory.own_status()?);
+            let Ok(status) = directory.own_status() else { continue };
             let (mut signs, mut below, mut names) = (GitSigns::default(), Vec::new(), BTreeSet::new());
-            directory.entries(|name, kind| {
+            let read = directory.entries(|name, kind| {
                 looked_at += 1;
                 signs.see(name);
                 if kind == Kind::Directory {
@@ -120,7 +120,10 @@ impl Known {
                 } else {
                     names.insert(name.to_owned());
                 }
-            })?;
+            });
+            if read.is_err() {
+                continue;
+            }
             let is_git = signs.is_git_directory();
             // git moves its refs between files; what they say is compared elsewhere, and objects are only added.
             if in_git || is_git {
@@ -129,7 +132,7 @@ impl Known {
             let skipped = |name: &OsStr| is_git && name == "objects";
             let below = below.into_iter().filter(|name| !skipped(name));
             pending.extend(below.map(|name| (path.join(name), in_git || is_git)));
-            out.insert(path, Held { which, since: start, names });
+            out.insert(path, Held { which: Which::from(&status), since: start, names });
         }
         Ok(Known(out))
     }

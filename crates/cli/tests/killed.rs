@@ -163,6 +163,43 @@ fn a_merge_that_is_killed_is_made_by_the_next_apply() {
     }
 }
 
+/// The user goes on with a file before anything has undone or finished the apply: what was written last stays.
+#[test]
+fn an_edit_after_a_kill_is_not_undone() {
+    require!(Bwrap, Git);
+    let (mut moments, mut whole) = (Moments(17), Duration::from_millis(150));
+    for round in 0..16 {
+        let stage = repository("overlay");
+        let project = stage.path("project");
+        let text = |name: &str| fs::read_to_string(project.join(name)).unwrap_or_default();
+        let many = "for n in 1 2 3 4 5 6 7 8 9; do echo $n > many-$n; done";
+        exec(
+            &stage,
+            &format!("echo agent >> file.txt; echo new > new.txt; {many}; git add .; git commit -qm agent"),
+        );
+        let moment = moments.next(whole);
+        let began = Instant::now();
+        let mut apply = start(&stage, &["apply"], Stdio::null());
+        kill_after(&mut apply, moment);
+        whole = whole.min(began.elapsed().max(Duration::from_millis(20)) * 2);
+        for name in ["file.txt", "new.txt"] {
+            fs::write(project.join(name), text(name) + "mine\n").unwrap();
+        }
+        let when = format!("round {round}, {moment:?}");
+        let looked = stage.run(&["diff", "--stat"]);
+        assert_eq!(looked.status.code(), Some(0), "{when}: {looked:?}");
+        for name in ["file.txt", "new.txt"] {
+            assert!(text(name).ends_with("mine\n"), "{when}: {name}: {} {looked:?}", text(name));
+        }
+        let applied = stage.run(&["apply"]);
+        assert!(matches!(applied.status.code(), Some(0 | 1)), "{when}: {applied:?}");
+        for name in ["file.txt", "new.txt"] {
+            assert!(text(name).contains("mine\n"), "{when}: {name}: {} {applied:?}", text(name));
+        }
+        git(&project, &["fsck", "--strict", "--no-dangling"]);
+    }
+}
+
 /// A disk that gets full in the middle of an apply: nothing of the commit shows, and nothing is lost.
 #[test]
 fn a_full_disk_holds_a_commit_back() {

@@ -335,3 +335,88 @@ fn a_mounted_configuration_of_git_is_not_written_to() {
     assert_eq!(fs::read_to_string(stage.path("home/.config/git/config")).unwrap(), "[alias]\n\tx = status\n");
     assert!(!stage.path("home/.config/git/ignore").exists());
 }
+
+/// Directories that git empties: of branches, of tracked files, and such that become files.
+#[test]
+fn directories_that_a_commit_empties_are_removed() {
+    require!(Bwrap, Git);
+    for mode in ["overlay", "copy"] {
+        let stage = repository(mode);
+        let project = stage.path("project");
+        for path in ["gone/below/a", "moved/a", "turned/below/a", "mixed/tracked"] {
+            stage.write(&format!("project/{path}"), "text\n");
+        }
+        git(&project, &["add", "."]);
+        git(&project, &["commit", "-qm", "directories"]);
+        stage.write("project/mixed/untracked", "text\n");
+        git(&project, &["branch", "feature/foo"]);
+        git(&project, &["branch", "x/y"]);
+        exec(
+            &stage,
+            "git rm -qr gone turned; mv moved elsewhere; echo file > turned; rm -r mixed; git add -A; \
+             git commit -qm agent; git branch -qD feature/foo; git branch -qD x/y; git branch x",
+        );
+        let dry = stage.run(&["apply", "--dry-run"]);
+        assert_eq!(dry.status.code(), Some(0), "{mode}: {dry:?}");
+        let done = stage.run(&["apply"]);
+        assert_eq!(done.status.code(), Some(0), "{mode}: {done:?}");
+        assert_eq!(done.stdout.replace("applied ", "would apply "), dry.stdout, "{mode}");
+        assert_eq!(git(&project, &["branch", "--format=%(refname:short)"]), "main\nold\nx", "{mode}");
+        assert_eq!(git(&project, &["status", "--porcelain"]), "", "{mode}");
+        for path in ["gone", "moved", "mixed"] {
+            assert!(!project.join(path).exists(), "{mode}: {path}");
+        }
+        assert_eq!(fs::read_to_string(project.join("turned")).unwrap(), "file\n");
+        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        git(&project, &["fsck", "--strict"]);
+    }
+}
+
+/// Something of the user's in a directory that a commit empties: it stays there, the rest goes.
+#[test]
+fn a_directory_that_the_user_writes_to_stays() {
+    require!(Bwrap, Git);
+    let stage = repository("overlay");
+    let project = stage.path("project");
+    stage.write("project/gone/a", "text\n");
+    git(&project, &["add", "."]);
+    git(&project, &["commit", "-qm", "directory"]);
+    exec(&stage, "git rm -qr gone; git commit -qm agent");
+    stage.write("project/gone/mine", "mine\n");
+    let dry = stage.run(&["apply", "--dry-run"]);
+    let done = stage.run(&["apply"]);
+    assert_eq!((dry.status.code(), done.status.code()), (Some(1), Some(1)), "{dry:?} {done:?}");
+    assert_eq!(done.stdout.replace("applied ", "would apply "), dry.stdout);
+    assert_eq!(fs::read_to_string(project.join("gone/mine")).unwrap(), "mine\n");
+    assert!(!project.join("gone/a").exists());
+    assert_eq!(git(&project, &["log", "-1", "--format=%s"]), "agent");
+}
+
+/// What a directory brings with it keeps its times; a commit does not overwrite it.
+#[test]
+fn a_commit_does_not_overwrite_a_directory_that_was_moved_into_place() {
+    require!(Bwrap, Git);
+    for mode in ["overlay", "copy"] {
+        let stage = repository(mode);
+        let project = stage.path("project");
+        stage.write("project/spare/f", "precious\n");
+        stage.write("project/alternative/f", "alternative\n");
+        stage.write("project/u/f", "u\n");
+        git(&project, &["add", "u"]);
+        git(&project, &["commit", "-qm", "u"]);
+        exec(&stage, "mkdir src; echo agent | tee src/f > u/f; git add src u; git commit -qm agent");
+        let mv = |from: &str, to: &str| fs::rename(project.join(from), project.join(to)).unwrap();
+        mv("spare", "src");
+        mv("u", "u.before");
+        mv("alternative", "u");
+        for directory in ["src", "u"] {
+            fs::write(project.join(directory).join("scratch"), "").unwrap();
+            fs::remove_file(project.join(directory).join("scratch")).unwrap();
+        }
+        let done = stage.run(&["apply"]);
+        assert_eq!(done.status.code(), Some(1), "{mode}: {done:?}");
+        assert_eq!(fs::read_to_string(project.join("src/f")).unwrap(), "precious\n", "{mode}: {done:?}");
+        assert_eq!(fs::read_to_string(project.join("u/f")).unwrap(), "alternative\n", "{mode}: {done:?}");
+        assert_eq!(git(&project, &["log", "-1", "--format=%s"]), "u");
+    }
+}

@@ -384,6 +384,15 @@ impl Directory {
         rustix::fs::chmod(own_name(self.as_fd()), Mode::from_raw_mode(mode))
     }
 
+    /// Waits until everything that was written to the file system of this directory is on the disk. The directory must be
+    /// open to be read, not as a passage.
+    ///
+    /// # Errors
+    /// The kernel's answer; also one to an earlier write that failed since the directory was opened (Linux 5.8).
+    pub fn sync_file_system(&self) -> Result<(), Errno> {
+        rustix::fs::syncfs(self)
+    }
+
     /// Sets when the entries of the directory itself changed to now.
     ///
     /// # Errors
@@ -453,6 +462,39 @@ impl Directory {
             Err(cause) => Err(cause),
         }
     }
+}
+
+/// The largest list of attributes, and the largest value, of Linux.
+const LARGEST_ATTRIBUTES: usize = 64 << 10;
+
+/// Gives a file the `user.` attributes of another, but for those of an overlay.
+///
+/// # Errors
+/// The kernel's answer, unless it is that a file system has no attributes.
+pub fn copy_user_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut list = vec![0; LARGEST_ATTRIBUTES];
+    let length = match rustix::fs::flistxattr(from, &mut list[..]) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        answer => answer?,
+    };
+    let names = list[..length].split_inclusive(|byte| *byte == 0);
+    for name in names.filter_map(|name| CStr::from_bytes_with_nul(name).ok()) {
+        let bytes = name.to_bytes();
+        if !bytes.starts_with(b"user.") || bytes.starts_with(b"user.overlay.") {
+            continue;
+        }
+        let mut value = vec![0; LARGEST_ATTRIBUTES];
+        let length = match rustix::fs::fgetxattr(from, name, &mut value[..]) {
+            // Gone since it was listed.
+            Err(Errno::NODATA) => continue,
+            answer => answer?,
+        };
+        match rustix::fs::fsetxattr(to, name, &value[..length], rustix::fs::XattrFlags::empty()) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(())
 }
 
 /// Looks at what a descriptor is open on.

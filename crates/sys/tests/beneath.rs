@@ -5,12 +5,13 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto};
+use belljar_sys::beneath::{Directory, Kind, Onto, copy_user_attributes};
 use belljar_sys::overlay::{OverlaySpec, Step, prepare};
 
 struct Place {
@@ -114,4 +115,31 @@ fn a_refused_mount_names_its_step() {
     // Where no namespace can be had, it ends a step earlier.
     assert!(matches!(preparation.failed_step(), Some(Step::Mount | Step::Namespaces)));
     assert_eq!(preparation.failed_step(), None, "told once");
+}
+
+/// Those of an overlay say something about a layer, and nothing about a file.
+#[test]
+fn attributes_of_the_user_are_copied_and_others_are_not() {
+    let place = tempfile::tempdir().unwrap();
+    let files = ["from", "to"].map(|name| fs::File::create(place.path().join(name)).unwrap());
+    let [from, to] = &files;
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::fsetxattr(from, "user.note", b"mine", flags) == Err(Errno::OPNOTSUPP) {
+        // Nothing to copy, which is no error.
+        assert_eq!(copy_user_attributes(from.as_fd(), to.as_fd()), Ok(()));
+        return;
+    }
+    rustix::fs::fsetxattr(from, "user.overlay.opaque", b"y", flags).unwrap();
+    copy_user_attributes(from.as_fd(), to.as_fd()).unwrap();
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::fgetxattr(to, "user.note", &mut value[..]), Ok(4));
+    assert_eq!(rustix::fs::fgetxattr(to, "user.overlay.opaque", &mut value[..]), Err(Errno::NODATA));
+}
+
+#[test]
+fn a_file_system_is_synced_through_a_directory_that_can_be_read() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = Directory::open(place.path()).unwrap();
+    assert_eq!(directory.sync_file_system(), Ok(()));
+    assert_eq!(directory.passage(Path::new("")).unwrap().sync_file_system(), Err(Errno::BADF));
 }

@@ -47,6 +47,12 @@ pub fn tell_recovered(aside: &Aside, output: &Output) {
             shown(path)
         ));
     }
+    for path in &aside.recovered().changed {
+        output.say(&format!(
+            "warning: an interrupted apply wrote `{}` and you changed it since; it is left as it is",
+            shown(path)
+        ));
+    }
 }
 
 /// All changes, or those that were named; `./` and `/` at the ends do not matter.

@@ -6,13 +6,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto, Status, is_superuser};
+use belljar_sys::beneath::{Directory, Kind, Onto, Status, copy_user_attributes, is_superuser};
 use belljar_sys::birth::Birth;
 use belljar_sys::fds::errno_of;
 use belljar_sys::mounts::{MountError, share_or_copy};
@@ -80,7 +81,9 @@ impl<'path> Placing<'path> {
 
     fn make_file(&self, filling: &Filling<'_>, like: &Status, expected: &Expected) -> Result<(), PlaceError> {
         let (made, unfinished) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
-        let finish = || self.fill(&made, &unfinished, filling, like);
+        let old = (*expected != Expected::Nothing).then_some(self.name);
+        let finish =
+            || self.fill(&made, &unfinished, filling, like).and_then(|()| self.keep_attributes(old, &made));
         let finished = opened(&self.parent, finish).map_err(PlaceError::from);
         self.put(&unfinished, finished, expected)
     }
@@ -103,6 +106,13 @@ impl<'path> Placing<'path> {
         // After the owner, which takes set-id bits away.
         self.parent.set_mode(name, like.mode)?;
         self.parent.set_modified(name, modified)
+    }
+
+    /// Gives a file the attributes that the user gave to the one in its place.
+    fn keep_attributes(&self, old: Option<&OsStr>, made: &File) -> Result<(), Errno> {
+        // Where it cannot be read there is nothing to keep.
+        let Some(old) = old.and_then(|name| self.parent.file(name).ok()) else { return Ok(()) };
+        copy_user_attributes(old.as_fd(), made.as_fd())
     }
 
     pub(super) fn symlink(
@@ -182,11 +192,14 @@ impl<'path> Placing<'path> {
         content: &Content<'_>,
         like: &Status,
         before: Option<&Status>,
-    ) -> Result<(OsString, u64), PlaceError> {
+    ) -> Result<(OsString, Status), PlaceError> {
         let name = match content {
             Content::File(filling) => {
                 let (made, name) = self.fresh(None, |name| self.parent.create(name, 0o600))?;
-                let filled = opened(&self.parent, || self.fill(&made, &name, filling, like));
+                let old = before.map(|_| self.name);
+                let fill =
+                    || self.fill(&made, &name, filling, like).and_then(|()| self.keep_attributes(old, &made));
+                let filled = opened(&self.parent, fill);
                 if let Err(cause) = filled {
                     opened(&self.parent, || absent_is_fine(self.parent.remove(&name)))?;
                     return Err(cause.into());
@@ -195,7 +208,7 @@ impl<'path> Placing<'path> {
             }
             Content::Link(target) => self.fresh(None, |name| self.parent.make_symlink(target, name))?.1,
         };
-        let made = opened(&self.parent, || self.parent.status(&name))?.identity.inode;
+        let made = opened(&self.parent, || self.parent.status(&name))?;
         match before {
             Some(before) => Ok((self.announce(&name, before)?, made)),
             None => Ok((name, made)),
@@ -233,16 +246,23 @@ impl<'path> Placing<'path> {
         Err(PlaceError::NotAsExpected)
     }
 
-    /// Moves what is in the place aside.
-    pub(super) fn move_aside(&self, aside: &OsStr, before: &Status) -> Result<(), PlaceError> {
-        match opened(&self.parent, || self.parent.rename(self.name, &self.parent, aside, Onto::Nothing)) {
+    /// Moves what is in the place aside, to this directory.
+    pub(super) fn move_aside(
+        &self,
+        to: &Directory,
+        aside: &OsStr,
+        before: &Status,
+    ) -> Result<(), PlaceError> {
+        let away = || self.parent.rename(self.name, to, aside, Onto::Nothing);
+        match opened(&self.parent, || opened(to, away)) {
             Err(Errno::NOENT) => return Err(PlaceError::NotAsExpected),
             answer => answer?,
         }
-        if same(&self.parent.status(aside)?, before) {
+        if same(&to.status(aside)?, before) {
             return Ok(());
         }
-        opened(&self.parent, || self.parent.rename(aside, &self.parent, self.name, Onto::Nothing))?;
+        let back = || to.rename(aside, &self.parent, self.name, Onto::Nothing);
+        opened(&self.parent, || opened(to, back))?;
         Err(PlaceError::NotAsExpected)
     }
 

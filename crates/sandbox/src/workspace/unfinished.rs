@@ -104,6 +104,8 @@ pub struct Recovered {
     pub removed: Vec<PathBuf>,
     /// Those that stay: each holds a version of a file that somebody changed during the apply.
     pub kept: Vec<PathBuf>,
+    /// What the apply had written and the user changed since: it is left as it is.
+    pub changed: Vec<PathBuf>,
 }
 
 /// Whether traces are removed or only looked for.

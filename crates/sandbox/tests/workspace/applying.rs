@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_sandbox::{ApplyRequest, Consent, OnConflict, RefusedBecause, Selection, UNFINISHED, Unmerged};
 
-use super::support::{Project, link, listing, paths, put, yes_to};
+use super::support::{Project, link, listing, paths, put, tick, yes_to};
 
 fn why(project: &Project, path: &str) -> Option<RefusedBecause> {
     let applied = project.apply(&Selection::All, &yes_to(&[]));
@@ -104,21 +104,25 @@ fn what_changed_meanwhile_is_not_overwritten() {
     belljar_testkit::require!(UserNs);
     let project = Project::new();
     let root = project.lower();
-    for path in ["edited", "deleted", "mode", "moved/in", "same"] {
+    for path in ["edited", "deleted", "mode", "moved/in", "back/in", "same", "spare/in"] {
         put(&root, path, "1");
     }
     project.edit(
-        "echo 2 > edited; rm deleted; chmod 777 mode; echo 2 > added; echo 2 > moved/in; echo 2 > same",
+        "echo 2 > edited; rm deleted; chmod 777 mode; echo 2 > added; echo 2 > moved/in; echo 2 > back/in; echo 2 > same",
     );
     tick();
     put(&root, "edited", "3");
     put(&root, "deleted", "3");
     put(&root, "mode", "3");
     put(&root, "added", "3");
-    fs::rename(root.join("moved"), root.join("other")).unwrap();
-    fs::rename(root.join("other"), root.join("moved")).unwrap();
+    let mv = |from: &str, to: &str| fs::rename(root.join(from), root.join(to)).unwrap();
+    mv("moved", "other");
+    mv("spare", "moved");
+    // The same again.
+    mv("back", "away");
+    mv("away", "back");
     let applied = project.apply(&Selection::All, &yes_to(&[]));
-    assert_eq!(applied.applied, [PathBuf::from("same")]);
+    assert_eq!(applied.applied, ["back/in", "same"].map(PathBuf::from));
     let refused: Vec<_> =
         applied.refused.iter().map(|refused| (refused.path.to_str().unwrap(), &refused.why)).collect();
     let expected = ["added", "deleted", "edited", "mode", "moved/in"];
@@ -223,20 +227,6 @@ fn set_id_needs_a_yes() {
     assert_eq!(project.apply(&Selection::All, &yes_to(&[])).applied, [] as [PathBuf; 0]);
     assert_eq!(project.apply_all().refused, []);
     assert_eq!(listing(&project.lower()), ["tool 4755 x\\n"]);
-}
-
-/// Waits until the clock of files has gone on, so that "later" can be told.
-fn tick() {
-    let place = tempfile::tempdir().unwrap();
-    let stamp = |name: &str| {
-        let path = place.path().join(name);
-        fs::write(&path, "").unwrap();
-        fs::metadata(path).unwrap().modified().unwrap()
-    };
-    let first = stamp("first");
-    while stamp("next") <= first {
-        std::thread::yield_now();
-    }
 }
 
 /// A pipe is never written, whatever was said, and what it would have taken the place of stays.

@@ -4,6 +4,7 @@
 
 mod applying;
 mod copying;
+mod losing;
 mod merging;
 mod overlaying;
 mod property;

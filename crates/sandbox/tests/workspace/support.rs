@@ -179,3 +179,17 @@ pub fn paths(paths: &[&str]) -> BTreeSet<PathBuf> {
 pub fn yes_to(to: &[&str]) -> Consent {
     Consent { to: paths(to) }
 }
+
+/// Waits until the clock of files has gone on, so that "later" can be told.
+pub fn tick() {
+    let place = tempfile::tempdir().unwrap();
+    let stamp = |name: &str| {
+        let path = place.path().join(name);
+        fs::write(&path, "").unwrap();
+        fs::metadata(path).unwrap().modified().unwrap()
+    };
+    let first = stamp("first");
+    while stamp("next") <= first {
+        std::thread::yield_now();
+    }
+}

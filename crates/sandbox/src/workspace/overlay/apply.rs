@@ -2,21 +2,21 @@
 //!
 //! Every change is compared and classified anew, so that what is consented to is what is written. Deletions come
 //! first, the deepest before the others; then what is new, directories before what is in them; last the permissions of
-//! directories, so that a closed one does not stop what goes into it. A change that is written is taken out of the
-//! upper layer; one that is refused, or fails, stays there, and another apply goes on with it.
+//! directories, so that a closed one does not stop what goes into it. What is written is taken out of the upper layer once
+//! all of it is on the disk; what is refused, or fails, stays there, and another apply goes on with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use belljar_class::{Class, EntryKind, classify_in};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status, Time};
+use belljar_sys::beneath::{Kind, Status};
 
 use super::changes::{Change, ChangeKind, compare};
 use super::discard::{forget, forget_deletion};
 use super::layers::Layers;
 use super::merging::{Merged, Merging, Unmerged};
-use super::starts::{Bases, changed_after};
+use super::starts::Bases;
 use super::{LayersError, Overlay};
 use crate::workspace::Carried;
 use crate::workspace::place::{Expected, PlaceError, Placing};
@@ -196,7 +196,8 @@ impl Overlay {
     ) -> Result<Applied, LayersError> {
         let bases = self.read_bases()?;
         let merging = Merging::new(self, layers, &bases);
-        let mut work = Applying { layers, request, out: Applied::default(), modes: Vec::new() };
+        let mut work =
+            Applying { layers, request, out: Applied::default(), modes: Vec::new(), written: Vec::new() };
         let tasks = work.choose(changes, &bases, &merging);
         if request.mode == ApplyMode::DryRun {
             let path = |task: &Task<'_>| task.change.path.clone();
@@ -220,6 +221,7 @@ impl Overlay {
             }
         }
         work.finish_directories();
+        work.forget_written();
         self.end_apply()?;
         let mut out = work.out;
         out.applied.sort();
@@ -249,7 +251,11 @@ struct Applying<'apply> {
     out: Applied,
     /// Directories that get their permissions at the end.
     modes: Vec<(PathBuf, Status)>,
+    /// What the project has now, and how the layer forgets it.
+    written: Vec<(PathBuf, Forget)>,
 }
+
+type Forget = fn(&Layers, &Path) -> Result<(), Errno>;
 
 pub(super) fn failed(cause: Errno) -> RefusedBecause {
     match cause {
@@ -289,6 +295,23 @@ impl Applying<'_> {
                 Err(why) => self.refuse(path, why),
             }
         }
+        self.without_directories_that_stay(tasks)
+    }
+
+    /// A directory is not removed where something in it stays.
+    fn without_directories_that_stay<'changes>(&mut self, tasks: Vec<Task<'changes>>) -> Vec<Task<'changes>> {
+        let refused: BTreeSet<PathBuf> =
+            self.out.refused.iter().map(|refused| refused.path.clone()).collect();
+        let stays = |task: &Task<'_>| {
+            let path = &task.change.path;
+            let removed =
+                task.change.kind == ChangeKind::Deleted && task.change.entry == EntryKind::Directory;
+            removed && refused.range(path.clone()..).next().is_some_and(|below| below.starts_with(path))
+        };
+        let (stay, tasks) = tasks.into_iter().partition(stays);
+        for task in stay as Vec<Task<'_>> {
+            self.refuse(&task.change.path, RefusedBecause::ChangedSince);
+        }
         tasks
     }
 
@@ -304,7 +327,6 @@ impl Applying<'_> {
         if !self.request.consent.covers(change) {
             return Err(RefusedBecause::NeedsConsent { class: change.class.clone() });
         }
-        let start = bases.of(change);
         let before = self.layers.lower.status(&change.path).map_err(failed)?;
         let merged = match (self.request.on_conflict, &before) {
             (OnConflict::Overwrite, _) => return Ok((before, None)),
@@ -316,19 +338,10 @@ impl Applying<'_> {
             }
             (OnConflict::Merge | OnConflict::Markers, _) => None,
         };
-        self.unmoved(&change.path, start)?;
-        Ok((before, merged))
-    }
-
-    /// Whether the directories on the way are those that the run began with.
-    fn unmoved(&self, path: &Path, start: Option<Time>) -> Result<(), RefusedBecause> {
-        for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
-            let status = self.layers.lower.status(above).map_err(failed)?;
-            if status.is_some_and(|status| status.kind == Kind::Directory && changed_after(start, &status)) {
-                return Err(RefusedBecause::ChangedSince);
-            }
+        if before.is_some() && bases.moved(&self.layers.lower, change).map_err(failed)? {
+            return Err(RefusedBecause::ChangedSince);
         }
-        Ok(())
+        Ok((before, merged))
     }
 
     fn delete(&mut self, task: &Task<'_>) {
@@ -349,17 +362,38 @@ impl Applying<'_> {
         }
     }
 
-    fn settle(
-        &mut self,
-        path: &Path,
-        outcome: Result<(), RefusedBecause>,
-        forget: fn(&Layers, &Path) -> Result<(), Errno>,
-    ) {
-        let outcome = outcome.and_then(|()| forget(self.layers, path).map_err(failed));
+    fn settle(&mut self, path: &Path, outcome: Result<(), RefusedBecause>, forget: Forget) {
         match outcome {
-            Ok(()) => self.out.applied.push(path.to_owned()),
+            Ok(()) => {
+                self.written.push((path.to_owned(), forget));
+                self.out.applied.push(path.to_owned());
+            }
             Err(why) => self.refuse(path, why),
         }
+    }
+
+    /// Takes what is written out of the layer; not before it is on the disk, or both could be lost with the power.
+    fn forget_written(&mut self) {
+        let written = std::mem::take(&mut self.written);
+        if written.is_empty() {
+            return;
+        }
+        let synced = self.layers.lower.root().sync_file_system();
+        for (path, forget) in written {
+            let forgotten = synced.and_then(|()| forget(self.layers, &path));
+            if let Err(cause) = forgotten {
+                self.fail(&path, failed(cause));
+            }
+        }
+    }
+
+    /// Takes back that a change was applied.
+    fn fail(&mut self, path: &Path, why: RefusedBecause) {
+        self.out.applied.retain(|applied| applied != path);
+        self.out.merged.retain(|merged| merged != path);
+        self.written.retain(|(written, _)| written != path);
+        self.out.refused.retain(|refused| refused.path != path);
+        self.refuse(path, why);
     }
 
     fn placing<'path>(&self, path: &'path Path) -> Result<Placing<'path>, RefusedBecause> {
@@ -453,11 +487,11 @@ impl Applying<'_> {
         for (path, above) in modes {
             let outcome = self
                 .placing(&path)
-                .and_then(|placing| placing.finish_directory(&above).map_err(place_failed))
-                .and_then(|()| forget(self.layers, &path).map_err(failed));
-            if let Err(why) = outcome {
-                self.out.applied.retain(|applied| *applied != path);
-                self.refuse(&path, why);
+                .and_then(|placing| placing.finish_directory(&above).map_err(place_failed));
+            match outcome {
+                // Again, once what is in it is forgotten.
+                Ok(()) => self.written.push((path, forget)),
+                Err(why) => self.fail(&path, why),
             }
         }
     }

@@ -62,13 +62,25 @@ impl Overlay {
         self.directory.join("applying")
     }
 
+    /// The note; `None` where there is none, or where its apply had not begun.
+    fn read_note(&self) -> Result<Option<Note>, LayersError> {
+        let failed = |cause| LayersError::Applying { path: self.note(), cause };
+        let bytes = match fs::read(self.note()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            answer => answer.map_err(failed)?,
+        };
+        let is_ours = bytes.starts_with(HEAD) || HEAD.starts_with(&bytes);
+        let strange = || io::Error::new(io::ErrorKind::InvalidData, "written by another version");
+        if is_ours { Ok(Note::parse(&bytes)) } else { Err(failed(strange())) }
+    }
+
     /// Removes what an interrupted apply left in the project, or only looks for it. The caller holds the lock.
     ///
     /// # Errors
     /// When the project cannot be opened.
     pub fn recover(&self, mode: Recovery) -> Result<Recovered, LayersError> {
         let mut out = Recovered::default();
-        let Some(note) = fs::read(self.note()).ok().and_then(|bytes| Note::parse(&bytes)) else {
+        let Some(note) = self.read_note()? else {
             if mode == Recovery::Remove {
                 fs::remove_file(self.note()).ok();
             }
@@ -93,14 +105,13 @@ impl Overlay {
     /// Notes where an apply is going to write; what an earlier one left and nobody may remove stays noted.
     pub(super) fn begin_apply(&self, directories: BTreeSet<PathBuf>) -> Result<(), LayersError> {
         let failed = |cause| LayersError::Applying { path: self.note(), cause };
-        let earlier = fs::read(self.note()).ok().and_then(|bytes| Note::parse(&bytes));
-        let earlier = earlier.map(|note| note.directories).unwrap_or_default();
+        let earlier = self.read_note()?.map(|note| note.directories).unwrap_or_default();
         let note = Note {
             maker: Birth::own().map_err(failed)?,
             lower: self.lower.clone(),
             directories: directories.into_iter().chain(earlier).collect(),
         };
-        fs::write(self.note(), note.bytes()).map_err(failed)
+        super::replace(&self.note(), &note.bytes()).map_err(failed)
     }
 
     /// Takes the note away: nothing is left under an unfinished name.
@@ -129,5 +140,22 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(Note::parse(&bytes[..end]).is_none(), "{end}");
         }
+    }
+
+    /// Whose traces there are is not known then, and one of them may be the user's.
+    #[test]
+    fn a_note_of_another_version_stops_a_recovery() {
+        let place = tempfile::tempdir().unwrap();
+        let overlay = Overlay::new(place.path(), place.path());
+        for strange in ["belljar applying 2\0x\0\0", "something else"] {
+            fs::write(overlay.note(), strange).unwrap();
+            assert!(matches!(overlay.recover(Recovery::Remove), Err(LayersError::Applying { .. })));
+            assert!(overlay.begin_apply(BTreeSet::new()).is_err());
+            assert_eq!(fs::read_to_string(overlay.note()).unwrap(), strange);
+        }
+        // One that was cut off is of an apply that had not begun.
+        fs::write(overlay.note(), &HEAD[..5]).unwrap();
+        assert_eq!(overlay.recover(Recovery::Remove).unwrap(), Recovered::default());
+        assert!(!overlay.note().exists());
     }
 }

@@ -113,7 +113,7 @@ impl Overlay {
     /// Whether a copy is there that a run may have changed.
     #[must_use]
     pub fn has_copy(&self) -> bool {
-        self.baseline().exists() && self.copy().exists()
+        !super::is_absent(&self.baseline()) && self.copy().exists()
     }
 
     /// Takes what a run changed in the copy to the upper layer. Where there is no copy nothing happens; one that was
@@ -126,8 +126,13 @@ impl Overlay {
         if !copy.exists() {
             return Ok(());
         }
-        if !self.upper().exists()
-            && let Ok(bytes) = fs::read(&list)
+        let noted = match fs::read(&list) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // A copy whose list cannot be read holds work, for all that is known.
+            answer => Some(answer.map_err(|cause| LayersError::Copied { path: list.clone(), cause })?),
+        };
+        if super::is_absent(&self.upper())
+            && let Some(bytes) = noted
         {
             let malformed = || LayersError::Copied {
                 path: list.clone(),
@@ -139,8 +144,13 @@ impl Overlay {
             make_private(&making)?;
             take_changes(&copy, &making, &baseline)
                 .map_err(|(path, cause)| LayersError::Open { path: copy.join(path), cause })?;
+            // On the disk before the copy goes.
+            let sync = || Directory::open(&self.directory)?.sync_file_system();
+            let sync = || sync().map_err(|cause| LayersError::Open { path: self.directory.clone(), cause });
+            sync()?;
             let named = fs::rename(&making, self.upper());
             named.map_err(|cause| LayersError::Copied { path: self.upper(), cause })?;
+            sync()?;
         }
         clear_away(&copy)?;
         // Gone last: while it is there, the copy holds work.
@@ -319,8 +329,9 @@ impl Overlay {
     pub(super) fn note_start(&self) -> Result<(), LayersError> {
         let starts = self.starts();
         let failed = |cause| LayersError::Starts { path: starts.clone(), cause };
-        self.note_bases().map_err(failed)?;
+        let carried = self.note_bases().map_err(failed)?;
         let start = Starts::add(&self.directory, &starts).map_err(failed)?;
+        self.note_known(start, carried.into_iter()).map_err(failed)?;
         self.note_tracked(start).map_err(failed)
     }
 }

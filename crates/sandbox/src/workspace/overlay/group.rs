@@ -94,15 +94,24 @@ impl Kept {
         let check = || self.unchanged(opened, request);
         match transaction::carry_out(&self.overlays, &opened.layers, &locks, &steps, &check) {
             Ok(()) => {
-                transaction::finish_directories(&opened.layers, &steps);
                 for (tree, change) in scratch {
                     drop_change(&opened.layers[tree], &change);
                 }
-                out.applied.extend(names);
+                let (stay, gone): (Vec<&Member>, Vec<&Member>) =
+                    members.iter().partition(|member| is_still_there(opened, member));
+                let outer = |member: &Member| self.outer(member.tree, &member.change.path);
+                let why = RefusedBecause::ChangedSince;
+                out.refused
+                    .extend(stay.into_iter().map(|member| Refused { path: outer(member), why: why.clone() }));
+                out.applied.extend(gone.into_iter().map(outer));
                 out.merged.extend(merged);
             }
             Err(Stopped { tree, path, why }) => {
                 held_back(out, vec![Refused { path: self.outer(tree, &path), why }]);
+                if transaction::is_interrupted(&self.overlays[0]) {
+                    // Not all of it could be undone; the note tells where to look.
+                    return Ok(());
+                }
             }
         }
         self.overlays.iter().try_for_each(Overlay::end_apply)
@@ -164,15 +173,19 @@ impl Kept {
         let before = layers.lower.status(&change.path).map_err(failed)?;
         let now = match (request.on_conflict, before) {
             (OnConflict::Overwrite, before) => return Ok((before, None)),
-            (OnConflict::Merge | OnConflict::Markers, None) if merging.is_deleted(change) => {
-                return Err(RefusedBecause::ChangedSince);
+            (OnConflict::Merge | OnConflict::Markers, None) => {
+                let deleted = merging.is_deleted(change) && !self.means_the_same(opened, tree, &change.path);
+                return if deleted { Err(RefusedBecause::ChangedSince) } else { Ok((None, None)) };
             }
-            (OnConflict::Merge | OnConflict::Markers, None) => return Ok((None, None)),
             (OnConflict::Merge | OnConflict::Markers, Some(now)) => now,
         };
-        let as_wanted = !bases.changed(change, &now)
+        let moved = bases.moved(&layers.lower, change).map_err(failed)?;
+        let as_wanted = !moved && !bases.changed(change, &now)
             || self.means_the_same(opened, tree, &change.path)
             || is_what_is_wanted(layers, change);
+        if moved && !as_wanted {
+            return Err(RefusedBecause::ChangedSince);
+        }
         let merged = if as_wanted { None } else { Some(merging.merge(change, &now, request.on_conflict)?) };
         Ok((before, merged))
     }
@@ -314,6 +327,8 @@ impl Kept {
                 }
             }
         }
+        // On the disk before the layer loses them.
+        layers.lower.root().sync_file_system().map_err(|cause| fault(&place.shared, cause))?;
         for (_, change) in objects.iter().rev() {
             drop_change(layers, change);
         }
@@ -378,6 +393,12 @@ fn drop_change(layers: &Layers, change: &Change) {
     };
 }
 
+/// Whether a directory that was to go holds something of the user's.
+fn is_still_there(opened: &Opened, Member { tree, change, .. }: &Member) -> bool {
+    let now = || opened.layers[*tree].lower.status(&change.path).ok().flatten();
+    change.kind == ChangeKind::Deleted && now().is_some_and(|now| now.kind == Kind::Directory)
+}
+
 /// The steps of a group, in order: what goes, directories, files, and the names of git last.
 fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
     let is_directory = |status: &Option<Status>| status.is_some_and(|status| status.kind == Kind::Directory);
@@ -389,13 +410,12 @@ fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
     };
     let (mut gone, mut made, mut placed) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
-        let Member { change, before, tree, forced: _, merged } = member;
+        let Member { change, before, tree: _, forced: _, merged } = member;
         if let (Some(merged), Some(before)) = (merged, before) {
             placed.push(step(member, Act::Merge { before: *before, merged: merged.clone() }));
             continue;
         }
         let now_directory = change.entry == EntryKind::Directory;
-        let like = opened.layers[*tree].upper.status(&change.path).ok().flatten();
         match (change.kind, before) {
             (ChangeKind::Deleted, Some(_)) if is_directory(before) => {
                 gone.push(step(member, Act::RemoveDirectory));
@@ -404,10 +424,10 @@ fn steps(opened: &Opened, members: &[Member]) -> Vec<Step> {
             (ChangeKind::Deleted, None) => {}
             (_, Some(old)) if now_directory && old.kind != Kind::Directory => {
                 gone.push(step(member, Act::Delete { before: *old }));
-                made.extend(like.map(|like| step(member, Act::MakeDirectory { like })));
+                made.push(step(member, Act::MakeDirectory));
             }
             (_, None) if now_directory => {
-                made.extend(like.map(|like| step(member, Act::MakeDirectory { like })));
+                made.push(step(member, Act::MakeDirectory));
             }
             // Only its permissions are others; they are of no use to git.
             (_, Some(_)) if now_directory => {}

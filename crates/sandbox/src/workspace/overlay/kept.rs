@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::apply::{
     Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection,
 };
-use super::changes::{Change, Changes, compare};
+use super::changes::{Change, ChangeKind, Changes, compare};
 use super::discard::Discarded;
 use super::layers::Layers;
 use super::merging::{Merging, Unmerged};
@@ -155,12 +155,12 @@ impl Kept {
     /// # Errors
     /// When the project cannot be read.
     pub fn recover(&self, mode: Recovery) -> Result<Recovered, LayersError> {
-        if mode == Recovery::Remove {
-            transaction::recover(&self.overlays)?;
-        }
-        let mut out = Recovered::default();
+        let mut out = match mode {
+            Recovery::Remove => transaction::recover(&self.overlays)?,
+            Recovery::Look => Recovered::default(),
+        };
         for overlay in &self.overlays {
-            let Recovered { removed, kept } = overlay.recover(mode)?;
+            let Recovered { removed, kept, changed: _ } = overlay.recover(mode)?;
             out.removed.extend(removed.into_iter().map(|path| overlay.lower.join(path)));
             out.kept.extend(kept.into_iter().map(|path| overlay.lower.join(path)));
         }
@@ -328,6 +328,7 @@ impl Kept {
                     Part::Object | Part::Scratch | Part::Group => {}
                 }
             }
+            let (along, alone) = go_along(alone, &sorted.group, tree);
             let selection = match request.selection {
                 Selection::All => Selection::All,
                 Selection::Paths(paths) => Selection::Paths(self.inner(tree, paths)),
@@ -336,6 +337,14 @@ impl Kept {
             let own = ApplyRequest { selection: &selection, consent: &consent, ..request.clone() };
             let done = self.overlays[tree].apply_changes(&opened.layers[tree], &alone, &own, stop)?;
             out.applied.extend(done.applied.iter().map(|path| self.outer(tree, path)));
+            // A directory stays where something in it does.
+            let stays = |change: &Change| done.refused.iter().any(|one| one.path.starts_with(&change.path));
+            let (stay, along): (Vec<Change>, Vec<Change>) = along.into_iter().partition(stays);
+            sorted.group.extend(along.into_iter().map(|change| (tree, change)));
+            let why = RefusedBecause::ChangedSince;
+            let stay =
+                stay.iter().map(|change| Refused { path: self.outer(tree, &change.path), why: why.clone() });
+            out.refused.extend(stay);
             out.merged.extend(done.merged.iter().map(|path| self.outer(tree, path)));
             let outer = |refused: Refused| Refused { path: self.outer(tree, &refused.path), ..refused };
             out.refused.extend(done.refused.into_iter().map(outer));
@@ -369,4 +378,18 @@ impl Kept {
             }
         }
     }
+}
+
+/// Directories that go, or become something else, and hold files of the group: they are empty only once it is written.
+fn go_along(alone: Vec<Change>, group: &[(usize, Change)], tree: usize) -> (Vec<Change>, Vec<Change>) {
+    let own = group.iter().filter(|(of, _)| *of == tree);
+    let grouped: BTreeSet<&Path> = own.map(|(_, change)| change.path.as_path()).collect();
+    alone.into_iter().partition(|change| {
+        let goes = match change.kind {
+            ChangeKind::Deleted | ChangeKind::TypeChanged => true,
+            ChangeKind::Added | ChangeKind::Modified | ChangeKind::ModeChanged => false,
+        };
+        let path = change.path.as_path();
+        goes && grouped.range(path..).next().is_some_and(|below| below.starts_with(path))
+    })
 }

@@ -62,7 +62,8 @@ impl<'layers> Merging<'layers> {
 
     /// Whether the user deleted what the agent changed.
     pub(super) fn is_deleted(&self, change: &Change) -> bool {
-        change.kind == ChangeKind::Added && self.originals.was_there(change, self.bases)
+        let was_there = || self.originals.was_there(change, self.bases) || self.bases.was_there(change);
+        change.kind == ChangeKind::Added && was_there()
     }
 
     /// Merges a change with what the user did to the file that is there now.

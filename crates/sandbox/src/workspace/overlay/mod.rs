@@ -11,7 +11,9 @@ mod changes;
 mod copied;
 mod discard;
 mod group;
+mod journal;
 mod kept;
+mod known;
 mod layers;
 mod merge;
 mod merging;
@@ -87,6 +89,24 @@ pub enum LayersError {
         /// Why.
         #[source]
         cause: std::io::Error,
+    },
+    /// What an interrupted apply did is not known, so that nothing may be changed.
+    #[error("cannot read what an interrupted apply did in {}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// An interrupted apply cannot be undone; the next command tries again.
+    #[error("cannot undo an interrupted apply at {}", path.display())]
+    Undo {
+        /// Where.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        cause: Errno,
     },
     /// The versions that both sides began with cannot be kept.
     #[error("cannot keep versions for a merge in {}", path.display())]
@@ -240,5 +260,12 @@ fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
     file.write_all(content)?;
     // A machine that stops must not leave the name without the content.
     file.sync_data()?;
-    std::fs::rename(&new, path)
+    std::fs::rename(&new, path)?;
+    // Nor without the name.
+    path.parent().map_or(Ok(()), |parent| std::fs::File::open(parent)?.sync_all())
+}
+
+/// Whether nothing is there. What cannot be looked at may be.
+fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }

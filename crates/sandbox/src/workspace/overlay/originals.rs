@@ -211,8 +211,8 @@ impl Keeping<'_> {
         let start = self.bases.of(change)?;
         let lower = &self.layers.lower;
         let before = lower.status(&change.path).ok()??;
-        if before.kind != Kind::File || before.size > LARGEST.min(room) || self.bases.changed(change, &before)
-        {
+        let changed = self.bases.changed(change, &before) || self.bases.moved(lower, change).ok()?;
+        if changed || before.kind != Kind::File || before.size > LARGEST.min(room) {
             return None;
         }
         let (parent, name) = lower.parent(&change.path).ok()?;

@@ -1,26 +1,35 @@
 //! When runs began, by the clock of the file system: what changed in the project after that is not overwritten.
 //!
-//! Nothing is recorded per file of the project, but for what git has of it ([`tracked`](super::tracked)). A ctime cannot be set by
-//! anyone, and a change later than the start has a later one. So has a file one of whose other names was applied before: its
+//! Of a file of the project nothing is recorded but its name ([`known`](super::known)) and what git has of it
+//! ([`tracked`](super::tracked)). A ctime cannot be set by anyone, and a change later than the start has a later one. So has a file one of whose other names was applied before: its
 //! second name is refused in a later apply, which is safe, and rare.
 //!
 //! A run may go on with the changes of an earlier one. What the layer holds then is noted with the start that it belongs
-//! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start.
+//! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start. What
+//! lies below a directory that was deleted or replaced has no entry; it belongs to the start of the run that did so, also
+//! where a later run makes the directory again.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use belljar_class::EntryKind;
+use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status, Time};
 
 use super::changes::Change;
+use super::known::Known;
+use super::layers::is_opaque;
 use super::{LayersError, Overlay};
+use crate::workspace::tree::Tree;
 
 /// The form of the file, and its version.
 const HEAD: &str = "belljar overlay starts 1";
 /// The same for the list of what was in the layer.
-const BASES: &[u8] = b"belljar overlay bases 1";
+const BASES: &[u8] = b"belljar overlay bases 2";
+/// As it was before it told what hides the project's own.
+const BASES_1: &[u8] = b"belljar overlay bases 1";
 
 /// The beginnings of the runs on an upper layer, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,13 +96,21 @@ fn parse_restored(bytes: &[u8]) -> Option<HashMap<PathBuf, (u64, Time)>> {
     parts.map(entry).collect()
 }
 
+/// An entry that was in the layer when the last run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Carried {
+    start: Time,
+    /// Whether what the project has below it did not show.
+    hides: bool,
+}
+
 /// What each change of the layer is a change to.
 pub(super) struct Bases {
     starts: Starts,
-    /// Of entries that were in the layer when the last run began.
-    carried: HashMap<PathBuf, Time>,
+    carried: HashMap<PathBuf, Carried>,
     /// Entries of the project that an undone apply put back: their inode, and the time that this gave them.
     restored: HashMap<PathBuf, (u64, Time)>,
+    known: Known,
 }
 
 impl Bases {
@@ -103,35 +120,71 @@ impl Bases {
         !put_back && changed_after(self.of(change), now)
     }
 
+    /// Whether what the project has at the place of a change may have come there with a directory: one on the way is not known
+    /// for the one that the run began with. What is in a directory that is moved keeps its times.
+    pub(super) fn moved(&self, lower: &Tree, change: &Change) -> Result<bool, Errno> {
+        let Some(start) = self.of(change) else { return Ok(true) };
+        for above in change.path.ancestors().skip(1) {
+            let Some(now) = lower.status(above)?.filter(|now| now.kind == Kind::Directory) else { continue };
+            let put_back = self.restored.get(above).is_some_and(|(inode, _)| *inode == now.identity.inode);
+            let moved = if above.as_os_str().is_empty() {
+                self.known.is_other(above, &now)
+            } else {
+                now.changed > start && !self.known.is_same(above, &now, start)
+            };
+            if moved && !put_back {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the user deleted the file that a change was one to.
+    pub(super) fn was_there(&self, change: &Change) -> bool {
+        change.entry != EntryKind::Directory && self.known.was_there(&change.path)
+    }
+
     /// The start that a change belongs to.
     pub(super) fn of(&self, change: &Change) -> Option<Time> {
         self.at(&change.path, change.born)
     }
 
     fn at(&self, path: &Path, born: Option<Time>) -> Option<Time> {
-        let carried = self.carried.get(path).copied();
-        // What went with a directory has no entry of its own.
-        carried.or_else(|| self.starts.of(born))
+        if let Some(carried) = self.carried.get(path) {
+            return Some(carried.start);
+        }
+        // What went with a directory has no entry of its own, and no run since has seen it.
+        let hidden = path.ancestors().skip(1).filter_map(|above| self.carried.get(above));
+        let hidden = hidden.filter(|above| above.hides).map(|above| above.start).min();
+        hidden.or_else(|| self.starts.of(born))
     }
 
-    fn bytes(carried: &HashMap<PathBuf, Time>) -> Vec<u8> {
+    fn bytes(carried: &HashMap<PathBuf, Carried>) -> Vec<u8> {
         let mut out = BASES.to_vec();
-        for (path, time) in carried {
-            out.extend(format!("\0{} {} ", time.seconds, time.nanoseconds).as_bytes());
+        for (path, Carried { start, hides }) in carried {
+            let hides = u8::from(*hides);
+            out.extend(format!("\0{} {} {hides} ", start.seconds, start.nanoseconds).as_bytes());
             out.extend(path.as_os_str().as_bytes());
         }
         out.extend(b"\0\0");
         out
     }
 
-    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, Time>> {
+    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, Carried>> {
         let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
-        (parts.next()? == BASES).then_some(())?;
+        let head = parts.next()?;
+        let tells_hiding = match head {
+            _ if head == BASES => true,
+            _ if head == BASES_1 => false,
+            _ => return None,
+        };
         let entry = |part: &[u8]| {
-            let mut words = part.splitn(3, |byte| *byte == b' ');
+            let mut words = part.splitn(if tells_hiding { 4 } else { 3 }, |byte| *byte == b' ');
             let mut text = || std::str::from_utf8(words.next()?).ok();
-            let time = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
-            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), time))
+            let start = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
+            // Where it is not told it may have: an earlier start is the safe one.
+            let hides = !tells_hiding || text()?.parse::<u8>().ok()? != 0;
+            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), Carried { start, hides }))
         };
         parts.map(entry).collect()
     }
@@ -154,9 +207,11 @@ impl Overlay {
                 })
                 .map_err(|cause| LayersError::Starts { path, cause })?,
         };
+        let path = self.directory.clone();
+        let known = self.read_known().map_err(|cause| LayersError::Starts { path, cause })?;
         // Without it more is asked about.
         let restored = std::fs::read(self.restored()).ok().and_then(|bytes| parse_restored(&bytes));
-        Ok(Bases { starts, carried, restored: restored.unwrap_or_default() })
+        Ok(Bases { starts, carried, restored: restored.unwrap_or_default(), known })
     }
 
     fn restored(&self) -> PathBuf {
@@ -180,9 +235,9 @@ impl Overlay {
         super::replace(&self.restored(), &out)
     }
 
-    /// Notes what the layer holds before another run begins, each entry with the start that it belongs to.
-    pub(super) fn note_bases(&self) -> std::io::Result<()> {
-        let Ok(upper) = Directory::open(&self.upper()) else { return Ok(()) };
+    /// Notes what the layer holds before another run begins, each entry with the start that it belongs to. Gives the paths.
+    pub(super) fn note_bases(&self) -> std::io::Result<Vec<PathBuf>> {
+        let Ok(upper) = Directory::open(&self.upper()) else { return Ok(Vec::new()) };
         let before = self.read_bases().map_err(std::io::Error::other)?;
         let mut carried = HashMap::new();
         let mut pending = vec![PathBuf::new()];
@@ -193,15 +248,20 @@ impl Overlay {
             directory.entries(|name, _kind| names.push(name.to_owned()))?;
             for name in names {
                 let (at, status) = (path.join(&name), directory.status(&name)?);
+                let hides = match status.kind {
+                    Kind::Directory => is_opaque(&directory.passage(Path::new(&name))?)?,
+                    _ => true,
+                };
                 if let Some(start) = before.at(&at, status.born) {
-                    carried.insert(at.clone(), start);
+                    carried.insert(at.clone(), Carried { start, hides });
                 }
                 if status.kind == Kind::Directory {
                     pending.push(at);
                 }
             }
         }
-        super::replace(&self.bases(), &Bases::bytes(&carried))
+        super::replace(&self.bases(), &Bases::bytes(&carried))?;
+        Ok(carried.into_keys().collect())
     }
 }
 
@@ -227,4 +287,27 @@ fn now(directory: &Path) -> std::io::Result<Time> {
     let now = directory.status(name)?.changed;
     directory.remove(name)?;
     Ok(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_are_read_whole_or_not_at_all_in_both_forms() {
+        let start = Time { seconds: -5, nanoseconds: 7 };
+        let carried = |hides| Carried { start, hides };
+        let all = HashMap::from([
+            (PathBuf::from("a b\nc"), carried(true)),
+            (PathBuf::from(OsStr::from_bytes(b"\xff/x")), carried(false)),
+        ]);
+        let bytes = Bases::bytes(&all);
+        assert_eq!(Bases::parse(&bytes), Some(all));
+        for end in 0..bytes.len() {
+            assert_eq!(Bases::parse(&bytes[..end]), None, "{end}");
+        }
+        let old = b"belljar overlay bases 1\0-5 7 a b\0\0";
+        assert_eq!(Bases::parse(old), Some(HashMap::from([(PathBuf::from("a b"), carried(true))])));
+        assert_eq!(Bases::parse(b"belljar overlay bases 3\0\0"), None);
+    }
 }

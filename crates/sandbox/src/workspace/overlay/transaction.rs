@@ -4,25 +4,31 @@
 //! names every step, and names change places, which takes no room. What was in a place stays beside it until all steps are
 //! done. If one fails, or the process ends, the steps are undone: at once, or by the next command that looks at the changes.
 //! Once the journal says that all is done, the rest is tidying up.
+//!
+//! A journal that cannot be read stops everything: without it nobody knows which of two versions is the user's. It stays until
+//! every step is undone. What the user changed after an interruption stays as it is, and both versions are kept.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Onto, Status};
+use belljar_sys::beneath::{Directory, Kind, Onto, Status, is_superuser};
 
 use super::apply::{RefusedBecause, failed, place_failed};
+pub(super) use super::journal::is_interrupted;
+use super::journal::{Deed, Journal, Mark, Noted, State};
 use super::layers::Layers;
 use super::merging::Merged;
 use super::{LayersError, Overlay};
-use crate::workspace::place::{Content, Filling, Placing};
+use crate::workspace::place::{Content, Filling, PlaceError, Placing};
 use crate::workspace::removal::{absent_is_fine, opened};
+use crate::workspace::unfinished::{Recovered, Unfinished, Version};
 
-const JOURNAL: &str = "group";
-const HEAD: &[u8] = b"belljar group 1";
+/// Directories are made closed to others, and get their permissions once all is done.
+const MADE: u32 = 0o700;
 
 /// What is done at a path.
 #[derive(Debug, Clone)]
@@ -32,7 +38,7 @@ pub(super) enum Act {
     /// A directory goes, if nothing is in it.
     RemoveDirectory,
     /// A directory is made.
-    MakeDirectory { like: Status },
+    MakeDirectory,
     /// What the upper layer has takes the place of this.
     Place { before: Option<Status> },
     /// What was made of both versions takes the place of the project's.
@@ -47,94 +53,6 @@ pub(super) struct Step {
     pub act: Act,
     /// Whether what is in the place is known to have changed since the run began.
     pub forced: bool,
-}
-
-/// How far a group got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Locking,
-    Committing,
-    Done,
-}
-
-impl State {
-    fn word(self) -> &'static [u8] {
-        match self {
-            State::Locking => b"locking",
-            State::Committing => b"committing",
-            State::Done => b"done",
-        }
-    }
-}
-
-/// A step as the journal has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Noted {
-    tree: usize,
-    /// `d`elete, `r`emove a directory, `m`ake one, `n`ew, e`x`change, `l`ock; a capital where the user's change goes.
-    act: u8,
-    /// The name beside the place.
-    beside: OsString,
-    /// The inode of what was made; 0 where nothing was.
-    made: u64,
-    path: PathBuf,
-}
-
-struct Journal {
-    state: State,
-    steps: Vec<Noted>,
-}
-
-impl Journal {
-    fn bytes(&self) -> Vec<u8> {
-        let mut out = [HEAD, self.state.word()].join(&0);
-        for Noted { tree, act, beside, made, path } in &self.steps {
-            out.extend(format!("\0{tree} {} {made}\0", char::from(*act)).as_bytes());
-            out.extend(beside.as_bytes());
-            out.push(0);
-            out.extend(path.as_os_str().as_bytes());
-        }
-        out.extend(b"\0\0");
-        out
-    }
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let text = |bytes: &[u8]| OsString::from(OsStr::from_bytes(bytes));
-        let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
-        (parts.next()? == HEAD).then_some(())?;
-        let word = parts.next()?;
-        let state = [State::Locking, State::Committing, State::Done]
-            .into_iter()
-            .find(|state| state.word() == word)?;
-        let mut steps = Vec::new();
-        while let Some(head) = parts.next() {
-            let mut words = std::str::from_utf8(head).ok()?.split(' ');
-            let tree = words.next()?.parse().ok()?;
-            let act = *words.next()?.as_bytes().first()?;
-            let made = words.next()?.parse().ok()?;
-            steps.push(Noted {
-                tree,
-                act,
-                made,
-                beside: text(parts.next()?),
-                path: text(parts.next()?).into(),
-            });
-        }
-        Some(Journal { state, steps })
-    }
-
-    fn read(overlays: &[Overlay]) -> Option<Self> {
-        Self::parse(&fs::read(overlays.first()?.directory.join(JOURNAL)).ok()?)
-    }
-
-    fn write(&self, overlays: &[Overlay]) -> Result<(), RefusedBecause> {
-        let path = overlays[0].directory.join(JOURNAL);
-        super::replace(&path, &self.bytes()).map_err(|error| failed(belljar_sys::fds::errno_of(&error)))
-    }
-
-    fn remove(overlays: &[Overlay]) {
-        fs::remove_file(overlays[0].directory.join(JOURNAL)).ok();
-    }
 }
 
 /// What stopped a group.
@@ -157,15 +75,9 @@ pub(super) fn carry_out(
         let path = path.to_owned();
         move |why| Stopped { tree, path, why }
     };
-    let lock = |(tree, path): &(usize, PathBuf)| Noted {
-        tree: *tree,
-        act: b'l',
-        beside: OsString::new(),
-        made: 0,
-        path: path.clone(),
-    };
+    let top = || stopped(0, Path::new(""));
     let mut journal = Journal { state: State::Locking, steps: locks.iter().map(lock).collect() };
-    journal.write(overlays).map_err(stopped(0, Path::new("")))?;
+    journal.write(overlays).map_err(top())?;
     let mut taken = 0;
     let outcome = (|| {
         for (tree, path) in locks {
@@ -178,14 +90,16 @@ pub(super) fn carry_out(
             let noted = stage(layers, step).map_err(stopped(step.tree, &step.path))?;
             journal.steps.push(noted);
         }
+        sync(layers).map_err(top())?;
         journal.state = State::Committing;
-        journal.write(overlays).map_err(stopped(0, Path::new("")))?;
-        let noted = journal.steps[locks.len()..].to_vec();
-        for (step, noted) in steps.iter().zip(&noted) {
-            commit(layers, step, noted).map_err(stopped(step.tree, &step.path))?;
+        journal.write(overlays).map_err(top())?;
+        let going = going(steps);
+        for (step, noted) in steps.iter().zip(&mut journal.steps[locks.len()..]) {
+            commit(layers, &going, step, noted).map_err(stopped(step.tree, &step.path))?;
         }
+        sync(layers).map_err(top())?;
         journal.state = State::Done;
-        journal.write(overlays).map_err(stopped(0, Path::new("")))
+        journal.write(overlays).map_err(top())
     })();
     match outcome {
         Ok(()) => {
@@ -194,37 +108,72 @@ pub(super) fn carry_out(
             Ok(())
         }
         Err(stopped) => {
+            if journal.state == State::Done {
+                // It may have been written all the same; undoing must not be taken for tidying up.
+                journal.state = State::Committing;
+                journal.write(overlays).ok();
+            }
             // Locks of somebody else are not ours to remove.
             let (locks, staged) = journal.steps.split_at(locks.len());
             let own: Vec<Noted> = locks[..taken].iter().chain(staged).cloned().collect();
-            undo(overlays, layers, &own);
-            Journal::remove(overlays);
+            // What is left to undo is in the journal, and the next command that looks at it says so.
+            undo_noted(overlays, layers, own).ok();
             Err(stopped)
         }
     }
 }
 
-/// Finishes or undoes a group that was interrupted.
-pub(super) fn recover(overlays: &[Overlay]) -> Result<(), LayersError> {
-    let Some(journal) = Journal::read(overlays) else {
-        if let Some(first) = overlays.first() {
-            // One that is not whole was not begun with.
-            fs::remove_file(first.directory.join(JOURNAL)).ok();
-        }
-        return Ok(());
-    };
-    let layers = overlays.iter().map(Overlay::open).collect::<Result<Vec<_>, _>>()?;
-    match journal.state {
-        State::Locking | State::Committing => undo(overlays, &layers, &journal.steps),
-        State::Done => finish(&layers, &journal.steps),
-    }
-    Journal::remove(overlays);
-    Ok(())
+fn lock((tree, path): &(usize, PathBuf)) -> Noted {
+    let (deed, forced, beside, mark) = (Deed::Lock, false, OsString::new(), None);
+    Noted { tree: *tree, deed, forced, beside, mark, path: path.clone() }
 }
 
-/// Whether a group was interrupted.
-pub(super) fn is_interrupted(overlay: &Overlay) -> bool {
-    overlay.directory.join(JOURNAL).exists()
+/// Directories that are removed: nothing may be moved aside in them.
+type Going = BTreeSet<(usize, PathBuf)>;
+
+fn going(steps: &[Step]) -> Going {
+    let removed = steps.iter().filter(|step| matches!(step.act, Act::RemoveDirectory));
+    removed.map(|step| (step.tree, step.path.clone())).collect()
+}
+
+/// Brings what was written to the disk. One call for all files: one for each would take minutes with many.
+fn sync(layers: &[Layers]) -> Result<(), RefusedBecause> {
+    layers.iter().try_for_each(|own| own.lower.root().sync_file_system()).map_err(failed)
+}
+
+/// Finishes or undoes a group that was interrupted.
+pub(super) fn recover(overlays: &[Overlay]) -> Result<Recovered, LayersError> {
+    let Some(journal) = Journal::read(overlays)? else { return Ok(Recovered::default()) };
+    let layers = overlays.iter().map(Overlay::open).collect::<Result<Vec<_>, _>>()?;
+    match journal.state {
+        State::Locking | State::Committing => undo_noted(overlays, &layers, journal.steps),
+        State::Done => {
+            finish(&layers, &journal.steps);
+            Journal::remove(overlays);
+            Ok(Recovered::default())
+        }
+    }
+}
+
+/// Undoes steps. Those that cannot be undone stay in the journal.
+fn undo_noted(overlays: &[Overlay], layers: &[Layers], steps: Vec<Noted>) -> Result<Recovered, LayersError> {
+    let Undone { kept, changed, failed } = undo(overlays, layers, &steps);
+    let outer = |tree: usize, path: PathBuf| overlays[tree].lower.join(path);
+    let fault = |tree, path, cause| LayersError::Undo { path: outer(tree, path), cause };
+    let Some((first, cause)) = failed.first().cloned() else {
+        for (tree, own) in layers.iter().enumerate() {
+            own.lower.root().sync_file_system().map_err(|cause| fault(tree, PathBuf::new(), cause))?;
+        }
+        Journal::remove(overlays);
+        let all =
+            |paths: Vec<(usize, PathBuf)>| paths.into_iter().map(|(tree, path)| outer(tree, path)).collect();
+        return Ok(Recovered { removed: Vec::new(), kept: all(kept), changed: all(changed) });
+    };
+    let mut left: Vec<Noted> = failed.into_iter().map(|(noted, _cause)| noted).collect();
+    left.reverse();
+    // If it cannot be written, the one from before stays, with more steps than are left.
+    Journal { state: State::Committing, steps: left }.write(overlays).ok();
+    Err(fault(first.tree, first.path, cause))
 }
 
 /// What our locks hold, so that they are told from git's.
@@ -251,37 +200,54 @@ fn take_lock(layers: &Layers, path: &Path) -> Result<(), RefusedBecause> {
     }
 }
 
-fn release_lock(layers: &Layers, path: &Path) {
-    let Ok((parent, name)) = layers.lower.parent(path) else { return };
-    let Ok(file) = parent.file(name) else { return };
+/// Removes a lock, if it is ours.
+fn release_lock(layers: &Layers, path: &Path) -> Result<(), Errno> {
+    let (parent, name) = match layers.lower.parent(path) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        answer => answer?,
+    };
+    let file = match parent.file(name) {
+        Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => return Ok(()),
+        answer => answer?,
+    };
     let mut found = Vec::new();
-    let read = std::io::Read::read_to_end(&mut std::io::Read::take(file, 64), &mut found);
-    if read.is_ok() && found == SIGNATURE {
-        opened(&parent, || absent_is_fine(parent.remove(name))).ok();
+    let read = io::Read::read_to_end(&mut io::Read::take(file, 64), &mut found);
+    read.map_err(|error| belljar_sys::fds::errno_of(&error))?;
+    if found == SIGNATURE {
+        opened(&parent, || absent_is_fine(parent.remove(name)))?;
     }
+    Ok(())
 }
 
 fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
     let Step { tree, path, act, forced } = step;
     let own = &layers[*tree];
-    let note = |act: u8, beside: OsString, made: u64| Noted {
+    let note = |deed: Deed, beside: OsString, mark: Option<Mark>| Noted {
         tree: *tree,
-        act: if *forced { act.to_ascii_uppercase() } else { act },
+        deed,
+        forced: *forced,
         beside,
-        made,
+        mark,
         path: path.clone(),
     };
     match act {
-        Act::Delete { before } => Ok(note(b'd', Placing::aside(before).map_err(place_failed)?, 0)),
-        Act::RemoveDirectory => Ok(note(b'r', OsString::new(), 0)),
-        Act::MakeDirectory { .. } => Ok(note(b'm', OsString::new(), 0)),
+        Act::Delete { before } => Ok(note(Deed::Delete, Placing::aside(before).map_err(place_failed)?, None)),
+        Act::RemoveDirectory => {
+            let now = own.lower.status(path).map_err(failed)?;
+            Ok(note(Deed::RemoveDirectory, OsString::new(), now.as_ref().map(Mark::from)))
+        }
+        Act::MakeDirectory => {
+            let now = own.lower.status(path).map_err(failed)?;
+            let is_there = now.is_some_and(|now| now.kind == Kind::Directory);
+            Ok(note(if is_there { Deed::KeepDirectory } else { Deed::MakeDirectory }, OsString::new(), None))
+        }
         Act::Place { before } => {
             let (upper, name) = own.upper.parent(path).map_err(failed)?;
             let like = upper.status(name).map_err(failed)?;
             // Made beside the nearest directory that is there: its own may be made by an earlier step.
             let (parent, place) = staging(own, path)?;
             let placing = Placing::new(parent, place);
-            let staged = if like.kind == belljar_sys::beneath::Kind::Symlink {
+            let staged = if like.kind == Kind::Symlink {
                 let target = upper.link_target(name).map_err(failed)?;
                 placing.stage(&Content::Link(&target), &like, before.as_ref())
             } else {
@@ -289,7 +255,8 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
                 placing.stage(&Content::File(Filling::Like(&file)), &like, before.as_ref())
             };
             let (beside, made) = staged.map_err(place_failed)?;
-            Ok(note(if before.is_some() { b'x' } else { b'n' }, beside, made))
+            let deed = if before.is_some() { Deed::Exchange } else { Deed::New };
+            Ok(note(deed, beside, Some(Mark::from(&made))))
         }
         Act::Merge { before, merged: Merged { content, mode } } => {
             let (parent, place) = staging(own, path)?;
@@ -298,7 +265,7 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
             let staged = Placing::new(parent, place).stage(&content, &like, Some(before));
             let (beside, made) = staged.map_err(place_failed)?;
             // What the user changed is still changed when it is put back.
-            Ok(note(b'X', beside, made))
+            Ok(Noted { forced: true, ..note(Deed::Exchange, beside, Some(Mark::from(&made))) })
         }
     }
 }
@@ -316,25 +283,40 @@ fn staging<'path>(layers: &Layers, path: &'path Path) -> Result<(Directory, &'pa
     Err(RefusedBecause::NotBelow)
 }
 
-fn commit(layers: &[Layers], step: &Step, noted: &Noted) -> Result<(), RefusedBecause> {
+fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> Result<(), RefusedBecause> {
     let Step { tree, path, act, forced: _ } = step;
     let own = &layers[*tree];
     let (parent, name) = own.lower.parent(path).map_err(failed)?;
     match act {
         Act::Delete { before } => {
-            Placing::new(parent, name).move_aside(&noted.beside, before).map_err(place_failed)
+            // What is moved aside in a directory that goes would keep it from going.
+            let stays = |above: &&Path| !going.contains(&(*tree, above.to_path_buf()));
+            let above = path.ancestors().skip(1).find(stays).ok_or(RefusedBecause::NotBelow)?;
+            let aside = own.lower.root().passage(above).map_err(failed)?;
+            Placing::new(parent, name).move_aside(&aside, &noted.beside, before).map_err(place_failed)
         }
-        Act::RemoveDirectory => Placing::new(parent, name).remove_directory().map_err(place_failed),
-        Act::MakeDirectory { .. } => match Placing::new(parent, name).make_directory() {
+        Act::RemoveDirectory => {
+            release_locks_in(own, path).map_err(failed)?;
+            match Placing::new(parent, name).remove_directory() {
+                // Something of the user's is in it, so that it stays. If a file is to take its place, that fails.
+                Err(PlaceError::NotAsExpected) => Ok(()),
+                answer => answer.map_err(place_failed),
+            }
+        }
+        Act::MakeDirectory => match Placing::new(parent, name).make_directory() {
             // The user has one, too.
-            Err(crate::workspace::place::PlaceError::NotAsExpected) => Ok(()),
+            Err(PlaceError::NotAsExpected) => {
+                noted.deed = Deed::KeepDirectory;
+                Ok(())
+            }
             answer => answer.map_err(place_failed),
         },
         Act::Merge { before, merged: _ } => {
             Placing::new(parent, name).exchange(&noted.beside, Some(before)).map_err(place_failed)
         }
         Act::Place { before } => {
-            let (beside_parent, _) = locate(own, noted).ok_or(RefusedBecause::NotBelow)?;
+            let Beside { home: beside_parent, .. } =
+                locate(own, noted).map_err(failed)?.ok_or(RefusedBecause::NotBelow)?;
             let here = own.lower.parent(path).map_err(failed)?.0;
             let same = beside_parent.own_status().map_err(failed)?.identity
                 == here.own_status().map_err(failed)?.identity;
@@ -348,64 +330,202 @@ fn commit(layers: &[Layers], step: &Step, noted: &Noted) -> Result<(), RefusedBe
     }
 }
 
-/// The directory that holds the name beside a place: the place's own, or one above it.
-fn locate(layers: &Layers, noted: &Noted) -> Option<(Directory, Status)> {
-    noted.path.ancestors().skip(1).find_map(|above| {
-        let directory = layers.lower.root().passage(above).ok()?;
-        let status = directory.status_if_present(&noted.beside).ok()??;
-        Some((directory, status))
-    })
+/// Removes our locks of what was in a directory that goes: where it was nobody can lock anything any more.
+fn release_locks_in(layers: &Layers, directory: &Path) -> Result<(), Errno> {
+    let mut names = Vec::new();
+    match layers.lower.root().directory(directory) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
+        answer => answer?.entries(|name, _kind| names.push(name.to_owned()))?,
+    }
+    let locks = names.iter().filter(|name| name.as_bytes().ends_with(b".lock"));
+    locks.map(|name| directory.join(name)).try_for_each(|path| release_lock(layers, &path))
+}
+
+/// What is beside a place.
+struct Beside {
+    /// The directory that holds it: the place's own, or one above it.
+    home: Directory,
+    above: PathBuf,
+    status: Status,
+}
+
+fn locate(layers: &Layers, noted: &Noted) -> Result<Option<Beside>, Errno> {
+    for above in noted.path.ancestors().skip(1).filter(|_| !noted.beside.is_empty()) {
+        let home = match layers.lower.root().passage(above) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            answer => answer?,
+        };
+        if let Some(status) = home.status_if_present(&noted.beside)? {
+            return Ok(Some(Beside { home, above: above.to_owned(), status }));
+        }
+    }
+    Ok(None)
+}
+
+/// What became of an undo.
+#[derive(Default)]
+struct Undone {
+    /// The user's versions from before the apply, where a later one is in the place.
+    kept: Vec<(usize, PathBuf)>,
+    /// What was made and the user changed since.
+    changed: Vec<(usize, PathBuf)>,
+    /// Steps that are still to be undone, the last first.
+    failed: Vec<(Noted, Errno)>,
+}
+
+/// What became of one step.
+enum Became {
+    Undone,
+    /// The project has again what it had.
+    Restored,
+    /// The user's version from before the apply is here.
+    Kept(PathBuf),
+    /// The user changed what was made, and it stays.
+    Changed,
 }
 
 /// Undoes steps, the last first. What somebody changed meanwhile stays as it is. To come back to its place changes the time
 /// of a file, so it is noted as unchanged, if it was.
-fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) {
-    let mut restored = Vec::new();
+fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) -> Undone {
+    let (mut out, mut restored) = (Undone::default(), Vec::new());
     for noted in steps.iter().rev() {
         let Some(own) = layers.get(noted.tree) else { continue };
-        let place = own.lower.parent(&noted.path).ok();
-        let now = place.as_ref().and_then(|(parent, name)| parent.status_if_present(name).ok().flatten());
-        let is_ours = now.is_some_and(|now| noted.made != 0 && now.identity.inode == noted.made);
-        // What cannot be undone is found under its name by the next look.
-        match (noted.act.to_ascii_lowercase(), place) {
-            (b'l', _) => release_lock(own, &noted.path),
-            (b'm', Some((parent, name))) => {
-                opened(&parent, || absent_is_fine(parent.remove_directory(name))).ok();
-            }
-            (b'r', Some((parent, name))) => {
-                opened(&parent, || parent.make_directory(name, 0o755)).ok();
-            }
-            (b'd', Some((parent, name))) => {
-                let back = opened(&parent, || parent.rename(&noted.beside, &parent, name, Onto::Nothing));
-                restored.extend(back.is_ok().then_some(noted));
-            }
-            (b'n', Some((parent, name))) if is_ours => {
-                opened(&parent, || absent_is_fine(parent.remove(name))).ok();
-            }
-            (b'x', Some((parent, name))) if is_ours => {
-                let back = opened(&parent, || parent.rename(&noted.beside, &parent, name, Onto::Exchange));
-                if back.is_ok() {
-                    opened(&parent, || absent_is_fine(parent.remove(&noted.beside))).ok();
-                    restored.push(noted);
-                }
-            }
-            (_, _) => {
-                // Not in its place yet.
-                if let Some((directory, status)) = locate(own, noted)
-                    && noted.made != 0
-                    && status.identity.inode == noted.made
-                {
-                    opened(&directory, || absent_is_fine(directory.remove(&noted.beside))).ok();
-                }
-            }
+        match undo_one(own, noted) {
+            Ok(Became::Undone) => {}
+            Ok(Became::Restored) => restored.push(noted),
+            Ok(Became::Kept(path)) => out.kept.push((noted.tree, path)),
+            Ok(Became::Changed) => out.changed.push((noted.tree, noted.path.clone())),
+            Err(cause) => out.failed.push((noted.clone(), cause)),
         }
     }
     note_restored(overlays, layers, &restored);
+    out
+}
+
+fn undo_one(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
+    let (parent, name) = match own.lower.parent(&noted.path) {
+        // The user took away the directory that it was in.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return undo_without_place(own, noted),
+        answer => answer?,
+    };
+    let now = parent.status_if_present(name)?;
+    match noted.deed {
+        Deed::Lock => release_lock(own, &noted.path)?,
+        Deed::KeepDirectory => {}
+        Deed::MakeDirectory => {
+            let is_ours = now.is_some_and(|now| now.kind == Kind::Directory && now.mode == MADE);
+            let removed = if is_ours { opened(&parent, || parent.remove_directory(name)) } else { Ok(()) };
+            match removed {
+                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Became::Changed),
+                answer => absent_is_fine(answer)?,
+            }
+        }
+        Deed::RemoveDirectory => {
+            if let (None, Some(mark)) = (now, noted.mark) {
+                opened(&parent, || parent.make_directory(name, MADE))?;
+                if is_superuser() {
+                    opened(&parent, || parent.set_owner(name, mark.owner, mark.group))?;
+                }
+                opened(&parent, || parent.set_mode(name, mark.mode))?;
+                // As after any other change to it: see `changed_after`.
+                parent.passage(Path::new(name))?.touch()?;
+                return Ok(Became::Restored);
+            }
+        }
+        Deed::New => match now {
+            Some(now) if noted.is_ours(&now) => opened(&parent, || absent_is_fine(parent.remove(name)))?,
+            Some(now) if noted.is_made(&now) => return Ok(Became::Changed),
+            Some(_) | None => remove_staged(own, noted)?,
+        },
+        Deed::Delete | Deed::Exchange => return put_back(own, noted, (&parent, name), now),
+    }
+    Ok(Became::Undone)
+}
+
+/// Brings the user's version back from beside its place.
+fn put_back(
+    own: &Layers,
+    noted: &Noted,
+    (parent, name): (&Directory, &OsStr),
+    now: Option<Status>,
+) -> Result<Became, Errno> {
+    let Some(Beside { home, above: _, status }) = locate(own, noted)? else { return Ok(Became::Undone) };
+    if noted.is_made(&status) {
+        // It had not changed places yet.
+        remove_staged(own, noted)?;
+        return Ok(Became::Undone);
+    }
+    let above = noted.path.parent().unwrap_or(Path::new("")).to_owned();
+    let rename = |onto| opened(parent, || opened(&home, || home.rename(&noted.beside, parent, name, onto)));
+    match now {
+        None => rename(Onto::Nothing)?,
+        Some(now) if noted.is_ours(&now) => {
+            rename(Onto::Exchange)?;
+            if !noted.is_ours(&home.status(&noted.beside)?) {
+                rename(Onto::Exchange)?;
+                return set_apart(noted, &home, (parent, &above));
+            }
+            opened(&home, || absent_is_fine(home.remove(&noted.beside)))?;
+        }
+        Some(_) => return set_apart(noted, &home, (parent, &above)),
+    }
+    Ok(Became::Restored)
+}
+
+/// Without its directory a file has no place to come back to.
+fn undo_without_place(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
+    match (noted.deed, locate(own, noted)?) {
+        (Deed::Delete | Deed::Exchange | Deed::New, Some(beside)) if noted.is_made(&beside.status) => {
+            remove_staged(own, noted)?;
+            Ok(Became::Undone)
+        }
+        (Deed::Delete | Deed::Exchange, Some(Beside { home, above, status: _ })) => {
+            set_apart(noted, &home, (&home, &above))
+        }
+        (
+            Deed::Lock
+            | Deed::Delete
+            | Deed::RemoveDirectory
+            | Deed::MakeDirectory
+            | Deed::KeepDirectory
+            | Deed::New
+            | Deed::Exchange,
+            _,
+        ) => Ok(Became::Undone),
+    }
+}
+
+/// Removes what was made beside its place, and only that.
+fn remove_staged(own: &Layers, noted: &Noted) -> Result<(), Errno> {
+    match locate(own, noted)? {
+        Some(Beside { home, above: _, status }) if noted.is_made(&status) => {
+            opened(&home, || absent_is_fine(home.remove(&noted.beside)))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Gives the user's version from before the apply a name to be found under: in its place is a later one.
+fn set_apart(noted: &Noted, home: &Directory, (to, above): (&Directory, &Path)) -> Result<Became, Errno> {
+    let own = noted.path.file_name().ok_or(Errno::INVAL)?;
+    let mut number = 0_u32;
+    loop {
+        number += 1;
+        let mut name = own.to_owned();
+        name.push(if number == 1 { ".before-apply".to_owned() } else { format!(".before-apply-{number}") });
+        match opened(to, || opened(home, || home.rename(&noted.beside, to, &name, Onto::Nothing))) {
+            Err(Errno::EXIST) => {}
+            answer => {
+                answer?;
+                return Ok(Became::Kept(above.join(name)));
+            }
+        }
+    }
 }
 
 fn note_restored(overlays: &[Overlay], layers: &[Layers], restored: &[&Noted]) {
     for (tree, (overlay, layers)) in overlays.iter().zip(layers).enumerate() {
-        let own = restored.iter().filter(|noted| noted.tree == tree && noted.act.is_ascii_lowercase());
+        let own = restored.iter().filter(|noted| noted.tree == tree && !noted.forced);
         let now = |noted: &&Noted| {
             let status = layers.lower.status(&noted.path).ok()??;
             Some((noted.path.clone(), status))
@@ -415,177 +535,49 @@ fn note_restored(overlays: &[Overlay], layers: &[Layers], restored: &[&Noted]) {
     }
 }
 
-/// Removes what was in the places, and what the layers have of it.
+/// Removes what was in the places, and what the layers have of it. What fails is found under its name by the next look.
 fn finish(layers: &[Layers], steps: &[Noted]) {
     use super::discard::{forget, forget_deletion};
     for noted in steps {
         let Some(own) = layers.get(noted.tree) else { continue };
-        if noted.act == b'l' {
-            continue;
-        }
-        if let (b'd' | b'x', Ok((parent, _))) =
-            (noted.act.to_ascii_lowercase(), own.lower.parent(&noted.path))
-            && let Ok(Some(status)) = parent.status_if_present(&noted.beside)
-            && (noted.made == 0 || status.identity.inode != noted.made)
+        // A version that somebody wrote to since stays.
+        let before =
+            Unfinished::parse(&noted.beside).and_then(|name| name.places).map(|places| places.before);
+        if let Ok(Some(Beside { home, above: _, status })) = locate(own, noted)
+            && before == Some(Version::from(&status))
         {
-            opened(&parent, || absent_is_fine(parent.remove(&noted.beside))).ok();
+            opened(&home, || absent_is_fine(home.remove(&noted.beside))).ok();
         }
     }
     // The deepest first, so that directories are empty when their turn comes.
-    let mut all: Vec<&Noted> = steps.iter().filter(|noted| noted.act != b'l').collect();
+    let mut all: Vec<&Noted> = steps.iter().collect();
     all.sort_by(|one, other| other.path.cmp(&one.path));
+    for noted in &all {
+        let Some(own) = layers.get(noted.tree).filter(|_| noted.deed == Deed::MakeDirectory) else {
+            continue;
+        };
+        if let (Ok(Some(like)), Ok((parent, name))) =
+            (own.upper.status(&noted.path), own.lower.parent(&noted.path))
+        {
+            Placing::new(parent, name).finish_directory(&like).ok();
+        }
+    }
     for noted in all {
         let Some(own) = layers.get(noted.tree) else { continue };
-        match noted.act.to_ascii_lowercase() {
-            b'd' | b'r' => forget_deletion(own, &noted.path).ok(),
-            _ => forget(own, &noted.path).ok(),
+        match noted.deed {
+            Deed::Lock => release_lock(own, &noted.path).ok(),
+            Deed::Delete => forget_deletion(own, &noted.path).ok(),
+            Deed::RemoveDirectory if matches!(own.lower.status(&noted.path), Ok(None)) => {
+                forget_deletion(own, &noted.path).ok()
+            }
+            Deed::RemoveDirectory => None,
+            Deed::MakeDirectory | Deed::KeepDirectory | Deed::New | Deed::Exchange => {
+                forget(own, &noted.path).ok()
+            }
         };
-    }
-    for noted in steps.iter().filter(|noted| noted.act == b'l') {
-        if let Some(own) = layers.get(noted.tree) {
-            release_lock(own, &noted.path);
-        }
-    }
-}
-
-/// Gives directories that were made their permissions.
-pub(super) fn finish_directories(layers: &[Layers], steps: &[Step]) {
-    for step in steps.iter().rev() {
-        if let Act::MakeDirectory { like } = &step.act
-            && let Ok((parent, name)) = layers[step.tree].lower.parent(&step.path)
-        {
-            Placing::new(parent, name).finish_directory(like).ok();
-        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_journal_is_read_whole_or_not_at_all() {
-        let step = |act, path: &str| Noted {
-            tree: 1,
-            act,
-            beside: ".belljar-unfinished-1.1.1.1".into(),
-            made: 7,
-            path: path.into(),
-        };
-        let journal =
-            Journal { state: State::Committing, steps: vec![step(b'x', "a b\nc"), step(b'l', "d")] };
-        let bytes = journal.bytes();
-        let read = Journal::parse(&bytes).unwrap();
-        assert_eq!((read.state, &read.steps), (State::Committing, &journal.steps));
-        for end in 0..bytes.len() {
-            assert!(Journal::parse(&bytes[..end]).is_none(), "{end}");
-        }
-    }
-
-    /// A project with two files, and a layer that changes both.
-    fn ground() -> (tempfile::TempDir, Vec<Overlay>, Vec<Layers>, Vec<Step>) {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
-        fs::create_dir(at("project")).unwrap();
-        let overlays = vec![Overlay::new(&at("project"), &at("layers"))];
-        overlays[0].make_directories().unwrap();
-        for name in ["a.txt", "b.txt"] {
-            fs::write(at("project").join(name), "the user's\n").unwrap();
-            fs::write(at("layers/upper").join(name), "the agent's\n").unwrap();
-        }
-        let layers = vec![overlays[0].open().unwrap()];
-        let step = |name: &str| {
-            let before = layers[0].lower.status(Path::new(name)).unwrap();
-            Step { tree: 0, path: name.into(), act: Act::Place { before }, forced: false }
-        };
-        let steps = vec![step("a.txt"), step("b.txt")];
-        (place, overlays, layers, steps)
-    }
-
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = fs::read_dir(directory).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    /// An editor saves one of the files after it was looked at: the other is put back as it was.
-    #[test]
-    fn a_file_that_is_saved_meanwhile_undoes_the_rest() {
-        let (place, overlays, layers, steps) = ground();
-        let project = place.path().join("project");
-        let save = || {
-            fs::write(project.join("new"), "saved meanwhile\n").unwrap();
-            fs::rename(project.join("new"), project.join("b.txt")).unwrap();
-            Ok(())
-        };
-        let locks = [(0, PathBuf::from("index.lock"))];
-        let stopped = carry_out(&overlays, &layers, &locks, &steps, &save).err().unwrap();
-        assert_eq!((stopped.path.as_path(), stopped.why), (Path::new("b.txt"), RefusedBecause::ChangedSince));
-        assert_eq!(fs::read_to_string(project.join("a.txt")).unwrap(), "the user's\n");
-        assert_eq!(fs::read_to_string(project.join("b.txt")).unwrap(), "saved meanwhile\n");
-        assert_eq!(names(&project), ["a.txt", "b.txt"]);
-        assert_eq!(
-            names(&place.path().join("layers/upper")),
-            ["a.txt", "b.txt"],
-            "nothing of the agent's is lost"
-        );
-        assert!(!place.path().join("layers").join(JOURNAL).exists());
-    }
-
-    /// What was made of both versions is undone like the rest, and the user's version is not taken for unchanged afterwards.
-    #[test]
-    fn a_merged_file_is_undone_as_one_that_the_user_changed() {
-        let (place, overlays, layers, mut steps) = ground();
-        let project = place.path().join("project");
-        let before = layers[0].lower.status(Path::new("a.txt")).unwrap().unwrap();
-        let merged = Merged { content: b"both\n".to_vec(), mode: 0o640 };
-        steps[0] = Step { act: Act::Merge { before, merged }, ..steps[0].clone() };
-        let save = || {
-            fs::write(project.join("new"), "saved meanwhile\n").unwrap();
-            fs::rename(project.join("new"), project.join("b.txt")).unwrap();
-            Ok(())
-        };
-        assert!(carry_out(&overlays, &layers, &[], &steps, &save).is_err());
-        assert_eq!(fs::read_to_string(project.join("a.txt")).unwrap(), "the user's\n");
-        assert!(!place.path().join("layers/restored").exists());
-        assert_eq!(names(&project), ["a.txt", "b.txt"]);
-
-        let before = layers[0].lower.status(Path::new("b.txt")).unwrap();
-        steps[1] = Step { act: Act::Place { before }, ..steps[1].clone() };
-        assert!(carry_out(&overlays, &layers, &[], &steps, &|| Ok(())).is_ok());
-        assert_eq!(fs::read_to_string(project.join("a.txt")).unwrap(), "both\n");
-        assert_eq!(layers[0].lower.status(Path::new("a.txt")).unwrap().unwrap().mode, 0o640);
-        assert_eq!(names(&place.path().join("layers/upper")), Vec::<String>::new());
-    }
-
-    /// While a group is written, git can neither commit nor stage anything, and says so.
-    #[test]
-    fn git_waits_for_a_group() {
-        belljar_testkit::require!(Git);
-        let (place, overlays, layers, steps) = ground();
-        let project = place.path().join("project");
-        let git = |words: &[&str]| {
-            let mut command = std::process::Command::new("git");
-            command.args(["-c", "user.name=U", "-c", "user.email=u@x"]).args(words).current_dir(&project);
-            command
-                .env("GIT_CONFIG_GLOBAL", "/dev/null")
-                .env("GIT_CONFIG_SYSTEM", "/dev/null")
-                .output()
-                .unwrap()
-        };
-        assert!(git(&["init", "-q"]).status.success() && git(&["add", "."]).status.success());
-        let busy = || {
-            let refused = git(&["commit", "-qm", "meanwhile"]);
-            assert!(!refused.status.success());
-            assert!(String::from_utf8_lossy(&refused.stderr).contains("index.lock"), "{refused:?}");
-            Ok(())
-        };
-        let locks = [".git/index.lock", ".git/HEAD.lock"].map(|path| (0, PathBuf::from(path)));
-        assert!(carry_out(&overlays, &layers, &locks, &steps, &busy).is_ok());
-        assert_eq!(fs::read_to_string(project.join("b.txt")).unwrap(), "the agent's\n");
-        assert!(git(&["commit", "-qm", "after"]).status.success(), "the locks are gone");
-        assert_eq!(names(&place.path().join("layers/upper")), Vec::<String>::new());
-    }
-}
+#[path = "transaction_tests.rs"]
+mod tests;

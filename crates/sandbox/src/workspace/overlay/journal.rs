@@ -1,0 +1,226 @@
+//! What an apply that writes a group is about to do, for whoever comes after it is killed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use belljar_sys::beneath::{Status, Time};
+
+use super::apply::{RefusedBecause, failed};
+use super::{LayersError, Overlay};
+
+pub(super) const JOURNAL: &str = "group";
+pub(super) const HEAD: &[u8] = b"belljar group 2";
+/// As it was before it told more of what was made than its inode.
+const HEAD_1: &[u8] = b"belljar group 1";
+/// How far a group got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Locking,
+    Committing,
+    Done,
+}
+
+impl State {
+    fn word(self) -> &'static [u8] {
+        match self {
+            State::Locking => b"locking",
+            State::Committing => b"committing",
+            State::Done => b"done",
+        }
+    }
+}
+
+/// What a step does, as the journal has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Takes a lock of git.
+    Lock,
+    /// Moves a file aside.
+    Delete,
+    RemoveDirectory,
+    MakeDirectory,
+    /// Finds the directory that is wanted.
+    KeepDirectory,
+    /// Puts a file where nothing is.
+    New,
+    /// Lets a file change places with the user's.
+    Exchange,
+}
+
+impl Deed {
+    pub(super) const ALL: [Deed; 7] = [
+        Deed::Lock,
+        Deed::Delete,
+        Deed::RemoveDirectory,
+        Deed::MakeDirectory,
+        Deed::KeepDirectory,
+        Deed::New,
+        Deed::Exchange,
+    ];
+
+    fn letter(self) -> char {
+        match self {
+            Deed::Lock => 'l',
+            Deed::Delete => 'd',
+            Deed::RemoveDirectory => 'r',
+            Deed::MakeDirectory => 'm',
+            Deed::KeepDirectory => 'k',
+            Deed::New => 'n',
+            Deed::Exchange => 'x',
+        }
+    }
+}
+
+/// What was made, or, of a directory, what was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub inode: u64,
+    pub mode: u32,
+    pub owner: u32,
+    pub group: u32,
+    pub size: u64,
+    pub modified: Time,
+}
+
+impl From<&Status> for Mark {
+    fn from(status: &Status) -> Self {
+        let Status { identity, mode, owner, group, size, modified, .. } = *status;
+        Mark { inode: identity.inode, mode, owner, group, size, modified }
+    }
+}
+
+impl Mark {
+    /// Where only the inode was noted. What is known of it is not enough to be taken for unchanged.
+    fn of_old(deed: Deed, inode: u64) -> Option<Self> {
+        let owner = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let modified = Time { seconds: 0, nanoseconds: 0 };
+        let mark = Mark { inode, mode: 0o755, owner, group, size: 0, modified };
+        (inode != 0 || deed == Deed::RemoveDirectory).then_some(mark)
+    }
+}
+
+/// A step as the journal has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Noted {
+    pub tree: usize,
+    pub deed: Deed,
+    /// Whether the user's change goes with it.
+    pub forced: bool,
+    /// The name beside the place.
+    pub beside: OsString,
+    pub mark: Option<Mark>,
+    pub path: PathBuf,
+}
+
+impl Noted {
+    /// Whether this is what was made, and nobody has written to it since. Its ctime is that of the change of places.
+    pub(super) fn is_ours(&self, found: &Status) -> bool {
+        self.mark == Some(Mark::from(found))
+    }
+
+    pub(super) fn is_made(&self, found: &Status) -> bool {
+        self.mark.is_some_and(|mark| mark.inode == found.identity.inode)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Journal {
+    pub state: State,
+    pub steps: Vec<Noted>,
+}
+
+impl Journal {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut out = [HEAD, self.state.word()].join(&0);
+        for Noted { tree, deed, forced, beside, mark, path } in &self.steps {
+            let letter = deed.letter();
+            let letter = if *forced { letter.to_ascii_uppercase() } else { letter };
+            out.extend(format!("\0{tree} {letter}").as_bytes());
+            if let Some(Mark { inode, mode, owner, group, size, modified: Time { seconds, nanoseconds } }) =
+                mark
+            {
+                let mark = format!(" {inode} {mode} {owner} {group} {size} {seconds} {nanoseconds}");
+                out.extend(mark.as_bytes());
+            }
+            out.push(0);
+            out.extend(beside.as_bytes());
+            out.push(0);
+            out.extend(path.as_os_str().as_bytes());
+        }
+        out.extend(b"\0\0");
+        out
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = |bytes: &[u8]| OsString::from(OsStr::from_bytes(bytes));
+        let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
+        let head = parts.next()?;
+        let is_old = head == HEAD_1;
+        (is_old || head == HEAD).then_some(())?;
+        let word = parts.next()?;
+        let state = [State::Locking, State::Committing, State::Done]
+            .into_iter()
+            .find(|state| state.word() == word)?;
+        let mut steps = Vec::new();
+        while let Some(head) = parts.next() {
+            let mut words = std::str::from_utf8(head).ok()?.split(' ');
+            let tree = words.next()?.parse().ok()?;
+            let letter = words.next()?.parse::<char>().ok()?;
+            let deed = Deed::ALL.into_iter().find(|deed| deed.letter() == letter.to_ascii_lowercase())?;
+            let mark = match words.next() {
+                None => None,
+                Some(inode) if is_old => Mark::of_old(deed, inode.parse().ok()?),
+                Some(inode) => Some(Mark {
+                    inode: inode.parse().ok()?,
+                    mode: words.next()?.parse().ok()?,
+                    owner: words.next()?.parse().ok()?,
+                    group: words.next()?.parse().ok()?,
+                    size: words.next()?.parse().ok()?,
+                    modified: Time {
+                        seconds: words.next()?.parse().ok()?,
+                        nanoseconds: words.next()?.parse().ok()?,
+                    },
+                }),
+            };
+            let forced = letter.is_ascii_uppercase();
+            let (beside, path) = (text(parts.next()?), text(parts.next()?).into());
+            steps.push(Noted { tree, deed, forced, beside, mark, path });
+        }
+        Some(Journal { state, steps })
+    }
+
+    /// Reads it; `None` where there is none. One that is not understood is an error.
+    pub(super) fn read(overlays: &[Overlay]) -> Result<Option<Self>, LayersError> {
+        let Some(first) = overlays.first() else { return Ok(None) };
+        let path = first.directory.join(JOURNAL);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => return Err(LayersError::Journal { path, cause }),
+            Ok(bytes) => bytes,
+        };
+        let strange = || io::Error::new(io::ErrorKind::InvalidData, "written by another version, or damaged");
+        Self::parse(&bytes).map(Some).ok_or_else(|| LayersError::Journal { path, cause: strange() })
+    }
+
+    pub(super) fn write(&self, overlays: &[Overlay]) -> Result<(), RefusedBecause> {
+        let path = overlays[0].directory.join(JOURNAL);
+        super::replace(&path, &self.bytes()).map_err(|error| failed(belljar_sys::fds::errno_of(&error)))
+    }
+
+    pub(super) fn remove(overlays: &[Overlay]) {
+        // One that stays is read again, and finds nothing to do.
+        fs::remove_file(overlays[0].directory.join(JOURNAL)).ok();
+    }
+}
+
+/// Whether a group was interrupted.
+pub(super) fn is_interrupted(overlay: &Overlay) -> bool {
+    match overlay.directory.join(JOURNAL).symlink_metadata() {
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        Ok(_) => true,
+    }
+}

@@ -28,5 +28,6 @@ mod secrets;
 mod stage;
 mod stranger;
 mod stranger_git;
+mod taking;
 mod terminal;
 mod vm;

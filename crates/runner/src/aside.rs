@@ -137,6 +137,18 @@ fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, AsideError> {
     Ok(found)
 }
 
+/// The set of this name that a run has, whether it holds something yet or not.
+fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEntry>, AsideError> {
+    let Some(name) = name else { return Ok(None) };
+    let plan = &planned.compiled.plan;
+    let found = kept_in(&plan.instance.directory)?;
+    Ok(found.into_iter().find(|entry| {
+        let About { agent, mode: _, source, repository: _ } = &entry.about;
+        let same = *agent == plan.agent && *source == plan.workspace.source;
+        same && entry.name.as_str() == name && entry.in_use.is_some()
+    }))
+}
+
 /// One set of kept changes, held for as long as this lives.
 pub struct Aside {
     kept: Kept,
@@ -162,6 +174,9 @@ impl Aside {
         layers::adopt(&wanted, &plan.instance.directory)?;
         let mut found = of_agent(planned)?;
         let all = |found: &[LayerEntry]| found.iter().map(|entry| entry.name.clone()).collect();
+        if let Some(busy) = named_in_use(planned, name)? {
+            found = vec![busy];
+        }
         if let Some(name) = name {
             let Some(at) = found.iter().position(|entry| entry.name.as_str() == name) else {
                 return Err(AsideError::Unknown {

@@ -1,8 +1,27 @@
 //! Kept changes that the user has changes of their own to: what is asked for by name is done, and nothing else.
 
+use crate::repositories::{exec, repository};
 use crate::stage::Stage;
 use belljar_testkit::require;
-use std::path::Path;
+use std::fs;
+
+fn kept_nothing(stage: &Stage) -> bool {
+    stage.run(&["diff"]).stderr == "Nothing is kept aside.\n"
+}
+
+#[test]
+fn a_status_inside_is_no_change() {
+    require!(Bwrap, Git);
+    for mode in ["overlay", "copy"] {
+        let stage = repository(mode);
+        fs::write(stage.path("project/file.txt"), "one\n").unwrap();
+        let end =
+            exec(&stage, "sleep 1.1; touch other.txt; git status >/dev/null; git update-index --refresh")
+                .stderr;
+        assert!(!end.contains("kept in"), "{mode}: {end}");
+        assert!(kept_nothing(&stage), "{mode}");
+    }
+}
 
 #[test]
 fn changes_that_a_run_has_are_in_use_whatever_they_hold() {

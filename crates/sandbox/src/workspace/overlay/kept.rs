@@ -14,7 +14,7 @@ use super::apply::{
     Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection,
 };
 use super::changes::{Change, Changes, compare};
-use super::discard::Discarded;
+use super::discard::{Discarded, forget};
 use super::layers::Layers;
 use super::merging::{Merging, Unmerged};
 use super::repository::{Place, States};
@@ -146,8 +146,26 @@ impl Kept {
     pub fn settle(&self) -> Result<Recovered, LayersError> {
         self.overlays.iter().try_for_each(Overlay::settle)?;
         let recovered = self.recover(Recovery::Remove)?;
+        self.drop_same_index()?;
         self.prune()?;
         Ok(recovered)
+    }
+
+    /// Takes an index out of the layer that says what it said when the run began, or what the project's says: git writes it
+    /// anew for a mere `git status`.
+    fn drop_same_index(&self) -> Result<(), LayersError> {
+        let Some(place) = Place::find(&self.overlays) else { return Ok(()) };
+        let overlay = &self.overlays[place.tree];
+        let path = place.shared.join(&place.own).join("index");
+        if !overlay.upper().join(&path).symlink_metadata().is_ok_and(|found| found.is_file()) {
+            return Ok(());
+        }
+        let layers = overlay.open()?;
+        let failed = |cause| LayersError::Open { path: overlay.upper().join(&path), cause };
+        if place.says_the_same(overlay, &layers) {
+            forget(&layers, &path).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// What an interrupted apply left in the project: removed, or only looked for.

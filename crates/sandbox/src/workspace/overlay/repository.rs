@@ -59,6 +59,20 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Whether the index of the layer says what it said when the run began, or what the project's says.
+    pub(super) fn says_the_same(&self, overlay: &Overlay, layers: &Layers) -> bool {
+        let Ok(lower) = layers.lower.root().directory(&self.shared) else { return false };
+        let plain = PlainFiles(&lower);
+        let hash = git::hash_length(&plain);
+        let Ok(after) = git::staged(&Seen { layers, shared: &self.shared }, &self.own, hash) else {
+            return false;
+        };
+        let base = overlay.base(hash).and_then(|(_, index)| index.ok());
+        Some(&after) == base.as_ref() || Ok(after) == git::staged(&plain, &self.own, hash)
+    }
+}
+
 /// A git directory of the layers, as the agent saw it.
 struct Seen<'layers> {
     layers: &'layers Layers,

@@ -1,12 +1,46 @@
 //! Kept changes that the user has changes of their own to: what is asked for by name is done, and nothing else.
 
-use crate::repositories::{exec, repository};
+use crate::repositories::{exec, git, repository};
 use crate::stage::Stage;
 use belljar_testkit::require;
 use std::fs;
 
 fn kept_nothing(stage: &Stage) -> bool {
     stage.run(&["diff"]).stderr == "Nothing is kept aside.\n"
+}
+
+#[test]
+fn objects_stay_kept_until_their_refs_are_written() {
+    require!(Bwrap, Git);
+    let stage = repository("overlay");
+    let project = stage.path("project");
+    exec(&stage, "echo two >> file.txt; git commit -qam second");
+    fs::write(project.join(".git/index.lock"), "").unwrap();
+    let locked = stage.run(&["apply"]);
+    assert_eq!(locked.status.code(), Some(1), "{}", locked.stdout);
+    fs::remove_file(project.join(".git/index.lock")).unwrap();
+    git(&project, &["prune", "--expire=now"]);
+    let done = stage.run(&["apply"]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
+    assert_eq!(git(&project, &["log", "--format=%s"]), "second\nfirst");
+    git(&project, &["fsck", "--strict"]);
+    assert!(kept_nothing(&stage));
+}
+
+#[test]
+fn objects_are_written_with_the_present_time() {
+    require!(Bwrap, Git);
+    let stage = repository("overlay");
+    let project = stage.path("project");
+    exec(
+        &stage,
+        "git commit -q --allow-empty -m agent; find .git/objects -type f -exec touch -d 2001-01-01 {} +",
+    );
+    assert_eq!(stage.run(&["apply"]).status.code(), Some(0));
+    let id = git(&project, &["rev-parse", "HEAD"]);
+    let object = project.join(".git/objects").join(&id[..2]).join(&id[2..]);
+    let age = fs::metadata(object).unwrap().modified().unwrap().elapsed().unwrap();
+    assert!(age.as_secs() < 3600, "{age:?}");
 }
 
 #[test]

@@ -142,33 +142,38 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
 /// project has as well. The kernel makes them on the way to a change, or when only a time is set.
 pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
     let mut pending = vec![PathBuf::new()];
-    let (mut directories, mut files) = (Vec::new(), Vec::new());
+    let (mut directories, mut files, mut left) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(path) = pending.pop() {
         // What cannot be entered holds something, for all that is known.
         let Ok(directory) = layers.upper.root().directory(&path) else { continue };
         directory.entries(|name, kind| match kind {
             Kind::Directory => pending.push(path.join(name)),
             Kind::File => files.push(path.join(name)),
-            _ => {}
+            _ => left.push(path.join(name)),
         })?;
         // Where the project's own does not show, every file says something.
         if layers.is_hidden(&path) {
-            files.retain(|file| file.parent() != Some(&path));
+            left.extend(files.extract_if(.., |file| file.parent() == Some(&path)));
         }
         directories.push(path);
     }
-    for path in &files {
-        let ((above, name), Ok((below, _))) = (layers.upper.parent(path)?, layers.lower.parent(path)) else {
-            continue;
-        };
-        let (new, Some(old)) = (above.status(name)?, below.status_if_present(name)?) else { continue };
-        let alike = (new.kind, new.mode, new.size) == (old.kind, old.mode, old.size);
-        if alike
-            && let (Ok(new), Ok(old)) = (above.file(name), below.file(name))
-            && same_content(new, old)
-        {
-            opened(&above, || absent_is_fine(above.remove(name)))?;
+    let (objects, files): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|path| git_of_object(layers, path).is_some());
+    for path in files {
+        if !prune_file(layers, &path)? {
+            left.push(path);
         }
+    }
+    // An object that was written is the agent's alone until a ref leads to it: the user's git may delete it.
+    let awaited = |path: &Path| {
+        let git = git_of_object(layers, path);
+        git.is_some_and(|git| {
+            let below = |left: &PathBuf| left.strip_prefix(git).map(Path::to_owned);
+            left.iter().flat_map(below).any(|below| NAMES.iter().any(|name| below.starts_with(name)))
+        })
+    };
+    for path in objects.iter().filter(|path| !awaited(path)) {
+        prune_file(layers, path)?;
     }
     // The deepest first.
     directories.sort_by(|one, other| other.cmp(one));
@@ -186,6 +191,35 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Files of git that lead to objects, or come with those that do.
+const NAMES: [&str; 6] = ["HEAD", "refs", "packed-refs", "index", "logs", "worktrees"];
+
+/// The git directory that a file is an object of.
+fn git_of_object<'path>(layers: &Layers, path: &'path Path) -> Option<&'path Path> {
+    path.ancestors().filter(|above| above.file_name() == Some(OsStr::new("objects"))).find_map(|objects| {
+        let git = objects.parent()?;
+        let refs = layers.lower.status(&git.join("refs")).ok()??;
+        (refs.kind == Kind::Directory).then_some(git)
+    })
+}
+
+/// Removes a file that is the same in the project.
+fn prune_file(layers: &Layers, path: &Path) -> Result<bool, Errno> {
+    let ((above, name), Ok((below, _))) = (layers.upper.parent(path)?, layers.lower.parent(path)) else {
+        return Ok(false);
+    };
+    let (new, Some(old)) = (above.status(name)?, below.status_if_present(name)?) else { return Ok(false) };
+    let alike = (new.kind, new.mode, new.size) == (old.kind, old.mode, old.size);
+    if alike
+        && let (Ok(new), Ok(old)) = (above.file(name), below.file(name))
+        && same_content(new, old)
+    {
+        opened(&above, || absent_is_fine(above.remove(name)))?;
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// Removes the mark of a deletion that the project has made, too. One that a whole directory says stays: nothing shows

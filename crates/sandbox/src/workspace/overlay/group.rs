@@ -94,8 +94,9 @@ impl Kept {
         match transaction::carry_out(&self.overlays, &opened.layers, &locks, &steps, &check) {
             Ok(()) => {
                 transaction::finish_directories(&opened.layers, &steps);
-                for (tree, change) in scratch {
-                    drop_change(&opened.layers[tree], &change);
+                // Only now: until a ref leads to them, git may delete objects that it does not know.
+                for (tree, change) in scratch.iter().chain(objects.iter().rev()) {
+                    drop_change(&opened.layers[*tree], change);
                 }
                 out.applied.extend(names);
                 out.merged.extend(merged);
@@ -304,10 +305,11 @@ impl Kept {
                     Ok(()) | Err(PlaceError::NotAsExpected) => {}
                     Err(PlaceError::Refused(cause)) => return Err(fault(path, cause)),
                 }
+                // git deletes objects that are old and that no ref leads to, as it is with these until the refs are written.
+                // Of those that it has, another user's cannot be touched, and need not: they were there before.
+                let (lower, name) = layers.lower.parent(path).map_err(|cause| fault(path, cause))?;
+                lower.set_modified(name, None).ok();
             }
-        }
-        for (_, change) in objects.iter().rev() {
-            drop_change(layers, change);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use belljar_contract::{AbsPath, AgentName, Finding, RunName, WorkspaceMode, visi
 use belljar_sandbox::{Kept, LayersError, Side, SideContent};
 use belljar_sys::signal::{SignalError, SignalSet, Signals};
 use rustix::process::Signal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
@@ -154,6 +154,7 @@ pub struct Aside {
     kept: Kept,
     recovered: Recovered,
     layer: Layer,
+    source: AbsPath,
 }
 
 impl Aside {
@@ -173,10 +174,10 @@ impl Aside {
         };
         layers::adopt(&wanted, &plan.instance.directory)?;
         let mut found = of_agent(planned)?;
-        let all = |found: &[LayerEntry]| found.iter().map(|entry| entry.name.clone()).collect();
         if let Some(busy) = named_in_use(planned, name)? {
             found = vec![busy];
         }
+        let all = |found: &[LayerEntry]| found.iter().map(|entry| entry.name.clone()).collect();
         if let Some(name) = name {
             let Some(at) = found.iter().position(|entry| entry.name.as_str() == name) else {
                 return Err(AsideError::Unknown {
@@ -201,7 +202,20 @@ impl Aside {
     fn of(planned: &Planned, layer: Layer) -> Result<Self, AsideError> {
         let kept = Kept::new(overlays_of(planned, &layer)?);
         let recovered = kept.settle()?;
-        Ok(Self { kept, recovered, layer })
+        let source = planned.compiled.plan.workspace.source.clone();
+        Ok(Self { kept, recovered, layer, source })
+    }
+
+    /// The project.
+    #[must_use]
+    pub fn source(&self) -> &AbsPath {
+        &self.source
+    }
+
+    /// The file of a ref or of the index, by the name that git has for it.
+    #[must_use]
+    pub fn file_of(&self, name: &Path) -> Option<PathBuf> {
+        self.kept.file_of(name)
     }
 
     /// The name of this set.

@@ -199,6 +199,11 @@ pub(crate) fn checked_out(
     history::differing(tree(before)?, tree(after)?, objects).ok()
 }
 
+/// An object that what was added leads to, and that is nowhere. What cannot be told is asked about by others.
+pub(crate) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<String> {
+    history::missing(before, after, objects)
+}
+
 /// What an addition to the objects of a repository is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addition {

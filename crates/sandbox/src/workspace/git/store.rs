@@ -80,6 +80,19 @@ impl Objects {
         store.loose(id, LARGEST_OBJECT, &self.left)
     }
 
+    /// Whether there is one of this name, whatever it holds.
+    pub(super) fn has(&self, id: &ObjectId) -> bool {
+        let hex = id.hex();
+        let packed = |store: &Store| {
+            store.packs(self.hash).iter().any(|pack| pack.find(id).is_ok_and(|found| found.is_some()))
+        };
+        let loose = |store: &Store| {
+            let above = store.directory.passage(Path::new(&hex[..2]));
+            above.is_ok_and(|above| above.file(OsStr::new(&hex[2..])).is_ok())
+        };
+        self.stores.iter().any(|store| loose(store) || packed(store))
+    }
+
     pub(super) fn commit(&self, id: &ObjectId) -> Result<Commit, ObjectError> {
         let object = self.read(id)?;
         match object.kind {

@@ -46,6 +46,16 @@ impl Overlay {
             return Ok(Discarded { discarded, refused: Vec::new() });
         }
         let mut out = Discarded::default();
+        // What cannot be read goes as a whole; the project's own shows again.
+        for path in all.unseen.into_iter().map(|one| one.path).filter(|path| selection.includes(path)) {
+            match remove(&layers.upper, &trash, &path) {
+                Ok(()) => out.discarded.push(path),
+                Err(cause) => {
+                    let why = RefusedBecause::Failed { errno: cause.raw_os_error() };
+                    out.refused.push(Refused { path, why });
+                }
+            }
+        }
         for change in all.changes.into_iter().filter(|change| selection.includes(&change.path)) {
             match discard_one(&layers, &trash, &change) {
                 Ok(()) => out.discarded.push(change.path),

@@ -1,6 +1,6 @@
 //! What git wrote, which is written together or not at all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use super::discard::{forget, forget_deletion};
 use super::kept::{Kept, Opened, Sorted};
 use super::layers::Layers;
 use super::merging::{Merged, Merging};
+use super::repository::States;
 use super::starts::Bases;
 use super::transaction::{self, Act, Step, Stopped};
 use super::{LayersError, Overlay};
@@ -33,6 +34,37 @@ struct Member {
     merged: Option<Merged>,
 }
 
+impl Opened {
+    /// The path of a file of git below its directory.
+    fn of_git<'path>(&self, tree: usize, path: &'path Path) -> Option<&'path Path> {
+        let place = self.place.as_ref().filter(|place| place.tree == tree)?;
+        path.strip_prefix(&place.shared).ok()
+    }
+
+    fn is_reflog(&self, tree: usize, path: &Path) -> bool {
+        let Some((below, place)) = self.of_git(tree, path).zip(self.place.as_ref()) else { return false };
+        below.starts_with("logs") || below.starts_with(place.own.join("logs"))
+    }
+
+    /// Whether the ref of this reflog is still there, so that its lines are not the agent's to drop. The log of stashes is a
+    /// list from which git itself drops.
+    fn keeps_its_log(&self, path: &Path) -> bool {
+        let Some((place, states)) = self.place.as_ref().zip(self.states.as_ref()) else { return false };
+        let Ok(below) = path.strip_prefix(&place.shared) else { return false };
+        let own = below.strip_prefix(place.own.join("logs"));
+        let name = own.or_else(|_shared| below.strip_prefix("logs")).unwrap_or(below);
+        name != Path::new("refs/stash") && states.after.values.contains_key(name.as_os_str().as_bytes())
+    }
+
+    /// Whether it holds refs, and all that they say is known.
+    fn is_known_ref(&self, tree: usize, path: &Path) -> bool {
+        let Some((below, place)) = self.of_git(tree, path).zip(self.place.as_ref()) else { return false };
+        let is_ref =
+            below.starts_with("refs") || below == Path::new("packed-refs") || below == place.own.join("HEAD");
+        is_ref && self.states.as_ref().is_some_and(States::knows_refs)
+    }
+}
+
 impl Kept {
     pub(super) fn apply_group(
         &self,
@@ -46,10 +78,11 @@ impl Kept {
         let trees = self.overlays.iter().zip(opened.layers.iter().zip(&bases));
         let merging: Vec<Merging<'_>> =
             trees.map(|(overlay, (layers, bases))| Merging::new(overlay, layers, bases)).collect();
+        refused.extend(self.moved(opened, request));
         for (tree, change) in group {
             match self.member(opened, (&bases[tree], &merging[tree]), request, tree, &change) {
                 Ok((before, merged)) => {
-                    let forced = request.on_conflict == OnConflict::Overwrite;
+                    let forced = before.is_some_and(|now| bases[tree].changed(&change, &now));
                     members.push(Member { tree, change, before, forced, merged });
                 }
                 Err(why) => refused.push(Refused { path: self.outer(tree, &change.path), why }),
@@ -60,7 +93,7 @@ impl Kept {
             members.iter().map(|member| self.outer(member.tree, &member.change.path)).collect();
         let merged: Vec<PathBuf> = members
             .iter()
-            .filter(|member| member.merged.is_some())
+            .filter(|member| member.merged.is_some() && !opened.is_reflog(member.tree, &member.change.path))
             .map(|member| self.outer(member.tree, &member.change.path))
             .collect();
         let held_back = |out: &mut Applied, refused: Vec<Refused>| {
@@ -77,6 +110,7 @@ impl Kept {
         if request.mode == ApplyMode::DryRun {
             out.applied.extend(names);
             out.merged.extend(merged);
+            out.repository = true;
             return Ok(());
         }
         if let Err(refused) = self.write_objects(opened, &objects, &sound) {
@@ -90,7 +124,7 @@ impl Kept {
             let above = own.flat_map(|step| step.path.ancestors().skip(1).map(Path::to_owned));
             overlay.begin_apply(above.collect())?;
         }
-        let check = || self.unchanged(opened, request);
+        let check = || self.unchanged(opened);
         match transaction::carry_out(&self.overlays, &opened.layers, &locks, &steps, &check) {
             Ok(()) => {
                 transaction::finish_directories(&opened.layers, &steps);
@@ -100,12 +134,32 @@ impl Kept {
                 }
                 out.applied.extend(names);
                 out.merged.extend(merged);
+                out.repository = true;
             }
             Err(Stopped { tree, path, why }) => {
                 held_back(out, vec![Refused { path: self.outer(tree, &path), why }]);
             }
         }
         self.overlays.iter().try_for_each(Overlay::end_apply)
+    }
+
+    /// Refs that the user moved as well, and that nobody said to write over; and commits of which something is missing.
+    fn moved(&self, opened: &Opened, request: &ApplyRequest<'_>) -> Vec<Refused> {
+        let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return Vec::new() };
+        let path = |name: &[u8]| {
+            let name = Path::new(OsStr::from_bytes(name));
+            let below = if name == Path::new("HEAD") { place.own.join(name) } else { name.to_owned() };
+            self.outer(place.tree, &place.shared.join(below))
+        };
+        let moved = states.moved().map(|name| (path(name), name));
+        let moved = moved.filter(|(path, _)| request.on_conflict_at(path) != OnConflict::Overwrite);
+        let moved =
+            moved.map(|(path, name)| Refused { path, why: RefusedBecause::Moved { name: name.clone() } });
+        let missing = states.missing.clone().map(|missing| Refused {
+            path: self.outer(place.tree, &place.shared.join("objects")),
+            why: RefusedBecause::Incomplete { missing },
+        });
+        moved.chain(missing).collect()
     }
 
     /// Refs, and the index, that would bring what this machine executes, and that nobody said yes to.
@@ -144,7 +198,7 @@ impl Kept {
         tree: usize,
         change: &Change,
     ) -> Result<(Option<Status>, Option<Merged>), RefusedBecause> {
-        let consent = Consent { to: self.inner(tree, &request.consent.to) };
+        let consent = self.own_consent(tree, request.consent);
         if matches!(change.class, Class::Special { .. }) {
             return Err(RefusedBecause::Special);
         }
@@ -156,8 +210,19 @@ impl Kept {
             self.still_inside(layers, change, &consent)?;
         }
         let before = layers.lower.status(&change.path).map_err(failed)?;
-        let now = match (request.on_conflict, before) {
+        if let Some(now) = before.filter(|now| now.kind == Kind::File)
+            && opened.is_reflog(tree, &change.path)
+            && (bases.changed(change, &now) || opened.keeps_its_log(&change.path))
+        {
+            return Ok((before, Some(joined(layers, change, &now)?)));
+        }
+        let on_conflict = request.on_conflict_at(&self.outer(tree, &change.path));
+        let now = match (on_conflict, before) {
             (OnConflict::Overwrite, before) => return Ok((before, None)),
+            // Refs are compared by what they say, wherever git keeps them.
+            (OnConflict::Merge | OnConflict::Markers, before) if opened.is_known_ref(tree, &change.path) => {
+                return Ok((before, None));
+            }
             (OnConflict::Merge | OnConflict::Markers, None) if merging.is_deleted(change) => {
                 return Err(RefusedBecause::ChangedSince);
             }
@@ -167,7 +232,7 @@ impl Kept {
         let as_wanted = !bases.changed(change, &now)
             || self.means_the_same(opened, tree, &change.path)
             || is_what_is_wanted(layers, change);
-        let merged = if as_wanted { None } else { Some(merging.merge(change, &now, request.on_conflict)?) };
+        let merged = if as_wanted { None } else { Some(merging.merge(change, &now, on_conflict)?) };
         Ok((before, merged))
     }
 
@@ -199,25 +264,12 @@ impl Kept {
         if below == place.own.join("index") {
             return states.base_index.is_ok() && states.base_index == states.now_index;
         }
-        if below == place.own.join("HEAD") {
-            return states.base.values.get(&b"HEAD"[..]) == states.now.values.get(&b"HEAD"[..]);
-        }
-        if below == Path::new("packed-refs") {
-            return states.base.values == states.now.values;
-        }
-        if below.starts_with("refs") {
-            let name = below.as_os_str().as_bytes();
-            return states.base.values.get(name) == states.now.values.get(name);
-        }
         false
     }
 
     /// Whether the names and the index are still those that were looked at.
-    fn unchanged(&self, opened: &Opened, request: &ApplyRequest<'_>) -> Result<(), Stopped> {
+    fn unchanged(&self, opened: &Opened) -> Result<(), Stopped> {
         let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return Ok(()) };
-        if request.on_conflict == OnConflict::Overwrite {
-            return Ok(());
-        }
         let layers = &opened.layers[place.tree];
         let stopped = |path: &str| Stopped {
             tree: place.tree,
@@ -335,9 +387,28 @@ impl Kept {
     }
 }
 
+/// More than a reflog grows to.
+const LARGEST_LOG: u64 = 64 << 20;
+
+/// The user's reflog with the agent's new lines at its end: nothing that the user did is dropped from it.
+fn joined(layers: &Layers, change: &Change, now: &Status) -> Result<Merged, RefusedBecause> {
+    let read = |tree: &Tree| git::read_in(tree.root(), &change.path, LARGEST_LOG).map_err(failed);
+    let mut content = read(&layers.lower)?.ok_or(RefusedBecause::ChangedSince)?;
+    if change.kind != ChangeKind::Deleted {
+        let theirs = read(&layers.upper)?.ok_or(RefusedBecause::ChangedSince)?;
+        let lines: Vec<&[u8]> = theirs.split_inclusive(|byte| *byte == b'\n').collect();
+        let known: HashSet<&[u8]> = content.split_inclusive(|byte| *byte == b'\n').collect();
+        // git may have dropped old lines on either side, so that the beginnings need not be the same.
+        let first = lines.iter().rposition(|line| known.contains(line)).map_or(0, |last| last + 1);
+        let new = lines[first..].concat();
+        content.extend(new);
+    }
+    Ok(Merged { content, mode: now.mode })
+}
+
 /// Whether the project already has what the layer has.
 fn is_what_is_wanted(layers: &Layers, change: &Change) -> bool {
-    let read = |tree: &crate::workspace::tree::Tree| {
+    let read = |tree: &Tree| {
         let (parent, name) = tree.parent(&change.path).ok()?;
         (parent.status(name).ok()?.kind == Kind::File).then_some(())?;
         git::read_in(tree.root(), &change.path, 16 << 20).ok()?

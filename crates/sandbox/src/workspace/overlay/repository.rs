@@ -1,5 +1,6 @@
 //! The repository of a project whose changes are kept: what the agent did to it, told in commits and names.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -126,12 +127,16 @@ impl GitFiles for Seen<'_> {
 pub(super) struct States {
     pub base: Refs,
     pub now: Refs,
+    /// What the project has once everything is written.
+    pub after: Refs,
     pub base_index: Result<Staged, String>,
     pub now_index: Result<Staged, String>,
     pub hash: HashLength,
     pub changes: RepositoryChanges,
+    /// An object that new commits lead to, and that is nowhere.
+    pub missing: Option<String>,
     /// Paths that a checkout of the new HEAD writes; `None` where that cannot be told.
-    pub checked_out: Option<std::collections::BTreeSet<PathBuf>>,
+    pub checked_out: Option<BTreeSet<PathBuf>>,
 }
 
 impl States {
@@ -154,12 +159,33 @@ impl States {
         let after = Refs::read(&seen, &place.own);
         let now_index = git::staged(&plain, &place.own, hash);
         let after_index = git::staged(&seen, &place.own, hash);
-        let (base, base_index) = overlay.base(hash).unwrap_or_else(|| (now.clone(), now_index.clone()));
+        // Without a note of the start nobody knows what the user moved since, and the files of refs are compared.
+        let unknown = || (Refs { unread: true, ..now.clone() }, now_index.clone());
+        let (base, base_index) = overlay.base(hash).unwrap_or_else(unknown);
         let mut changes = git::compare((&now, &after), (&now_index, &after_index), &objects, known);
         // What the user alone changed is not the agent's.
         changes.refs.retain(|change| base.values.get(&change.name) != change.after.as_ref());
         let checked_out = git::checked_out(&base, &after, &objects);
-        Ok(States { base, now, base_index, now_index, hash, changes, checked_out })
+        let missing = git::missing(&now, &after, &objects);
+        Ok(States { base, now, after, base_index, now_index, hash, changes, missing, checked_out })
+    }
+}
+
+impl States {
+    /// Refs that the user moved since the run began, and that are going to be written.
+    pub(super) fn moved(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let States { base, now, after, .. } = self;
+        let names: BTreeSet<&Vec<u8>> =
+            base.values.keys().chain(now.values.keys()).chain(after.values.keys()).collect();
+        names.into_iter().filter(move |name| {
+            let [base, now, after] = [base, now, after].map(|refs| refs.values.get(*name));
+            base != now && after != now
+        })
+    }
+
+    /// Whether all refs are known, so that files of refs need not be compared.
+    pub(super) fn knows_refs(&self) -> bool {
+        !self.base.unread && !self.now.unread && !self.after.unread
     }
 }
 

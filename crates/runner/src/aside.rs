@@ -82,7 +82,7 @@ pub struct KeptSummary {
     pub ambiguous: bool,
     /// Where it is.
     pub directory: AbsPath,
-    /// Files that were added, changed or deleted, those of git left out.
+    /// Files that were added, changed or deleted, those of git left out; what cannot be read counts as one.
     pub files: usize,
     /// How many of them, and of the refs, need a yes of their own.
     pub guarded: usize,
@@ -115,7 +115,7 @@ pub(crate) fn look_at(
         agent,
         ambiguous: false,
         directory: layer.directory().clone(),
-        files: found.files.iter().filter(is_file).count(),
+        files: found.files.iter().filter(is_file).count() + found.unseen.len(),
         guarded: guarded + refs.iter().filter(|change| change.needs_consent()).count(),
         commits: with.iter().map(|change| named(change)).collect(),
         refs: without.len(),

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 /// meanwhile is merged where both sides changed different lines; other files that you changed are left alone.
 ///
 /// Commits, their branches, the index and the files that they name are written together or not at all: if one of them
-/// cannot be written, all are held back. A signal ends it between two changes; run it again to apply the rest.
+/// cannot be written, all are held back; `--take` and `--force` write over nothing but the paths that they name. A file of a
+/// commit that is named alone is written without it. A signal ends it between two changes; run it again to apply the rest.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n  $ belljar apply --take markers -- notes.txt\n"
@@ -36,7 +37,7 @@ pub struct Args {
     /// Where you changed one of the named files as well: keep yours, write the agent's, or write both with markers
     #[arg(long, value_name = "SIDE", requires = "paths", conflicts_with = "force")]
     take: Option<Take>,
-    /// Write over files that changed in the project since the run began
+    /// Write over files that changed in the project since the run began; with paths, over these alone
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -47,7 +48,7 @@ pub struct Args {
 enum Take {
     /// The agent's version
     Theirs,
-    /// The project's version; the agent's is dropped
+    /// The project's version; the agent's is dropped, where both changed
     Ours,
     /// Both, merged; lines that both sides changed are put between conflict markers
     Markers,
@@ -158,15 +159,19 @@ fn hints(done: &Applied, output: &Output) {
     if is(needs_yes) {
         output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
     }
-    if is(|why| matches!(why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. })) {
+    let is_file = |refused: &&Refused| {
+        let of_git = refused.path.starts_with(".git") || refused.path.is_absolute();
+        matches!(refused.why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. }) && !of_git
+    };
+    if done.refused.iter().any(|refused| is_file(&refused)) {
         output.say(
             "  hint: `belljar apply --take theirs -- PATH` writes the agent's version, `--take ours` keeps yours",
         );
     }
-    if is(|why| matches!(why, RefusedBecause::Moved { .. })) {
+    if done.refused.iter().any(|refused| is_conflict(&refused.why) && !is_file(&refused)) {
         output.say(
-            "  hint: `belljar apply --take theirs -- REF` moves it to the agent's commit, `belljar discard -- REF` \
-             leaves it where it is",
+            "  hint: of git's files, `belljar apply --take theirs -- REF` moves a ref to the agent's commit, and \
+             `-- .git/index` writes the agent's index",
         );
     }
     if is(overlaps) {

@@ -73,20 +73,21 @@ impl Naming<'_> {
 
     /// A path, or a ref by its whole name. One that nothing is kept at is an error.
     fn path(&self, named: &Path) -> Result<PathBuf, CliError> {
-        if named.starts_with("refs")
-            && self.is_ref(named)
+        let path = self.resolved(named);
+        // A ref need not have a file of its own.
+        let packed = self.aside.file_of(Path::new("packed-refs")).is_some_and(|file| self.found.has(&file));
+        let is_ref = |name: &Path| name.starts_with("refs") && (packed || self.is_ref(name));
+        if is_ref(named)
+            && !self.found.has(&path)
             && let Some(file) = self.aside.file_of(named)
         {
             return Ok(file);
         }
-        let path = self.resolved(named);
-        // A ref need not have a file of its own.
-        let is_file_of_ref = || {
-            let names =
-                self.found.repository.refs.iter().map(|change| Path::new(OsStr::from_bytes(&change.name)));
-            names.filter_map(|name| self.aside.file_of(name)).any(|file| file == path)
+        let is_packed = || {
+            let refs = self.aside.file_of(Path::new("refs"));
+            packed && refs.is_some_and(|refs| path.starts_with(refs))
         };
-        if self.found.has(&path) || is_file_of_ref() { Ok(path) } else { Err(self.unknown(&path)) }
+        if self.found.has(&path) || is_packed() { Ok(path) } else { Err(self.unknown(&path)) }
     }
 
     /// What a yes is to: a path, a ref, or the index.

@@ -111,8 +111,8 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             changes.len()
         ));
     }
-    if !unseen.is_empty() {
-        output.say(&format!("{} parts could not be read; they can only be discarded", unseen.len()));
+    for unseen in &unseen {
+        output.say(&format!("{} cannot be read; it can only be discarded", shown(&unseen.path)));
     }
     Ok(ExitCode::Passed)
 }

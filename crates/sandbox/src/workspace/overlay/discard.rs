@@ -1,5 +1,6 @@
 //! Taking changes out of the upper layer. The project is never touched.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -47,8 +48,10 @@ impl Overlay {
         }
         let mut out = Discarded::default();
         // What cannot be read goes as a whole; the project's own shows again.
+        let listed: BTreeSet<&Path> = all.changes.iter().map(|change| change.path.as_path()).collect();
         for path in all.unseen.into_iter().map(|one| one.path).filter(|path| selection.includes(path)) {
             match remove(&layers.upper, &trash, &path) {
+                Ok(()) if listed.contains(path.as_path()) => {}
                 Ok(()) => out.discarded.push(path),
                 Err(cause) => {
                     let why = RefusedBecause::Failed { errno: cause.raw_os_error() };

@@ -63,7 +63,7 @@ pub struct BothChanged {
 }
 
 impl KeptChanges {
-    /// Whether something is kept at a path or below it; of refs and the index also by their names.
+    /// Whether something is kept at a path or below it.
     #[must_use]
     pub fn has(&self, path: &Path) -> bool {
         let unseen = self.unseen.iter().map(|one| &one.path);
@@ -409,7 +409,8 @@ impl Kept {
     #[must_use]
     pub fn file_of(&self, name: &Path) -> Option<PathBuf> {
         let place = Place::find(&self.overlays)?;
-        let below = if name.starts_with("refs") { name.to_owned() } else { place.own.join(name) };
+        let is_shared = name.starts_with("refs") || name == Path::new("packed-refs");
+        let below = if is_shared { name.to_owned() } else { place.own.join(name) };
         Some(self.outer(place.tree, &place.shared.join(below)))
     }
 

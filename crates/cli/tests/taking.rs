@@ -104,6 +104,9 @@ fn packing_inside_does_not_take_back_what_the_user_moved() {
     let held = stage.run(&["apply"]);
     assert_eq!(git(&project, &["rev-parse", "old"]), mine, "{}{}", held.stdout, held.stderr);
     assert!(held.stderr.contains("you moved refs/heads/old"), "{}", held.stderr);
+    let forced = stage.run(&["apply", "--take", "theirs", "--", "refs/heads/old"]);
+    assert_eq!(forced.status.code(), Some(0), "{}", forced.stderr);
+    assert!(forced.stdout.contains("applied old: "), "what was taken back is printed: {}", forced.stdout);
 }
 
 #[test]
@@ -142,6 +145,26 @@ fn a_ref_without_its_objects_is_never_written() {
         assert_eq!(git(&project, &["log", "--format=%s"]), "first", "{name}");
         git(&project, &["fsck", "--strict"]);
     }
+}
+
+/// The user's git has objects where belljar does not look: what is missed is not known to be missing.
+#[test]
+fn borrowed_objects_are_not_taken_for_missing() {
+    require!(Bwrap, Git);
+    let stage = repository("overlay");
+    let project = stage.path("project");
+    exec(&stage, "git commit -q --allow-empty -m agent");
+    git(&project, &["clone", "-q", "--bare", ".", "../lender.git"]);
+    stage.write("project/.git/objects/info/alternates", "../../../lender.git/objects\n");
+    git(&stage.path("lender.git"), &["repack", "-adq"]);
+    git(&project, &["prune-packed", "-q"]);
+    let held = stage.run(&["apply"]);
+    assert_eq!(held.status.code(), Some(1), "{}", held.stdout);
+    assert!(!held.stderr.contains("which is not there"), "{}", held.stderr);
+    let allowed = stage.run(&["apply", "--allow", "refs/heads/main"]);
+    assert_eq!(allowed.status.code(), Some(0), "{}", allowed.stderr);
+    assert_eq!(git(&project, &["log", "--format=%s"]), "agent\nfirst");
+    git(&project, &["fsck", "--strict"]);
 }
 
 #[test]

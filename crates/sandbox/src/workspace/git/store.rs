@@ -34,6 +34,8 @@ const BUFFER: usize = 32 << 10;
 pub(crate) struct Objects {
     stores: Vec<Store>,
     pub(super) hash: HashLength,
+    /// There are places of objects that are not looked at.
+    pub(super) gaps: bool,
     left: Cell<u64>,
 }
 
@@ -47,7 +49,7 @@ impl Objects {
     pub(super) fn new(directories: Vec<Directory>, hash: HashLength) -> Self {
         let store = |directory| Store { directory, packs: OnceCell::new() };
         let stores = directories.into_iter().map(store).collect();
-        Objects { stores, hash, left: Cell::new(MOST_READ) }
+        Objects { stores, hash, gaps: false, left: Cell::new(MOST_READ) }
     }
 
     /// Reads one that is not larger than commits and trees are.
@@ -78,6 +80,11 @@ impl Objects {
     /// What a difference is to, where it is named. git writes such packs for the wire only, so depth does not matter.
     fn read_base(&self, store: &Store, id: &ObjectId) -> Result<Object, ObjectError> {
         store.loose(id, LARGEST_OBJECT, &self.left)
+    }
+
+    /// Whether an object that is not found is nowhere: all packs can be read, and none is fetched when it is needed.
+    pub(super) fn are_all_known(&self) -> bool {
+        !self.gaps && self.stores.iter().all(|store| store.is_whole(self.hash))
     }
 
     /// Whether there is one of this name, whatever it holds.
@@ -122,6 +129,16 @@ impl Objects {
 }
 
 impl Store {
+    fn is_whole(&self, hash: HashLength) -> bool {
+        let Ok(directory) = self.directory.directory(Path::new("pack")) else { return true };
+        let (mut indexes, mut lazy) = (0, false);
+        let read = directory.entries(|name, _kind| {
+            indexes += usize::from(name.as_bytes().ends_with(b".idx"));
+            lazy |= name.as_bytes().ends_with(b".promisor");
+        });
+        read.is_ok() && !lazy && self.packs(hash).len() == indexes
+    }
+
     fn packs(&self, hash: HashLength) -> &[Pack] {
         self.packs.get_or_init(|| {
             let Ok(directory) = self.directory.directory(Path::new("pack")) else { return Vec::new() };

@@ -163,8 +163,11 @@ impl States {
         let unknown = || (Refs { unread: true, ..now.clone() }, now_index.clone());
         let (base, base_index) = overlay.base(hash).unwrap_or_else(unknown);
         let mut changes = git::compare((&now, &after), (&now_index, &after_index), &objects, known);
-        // What the user alone changed is not the agent's.
-        changes.refs.retain(|change| base.values.get(&change.name) != change.after.as_ref());
+        // What the user alone changed is not the agent's, unless it would be taken back.
+        changes.refs.retain(|change| {
+            let base = base.values.get(&change.name);
+            base != change.after.as_ref() || base != change.before.as_ref()
+        });
         let checked_out = git::checked_out(&base, &after, &objects);
         let missing = git::missing(&now, &after, &objects);
         Ok(States { base, now, after, base_index, now_index, hash, changes, missing, checked_out })

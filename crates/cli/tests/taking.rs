@@ -317,6 +317,27 @@ fn a_commit_that_is_overwritten_stays_in_the_reflog() {
     }
 }
 
+/// Index and files of a branch are not written over those of another.
+#[test]
+fn a_branch_that_the_user_left_waits() {
+    require!(Bwrap, Git);
+    let stage = repository("overlay");
+    let project = stage.path("project");
+    exec(&stage, "echo two >> file.txt; git commit -qam agent");
+    git(&project, &["checkout", "-q", "old"]);
+    for words in [&["apply"][..], &["apply", "--force"]] {
+        let held = stage.run(words);
+        assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{}", held.stderr);
+        assert!(held.stderr.contains("left aside: .git/HEAD: you have left main"), "{}", held.stderr);
+        assert_eq!(git(&project, &["status", "--porcelain", "-uno"]), "");
+    }
+    git(&project, &["checkout", "-q", "main"]);
+    let done = stage.run(&["apply"]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
+    assert_eq!(git(&project, &["status", "--porcelain", "-uno"]), "");
+    assert_eq!(git(&project, &["log", "--format=%s"]), "agent\nfirst");
+}
+
 #[test]
 fn paths_are_relative_to_the_current_directory() {
     require!(Bwrap, Git);

@@ -295,6 +295,13 @@ pub fn reason(refused: &Refused) -> String {
         RefusedBecause::Moved { name } => {
             format!("you moved {} since the run began", shown(Path::new(OsStr::from_bytes(name))))
         }
+        RefusedBecause::Elsewhere { head } => {
+            let head = match head {
+                RefValue::Object(id) => id.short(),
+                RefValue::Symbolic(target) => shown(Path::new(short_ref(target))),
+            };
+            format!("you have left {head} since the run began; `git switch` back to it, then apply")
+        }
         RefusedBecause::Incomplete { missing } => {
             format!("new commits lead to {missing}, which is not there")
         }

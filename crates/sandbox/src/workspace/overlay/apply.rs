@@ -19,6 +19,7 @@ use super::merging::{Merged, Merging, Unmerged};
 use super::starts::{Bases, changed_after};
 use super::{LayersError, Overlay};
 use crate::workspace::Carried;
+use crate::workspace::git::RefValue;
 use crate::workspace::place::{Expected, PlaceError, Placing};
 use crate::workspace::tree::Tree;
 
@@ -129,6 +130,11 @@ pub enum RefusedBecause {
     Moved {
         /// Its whole name.
         name: Vec<u8>,
+    },
+    /// The user has checked out something else since the run began than what the index and the files are of.
+    Elsewhere {
+        /// What was checked out.
+        head: RefValue,
     },
     /// Commits lead to an object that is nowhere.
     Incomplete {

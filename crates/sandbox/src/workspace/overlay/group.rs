@@ -79,6 +79,7 @@ impl Kept {
         let merging: Vec<Merging<'_>> =
             trees.map(|(overlay, (layers, bases))| Merging::new(overlay, layers, bases)).collect();
         refused.extend(self.moved(opened, request));
+        refused.extend(self.elsewhere(opened, &group));
         for (tree, change) in group {
             match self.member(opened, (&bases[tree], &merging[tree]), request, tree, &change) {
                 Ok((before, merged)) => {
@@ -160,6 +161,18 @@ impl Kept {
             why: RefusedBecause::Incomplete { missing },
         });
         moved.chain(missing).collect()
+    }
+
+    /// An index, or files of commits, of a branch that the user has left: they would be changes to another one.
+    fn elsewhere(&self, opened: &Opened, group: &[(usize, Change)]) -> Option<Refused> {
+        let place = opened.place.as_ref()?;
+        let head = opened.states.as_ref()?.left_behind()?.clone();
+        let index = place.shared.join(&place.own).join("index");
+        let is_of_head = |(tree, change): &(usize, Change)| {
+            opened.of_git(*tree, &change.path).is_none() || *tree == place.tree && change.path == index
+        };
+        let path = self.outer(place.tree, &place.shared.join(&place.own).join("HEAD"));
+        group.iter().any(is_of_head).then_some(Refused { path, why: RefusedBecause::Elsewhere { head } })
     }
 
     /// Refs, and the index, that would bring what this machine executes, and that nobody said yes to.

@@ -12,7 +12,8 @@ use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
 use crate::workspace::git::index::HashLength;
 use crate::workspace::git::{
-    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, Refs, RepositoryChanges, Staged, list_in, read_in,
+    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, RefValue, Refs, RepositoryChanges, Staged, list_in,
+    read_in,
 };
 
 /// Names as they were when the run began.
@@ -184,6 +185,13 @@ impl States {
             let [base, now, after] = [base, now, after].map(|refs| refs.values.get(*name));
             base != now && after != now
         })
+    }
+
+    /// What was checked out when the run began and the agent left so, where the user has something else checked out now.
+    pub(super) fn left_behind(&self) -> Option<&RefValue> {
+        let [base, now, after] =
+            [&self.base, &self.now, &self.after].map(|refs| refs.values.get(&b"HEAD"[..]));
+        base.filter(|base| Some(*base) != now && after == now)
     }
 
     /// Whether all refs are known, so that files of refs need not be compared.

@@ -116,8 +116,10 @@ fn objects_stay_kept_until_their_refs_are_written() {
     let project = stage.path("project");
     exec(&stage, "echo two >> file.txt; git commit -qam second");
     fs::write(project.join(".git/index.lock"), "").unwrap();
+    let dry = stage.run(&["apply", "--dry-run"]);
     let locked = stage.run(&["apply"]);
     assert_eq!(locked.status.code(), Some(1), "{}", locked.stdout);
+    assert_eq!((dry.status.code(), dry.stderr), (Some(1), locked.stderr), "a dry run says the same");
     fs::remove_file(project.join(".git/index.lock")).unwrap();
     git(&project, &["prune", "--expire=now"]);
     let done = stage.run(&["apply"]);

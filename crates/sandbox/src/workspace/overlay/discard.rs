@@ -1,6 +1,6 @@
 //! Taking changes out of the upper layer. The project is never touched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -178,15 +178,16 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
         }
     }
     // An object that was written is the agent's alone until a ref leads to it: the user's git may delete it.
-    let awaited = |path: &Path| {
-        let git = git_of_object(layers, path);
-        git.is_some_and(|git| {
-            let below = |left: &PathBuf| left.strip_prefix(git).map(Path::to_owned);
-            left.iter().flat_map(below).any(|below| NAMES.iter().any(|name| below.starts_with(name)))
-        })
-    };
-    for path in objects.iter().filter(|path| !awaited(path)) {
-        prune_file(layers, path)?;
+    let mut awaited: HashMap<&Path, bool> = HashMap::new();
+    for path in &objects {
+        let Some(git) = git_of_object(layers, path) else { continue };
+        let is_awaited = awaited.entry(git).or_insert_with(|| {
+            let mut below = left.iter().filter_map(|left| left.strip_prefix(git).ok());
+            below.any(|below| NAMES.iter().any(|name| below.starts_with(name)))
+        });
+        if !*is_awaited {
+            prune_file(layers, path)?;
+        }
     }
     // The deepest first.
     directories.sort_by(|one, other| other.cmp(one));

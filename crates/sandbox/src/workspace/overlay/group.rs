@@ -90,6 +90,18 @@ impl Kept {
             }
         }
         let sound = self.check_objects(opened, &objects, &mut refused);
+        let locks = self.locks(opened, &members);
+        if request.mode == ApplyMode::DryRun {
+            let held = locks.iter().filter(|(tree, path)| {
+                opened.layers[*tree].lower.status(path).is_ok_and(|found| found.is_some())
+            });
+            refused.extend(
+                held.map(|(tree, path)| Refused {
+                    path: self.outer(*tree, path),
+                    why: RefusedBecause::Locked,
+                }),
+            );
+        }
         let names: Vec<PathBuf> =
             members.iter().map(|member| self.outer(member.tree, &member.change.path)).collect();
         let merged: Vec<PathBuf> = members
@@ -119,7 +131,6 @@ impl Kept {
             return self.overlays.iter().try_for_each(Overlay::end_apply);
         }
         let steps = steps(opened, &members);
-        let locks = self.locks(opened, &members);
         for (tree, overlay) in self.overlays.iter().enumerate() {
             let own = steps.iter().filter(|step| step.tree == tree);
             let above = own.flat_map(|step| step.path.ancestors().skip(1).map(Path::to_owned));

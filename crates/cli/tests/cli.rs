@@ -28,6 +28,7 @@ mod secrets;
 mod stage;
 mod stranger;
 mod stranger_git;
+mod taking;
 mod terminal;
 mod unread_refs;
 mod vm;

@@ -177,3 +177,19 @@ fn markers_are_an_answer_to_the_question_of_apply() {
     );
     assert!(lines.contains(end), "{lines}");
 }
+
+/// A yes to one file of a commit is none to another: the commit waits.
+#[test]
+fn an_answer_of_apply_is_for_one_path() {
+    require!(Bwrap, Git, Tmux);
+    let pane = Pane::after(
+        "printf '[agents.a]\\nworkspace = \"overlay\"\\n' > bell'jar'.toml; echo one > a; echo one > b; \
+         git init -q -b main; git add .; git -c user.name=u -c user.email=u@x commit -qm first; \
+         belljar exec --yes -- sh -c 'echo agent > a; echo agent > b; git -c user.name=a -c user.email=a@x commit -qam agent' \
+         2> /dev/null; echo mine > a; echo mine > b; git add a; \
+         tmux send-keys y Enter y Enter n Enter; belljar apply; cat a b; git log --format=%s",
+    );
+    let lines = pane.lines().join("\n");
+    assert!(lines.contains(".git/index changed in the project as well"), "{lines}");
+    assert!(lines.contains("\nmine\nmine\nfirst\n"), "{lines}");
+}

@@ -8,7 +8,7 @@ use belljar_contract::{AbsPath, AgentName, Finding, RunName, WorkspaceMode, visi
 use belljar_sandbox::{Kept, LayersError, Side, SideContent};
 use belljar_sys::signal::{SignalError, SignalSet, Signals};
 use rustix::process::Signal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
@@ -82,7 +82,7 @@ pub struct KeptSummary {
     pub ambiguous: bool,
     /// Where it is.
     pub directory: AbsPath,
-    /// Files that were added, changed or deleted, those of git left out.
+    /// Files that were added, changed or deleted, those of git left out; what cannot be read counts as one.
     pub files: usize,
     /// How many of them, and of the refs, need a yes of their own.
     pub guarded: usize,
@@ -116,7 +116,7 @@ pub(crate) fn look_at(
         agent,
         ambiguous: false,
         directory: layer.directory().clone(),
-        files: found.files.iter().filter(is_file).count(),
+        files: found.files.iter().filter(is_file).count() + found.unseen.len(),
         guarded: guarded + refs.iter().filter(|change| change.needs_consent()).count(),
         commits: with.iter().map(|change| named(change)).collect(),
         refs: without.len(),
@@ -138,11 +138,24 @@ fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, AsideError> {
     Ok(found)
 }
 
+/// The set of this name that a run has, whether it holds something yet or not.
+fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEntry>, AsideError> {
+    let Some(name) = name else { return Ok(None) };
+    let plan = &planned.compiled.plan;
+    let found = kept_in(&plan.instance.directory)?;
+    Ok(found.into_iter().find(|entry| {
+        let About { agent, mode: _, source, repository: _ } = &entry.about;
+        let same = *agent == plan.agent && *source == plan.workspace.source;
+        same && entry.name.as_str() == name && entry.in_use.is_some()
+    }))
+}
+
 /// One set of kept changes, held for as long as this lives.
 pub struct Aside {
     kept: Kept,
     recovered: Recovered,
     layer: Layer,
+    source: AbsPath,
 }
 
 impl Aside {
@@ -162,6 +175,9 @@ impl Aside {
         };
         layers::adopt(&wanted, &plan.instance.directory)?;
         let mut found = of_agent(planned)?;
+        if let Some(busy) = named_in_use(planned, name)? {
+            found = vec![busy];
+        }
         let all = |found: &[LayerEntry]| found.iter().map(|entry| entry.name.clone()).collect();
         if let Some(name) = name {
             let Some(at) = found.iter().position(|entry| entry.name.as_str() == name) else {
@@ -187,7 +203,20 @@ impl Aside {
     fn of(planned: &Planned, layer: Layer) -> Result<Self, AsideError> {
         let kept = Kept::new(overlays_of(planned, &layer)?);
         let recovered = kept.settle()?;
-        Ok(Self { kept, recovered, layer })
+        let source = planned.compiled.plan.workspace.source.clone();
+        Ok(Self { kept, recovered, layer, source })
+    }
+
+    /// The project.
+    #[must_use]
+    pub fn source(&self) -> &AbsPath {
+        &self.source
+    }
+
+    /// The file of a ref or of the index, by the name that git has for it.
+    #[must_use]
+    pub fn file_of(&self, name: &Path) -> Option<PathBuf> {
+        self.kept.file_of(name)
     }
 
     /// The name of this set.

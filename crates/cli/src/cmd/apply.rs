@@ -1,16 +1,17 @@
-use super::aside::{NOTHING, Options, plain, reason, repository_lines, selection, shown, tell_recovered};
+use super::aside::{NOTHING, Naming, Options, reason, repository_lines, shown, tell_recovered};
 use crate::confirm::{answer, confirmed};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use belljar_runner::aside::{
-    Applied, ApplyMode, ApplyRequest, Aside, Consent, OnConflict, RefusedBecause, Selection, Unmerged, end_by,
+    Applied, ApplyMode, ApplyRequest, Aside, Consent, EntryKind, KeptChanges, OnConflict, Refused,
+    RefusedBecause, Selection, Unmerged, end_by,
 };
-use serde_json::json;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Write the changes that an agent's overlay or copy keeps aside to the project
 ///
@@ -20,7 +21,8 @@ use std::path::PathBuf;
 /// meanwhile is merged where both sides changed different lines; other files that you changed are left alone.
 ///
 /// Commits, their branches, the index and the files that they name are written together or not at all: if one of them
-/// cannot be written, all are held back. A signal ends it between two changes; run it again to apply the rest.
+/// cannot be written, all are held back; `--take` and `--force` write over nothing but the paths that they name. A file of a
+/// commit that is named alone is written without it. A signal ends it between two changes; run it again to apply the rest.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n  $ belljar apply --take markers -- notes.txt\n"
@@ -35,7 +37,7 @@ pub struct Args {
     /// Where you changed one of the named files as well: keep yours, write the agent's, or write both with markers
     #[arg(long, value_name = "SIDE", requires = "paths", conflicts_with = "force")]
     take: Option<Take>,
-    /// Write over files that changed in the project since the run began
+    /// Write over files that changed in the project since the run began; with paths, over these alone
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -46,7 +48,7 @@ pub struct Args {
 enum Take {
     /// The agent's version
     Theirs,
-    /// The project's version; the agent's is dropped
+    /// The project's version; the agent's is dropped, where both changed
     Ours,
     /// Both, merged; lines that both sides changed are put between conflict markers
     Markers,
@@ -64,39 +66,40 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         }
         return Ok(ExitCode::Passed);
     };
-    let selection = selection(&args.options.paths);
     tell_recovered(&aside, output);
-    if args.take == Some(Take::Ours) && !args.dry_run {
-        return keep_ours(aside, &selection, output);
-    }
     let found = aside.changes()?;
-    let on_conflict = match args.take {
-        Some(Take::Theirs) => OnConflict::Overwrite,
-        Some(Take::Markers) => OnConflict::Markers,
-        Some(Take::Ours) | None if args.force => OnConflict::Overwrite,
-        Some(Take::Ours) | None => OnConflict::Merge,
+    let naming = Naming { aside: &aside, found: &found, directory: &planner.surroundings().directory };
+    let selection = naming.selection(&args.options.paths)?;
+    let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
+    let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };
+    let answer = match args.take {
+        Some(Take::Ours) => return keep_ours(aside, &found, &selection, mode, output),
+        Some(Take::Theirs) => Some(OnConflict::Overwrite),
+        Some(Take::Markers) => Some(OnConflict::Markers),
+        None => args.force.then_some(OnConflict::Overwrite),
     };
-    let mut asking = Asking {
-        aside: &aside,
-        selection: &selection,
-        consent: Consent { to: args.allow.iter().map(|path| plain(path)).collect() },
-        on_conflict,
-        mode: if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write },
+    // Other files of a commit are written with those that were named, and were not named themselves.
+    let (taken, on_conflict) = match (&selection, answer) {
+        (Selection::Paths(paths), Some(answer)) => {
+            (paths.iter().map(|path| (path.clone(), answer)).collect(), OnConflict::Merge)
+        }
+        (Selection::All, Some(answer)) => (BTreeMap::new(), answer),
+        (_, None) => (BTreeMap::new(), OnConflict::Merge),
     };
+    let consent = Consent { to, taken };
+    let mut asking = Asking { aside: &aside, selection: &selection, consent, on_conflict, mode };
     let (mut done, mut signal) =
         if found.is_empty() { (Applied::default(), None) } else { asking.apply()? };
     if signal.is_none() && !output.json && !args.dry_run && std::io::stdin().is_terminal() {
         signal = asking.ask(&mut done)?;
     }
-    let applied_git = done.applied.iter().any(|path| path.starts_with(".git") || path.is_absolute());
+    let unseen = found.unseen.iter().filter(|unseen| includes(&selection, &unseen.path));
+    done.refused
+        .extend(unseen.map(|unseen| Refused { path: unseen.path.clone(), why: RefusedBecause::Unseen }));
     aside.close()?;
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
-        let refused: Vec<_> = done
-            .refused
-            .iter()
-            .map(|refused| json!({"path": shown(&refused.path), "why": reason(refused)}))
-            .collect();
+        let refused = refused_machine(&done.refused);
         let applied: Vec<_> = done.applied.iter().map(|path| shown(path)).collect();
         let merged: Vec<_> = done.merged.iter().map(|path| shown(path)).collect();
         let data = json!({"dry_run": args.dry_run, "applied": applied, "merged": merged, "refused": refused});
@@ -105,12 +108,17 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(exit);
     }
     let (word, merge) = if args.dry_run { ("would apply", "would merge") } else { ("applied", "merged") };
-    if applied_git {
+    if done.repository {
         for line in repository_lines(&found.repository).iter().filter(|line| !line.starts_with(' ')) {
             output.result(&format!("{word} {line}\n"));
         }
     }
-    for path in done.applied.iter().filter(|path| !path.starts_with(".git") && !path.is_absolute()) {
+    // Files that git itself wrote are told as commits and refs.
+    let listed = |path: &&PathBuf| {
+        let of_git = path.starts_with(".git") || path.is_absolute();
+        !of_git || found.files.iter().any(|change| change.path == **path)
+    };
+    for path in done.applied.iter().filter(listed) {
         match done.merged.contains(path) {
             true => output.result(&format!("{merge} {} (both sides changed)\n", shown(path))),
             false => output.result(&format!("{word} {}\n", shown(path))),
@@ -130,9 +138,20 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         end_by(signal);
     }
     if done.applied.is_empty() && done.refused.is_empty() {
-        output.say(NOTHING);
+        output.say(match (found.is_empty(), args.dry_run) {
+            (true, _) => NOTHING,
+            (false, true) => "Only objects of git that no ref leads to would be written.",
+            (false, false) => "Only objects of git that no ref leads to were written.",
+        });
     }
     Ok(exit)
+}
+
+fn includes(selection: &Selection, path: &Path) -> bool {
+    match selection {
+        Selection::All => true,
+        Selection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
+    }
 }
 
 fn hints(done: &Applied, output: &Output) {
@@ -140,9 +159,19 @@ fn hints(done: &Applied, output: &Output) {
     if is(needs_yes) {
         output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
     }
-    if is(is_conflict) {
+    let is_file = |refused: &&Refused| {
+        let of_git = refused.path.starts_with(".git") || refused.path.is_absolute();
+        matches!(refused.why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. }) && !of_git
+    };
+    if done.refused.iter().any(|refused| is_file(&refused)) {
         output.say(
             "  hint: `belljar apply --take theirs -- PATH` writes the agent's version, `--take ours` keeps yours",
+        );
+    }
+    if done.refused.iter().any(|refused| is_conflict(&refused.why) && !is_file(&refused)) {
+        output.say(
+            "  hint: of git's files, `belljar apply --take theirs -- REF` moves a ref to the agent's commit, and \
+             `-- .git/index` writes the agent's index",
         );
     }
     if is(overlaps) {
@@ -152,7 +181,10 @@ fn hints(done: &Applied, output: &Output) {
 
 /// Whether the user's version is in the way.
 fn is_conflict(why: &RefusedBecause) -> bool {
-    matches!(why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. })
+    matches!(
+        why,
+        RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. } | RefusedBecause::Moved { .. }
+    )
 }
 
 /// Whether both versions can be put between markers.
@@ -164,24 +196,75 @@ fn needs_yes(why: &RefusedBecause) -> bool {
     matches!(why, RefusedBecause::NeedsConsent { .. } | RefusedBecause::Carries { .. })
 }
 
-/// Drops the agent's version of some files.
-fn keep_ours(aside: Aside, selection: &Selection, output: &Output) -> Result<ExitCode, CliError> {
-    let done = aside.discard(selection)?;
+/// Drops the agent's version where the user has another, and nothing else.
+fn keep_ours(
+    aside: Aside,
+    found: &KeptChanges,
+    selection: &Selection,
+    mode: ApplyMode,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
+    // What else would stop them does not matter here.
+    let to = found.files.iter().map(|change| change.path.clone()).collect();
+    let (consent, on_conflict) = (Consent { to, ..Consent::default() }, OnConflict::Merge);
+    let request = ApplyRequest { selection, consent: &consent, on_conflict, mode: ApplyMode::DryRun };
+    let (planned, _signal) = aside.apply(&request)?;
+    let conflicts = planned.refused.into_iter().filter(|refused| is_conflict(&refused.why));
+    let both = conflicts.map(|refused| refused.path).chain(planned.merged);
+    let is_directory = |path: &PathBuf| {
+        let change = found.files.iter().find(|change| change.path == *path);
+        change.is_some_and(|change| change.entry == EntryKind::Directory)
+    };
+    let both = both.filter(|path| includes(selection, path) && !is_directory(path));
+    // Commits without their index or their refs are of no use.
+    let of_git = |path: &PathBuf| !found.files.iter().any(|change| change.path == *path);
+    let (parts, ours): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = both.partition(of_git);
+    let mut refused: Vec<Refused> =
+        parts.into_iter().map(|path| Refused { path, why: RefusedBecause::PartOfCommits }).collect();
+    let files = found.files.iter().filter(|change| change.entry != EntryKind::Directory);
+    let others = files.filter(|change| includes(selection, &change.path) && !ours.contains(&change.path));
+    let others = others.count();
+    let dropped = match mode {
+        ApplyMode::DryRun => ours.into_iter().collect(),
+        ApplyMode::Write if ours.is_empty() => Vec::new(),
+        ApplyMode::Write => {
+            let done = aside.discard(&Selection::Paths(ours))?;
+            refused.extend(done.refused);
+            done.discarded
+        }
+    };
+    let source = aside.source().clone();
     aside.close()?;
-    let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
+    let exit = if refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
+    let dry_run = mode == ApplyMode::DryRun;
     if output.json {
-        let kept: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();
-        let data = json!({"dry_run": false, "applied": [], "kept": kept, "refused": []});
+        let kept: Vec<_> = dropped.iter().map(|path| shown(path)).collect();
+        let refused = refused_machine(&refused);
+        let data = json!({"dry_run": dry_run, "applied": [], "kept": kept, "refused": refused});
         output.envelope(&Envelope::new("apply", exit, data));
         return Ok(exit);
     }
-    for path in &done.discarded {
-        output.result(&format!("kept your {}\n", shown(path)));
+    for path in &dropped {
+        let (keep, drop) = if dry_run { ("would keep", "would drop") } else { ("kept", "dropped") };
+        match source.as_path().join(path).symlink_metadata() {
+            Ok(_there) => output.result(&format!("{keep} your {}\n", shown(path))),
+            Err(_gone) => output.result(&format!("{drop} {} (you deleted it)\n", shown(path))),
+        }
     }
-    for refused in &done.refused {
-        output.say(&format!("still aside: {}: {}", shown(&refused.path), reason(refused)));
+    for refused in &refused {
+        output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused)));
+    }
+    match others {
+        0 => {}
+        1 => output.say("1 other change is still kept; it conflicts with nothing"),
+        count => output.say(&format!("{count} other changes are still kept; they conflict with nothing")),
     }
     Ok(exit)
+}
+
+fn refused_machine(refused: &[Refused]) -> Vec<Value> {
+    let one = |refused: &Refused| json!({"path": shown(&refused.path), "why": reason(refused)});
+    refused.iter().map(one).collect()
 }
 
 /// Applies, asks for what needs it, and applies again.
@@ -200,7 +283,6 @@ impl Asking<'_> {
     }
 
     fn ask(&mut self, done: &mut Applied) -> Result<Option<i32>, CliError> {
-        let (mut over, mut marked) = (BTreeSet::new(), BTreeSet::new());
         let mut asked = false;
         for refused in &done.refused {
             let path = shown(&refused.path);
@@ -212,27 +294,14 @@ impl Asking<'_> {
                 }
             } else if is_conflict(&refused.why) {
                 let markers = overlaps(&refused.why);
-                match over_it(&path, markers)?.as_str() {
-                    "y" | "Y" | "yes" => over.insert(refused.path.clone()),
-                    "m" | "M" if markers => marked.insert(refused.path.clone()),
-                    _ => false,
+                let answer = match over_it(&path, markers)?.as_str() {
+                    "y" | "Y" | "yes" => OnConflict::Overwrite,
+                    "m" | "M" if markers => OnConflict::Markers,
+                    _ => continue,
                 };
+                self.consent.taken.insert(refused.path.clone(), answer);
+                asked = true;
             }
-        }
-        for (paths, on_conflict) in [(over, OnConflict::Overwrite), (marked, OnConflict::Markers)] {
-            if paths.is_empty() {
-                continue;
-            }
-            let selection = Selection::Paths(paths);
-            let (consent, mode) = (&self.consent, self.mode);
-            let request = ApplyRequest { selection: &selection, consent, on_conflict, mode };
-            let (more, came) = self.aside.apply(&request)?;
-            done.applied.extend(more.applied);
-            done.merged.extend(more.merged);
-            if came.is_some() {
-                return Ok(came);
-            }
-            asked = true;
         }
         if !asked {
             return Ok(None);
@@ -241,6 +310,7 @@ impl Asking<'_> {
         done.applied.extend(more.applied);
         done.merged.extend(more.merged);
         done.refused = more.refused;
+        done.repository |= more.repository;
         Ok(came)
     }
 }

@@ -2,14 +2,16 @@
 
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Purpose, visible, visible_name};
+use belljar_contract::{AbsPath, ExitCode, Purpose, visible, visible_name};
 use belljar_runner::Planner;
 use belljar_runner::aside::{
-    Aside, BothChanged, Carried, Change, ChangeKind, Class, RefChange, RefValue, Refused, RefusedBecause,
-    RepositoryChanges, Selection, Unmerged, short_ref,
+    Aside, BothChanged, Carried, Change, ChangeKind, Class, KeptChanges, RefChange, RefValue, Refused,
+    RefusedBecause, RepositoryChanges, Selection, Unmerged, short_ref,
 };
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
 /// What each of them says where there is nothing to do.
 pub const NOTHING: &str = "Nothing is kept aside.";
@@ -25,7 +27,7 @@ pub struct Options {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Only these, and what lies below them
+    /// Only these paths, relative to the current directory, and what lies below them; or a ref, as `refs/heads/main`
     #[arg(last = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }
@@ -55,17 +57,82 @@ pub fn tell_recovered(aside: &Aside, output: &Output) {
     }
 }
 
-/// All changes, or those that were named; `./` and `/` at the ends do not matter.
-pub fn selection(paths: &[PathBuf]) -> Selection {
-    if paths.is_empty() {
-        return Selection::All;
-    }
-    Selection::Paths(paths.iter().map(|path| plain(path)).collect())
+/// Turns what was named on the command line into paths of changes.
+pub struct Naming<'a> {
+    pub aside: &'a Aside,
+    pub found: &'a KeptChanges,
+    pub directory: &'a AbsPath,
 }
 
-/// A path of the project, as changes have it.
-pub fn plain(path: &Path) -> PathBuf {
-    path.components().filter(|part| *part != std::path::Component::CurDir).collect()
+impl Naming<'_> {
+    /// All changes, or those that were named.
+    pub fn selection(&self, paths: &[PathBuf]) -> Result<Selection, CliError> {
+        if paths.is_empty() {
+            return Ok(Selection::All);
+        }
+        Ok(Selection::Paths(paths.iter().map(|path| self.path(path)).collect::<Result<_, _>>()?))
+    }
+
+    fn is_ref(&self, name: &Path) -> bool {
+        self.found.repository.refs.iter().any(|change| change.name == name.as_os_str().as_bytes())
+    }
+
+    /// A path, or a ref by its whole name. One that nothing is kept at is an error.
+    fn path(&self, named: &Path) -> Result<PathBuf, CliError> {
+        let path = self.resolved(named);
+        // A ref need not have a file of its own.
+        let packed = self.aside.file_of(Path::new("packed-refs")).is_some_and(|file| self.found.has(&file));
+        let is_ref = |name: &Path| name.starts_with("refs") && (packed || self.is_ref(name));
+        if is_ref(named)
+            && !self.found.has(&path)
+            && let Some(file) = self.aside.file_of(named)
+        {
+            return Ok(file);
+        }
+        let is_packed = || {
+            let refs = self.aside.file_of(Path::new("refs"));
+            packed && refs.is_some_and(|refs| path.starts_with(refs))
+        };
+        if self.found.has(&path) || is_packed() { Ok(path) } else { Err(self.unknown(&path)) }
+    }
+
+    /// What a yes is to: a path, a ref, all refs, or the index.
+    pub fn consented(&self, named: &Path) -> Result<PathBuf, CliError> {
+        let repository = &self.found.repository;
+        let index = !repository.staged_class.is_empty() || repository.unread_index.is_some();
+        let refs = repository.unread_refs.is_some();
+        if self.is_ref(named) || named == Path::new("index") && index || named == Path::new("refs") && refs {
+            return Ok(named.to_owned());
+        }
+        let path = self.resolved(named);
+        let is_staged = repository.staged_class.iter().any(|carried| carried.path == path);
+        if is_staged || self.found.has(&path) { Ok(path) } else { Err(self.unknown(&path)) }
+    }
+
+    /// Relative to the project; outside it absolute.
+    fn resolved(&self, named: &Path) -> PathBuf {
+        let source = self.aside.source().as_path();
+        let mut out = PathBuf::new();
+        for part in self.directory.as_path().join(named).components() {
+            match part {
+                Component::CurDir => {}
+                Component::ParentDir => {
+                    out.pop();
+                }
+                Component::RootDir | Component::Prefix(_) | Component::Normal(_) => out.push(part),
+            }
+        }
+        match out.strip_prefix(source) {
+            Ok(below) => below.to_owned(),
+            Err(_outside) => out,
+        }
+    }
+
+    fn unknown(&self, path: &Path) -> CliError {
+        let message = format!("no change is kept at `{}`", shown(path));
+        CliError::new(ExitCode::Invalid, message)
+            .hint("paths are relative to the current directory; `belljar diff --stat` lists what is kept")
+    }
 }
 
 /// Text that cannot forge a line.
@@ -232,6 +299,23 @@ pub fn reason(refused: &Refused) -> String {
         }
         RefusedBecause::Special => "neither a file nor a directory".to_owned(),
         RefusedBecause::ChangedSince => CHANGED.to_owned(),
+        RefusedBecause::Moved { name } => {
+            format!("you moved {} since the run began", shown(Path::new(OsStr::from_bytes(name))))
+        }
+        RefusedBecause::Elsewhere { head } => {
+            let head = match head {
+                RefValue::Object(id) => id.short(),
+                RefValue::Symbolic(target) => shown(Path::new(short_ref(target))),
+            };
+            format!("you have left {head} since the run began; `git switch` back to it, then apply")
+        }
+        RefusedBecause::Incomplete { missing } => {
+            format!("new commits lead to {missing}, which is not there")
+        }
+        RefusedBecause::PartOfCommits => {
+            "it cannot be dropped without its commits; `belljar discard` drops all of them".to_owned()
+        }
+        RefusedBecause::Unseen => "it cannot be read; it can only be discarded".to_owned(),
         RefusedBecause::Unmerged { why } => format!("{CHANGED}, and {}", unmerged(*why)),
         RefusedBecause::NotBelow => "a directory on the way leads out of the project".to_owned(),
         RefusedBecause::NeedsParent { parent } => format!("`{}` was not applied", shown(parent)),

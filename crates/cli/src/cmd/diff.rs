@@ -1,6 +1,6 @@
 use super::aside::{
-    NOTHING, Options, both_line, machine, mark, remark, repository_lines, repository_machine, selection,
-    shown, tell_recovered,
+    NOTHING, Naming, Options, both_line, machine, mark, remark, repository_lines, repository_machine, shown,
+    tell_recovered,
 };
 use crate::error::CliError;
 use crate::output::Output;
@@ -10,6 +10,7 @@ use belljar_runner::aside::{ChangeKind, EntryKind, KeptChanges, RepositoryChange
 use belljar_runner::report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Show the changes that an agent's overlay or copy keeps aside
 ///
@@ -41,9 +42,14 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(ExitCode::Passed);
     };
     tell_recovered(&aside, output);
-    let KeptChanges { files: mut changes, mut repository, folded, both, unseen } = aside.changes()?;
-    if let Selection::Paths(paths) = selection(&args.options.paths) {
-        if !paths.iter().any(|path| path.starts_with(".git")) {
+    let found = aside.changes()?;
+    let directory = &planner.surroundings().directory;
+    let selection = Naming { aside: &aside, found: &found, directory }.selection(&args.options.paths)?;
+    let KeptChanges { files: mut changes, mut repository, folded, both, unseen } = found;
+    if let Selection::Paths(paths) = selection {
+        let of_git =
+            |path: &PathBuf| path.starts_with(".git") || path.is_absolute() || path.as_os_str().is_empty();
+        if !paths.iter().any(of_git) {
             repository = RepositoryChanges::default();
         }
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));
@@ -55,7 +61,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             ExitCode::Passed,
             json!({
                 "layer": aside.name(), "changes": list, "repository": repository_machine(&repository),
-                "files_of_the_repository": folded, "unread": unseen.len(),
+                "files_of_the_repository": folded.len(), "unread": unseen.len(),
             }),
         ));
         return Ok(ExitCode::Passed);
@@ -95,7 +101,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             }
         }
     }
-    if changes.is_empty() && folded == 0 {
+    if changes.is_empty() && folded.is_empty() && unseen.is_empty() {
         output.say(NOTHING);
     }
     let listed = changes.len() - patched;
@@ -105,8 +111,8 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
             changes.len()
         ));
     }
-    if !unseen.is_empty() {
-        output.say(&format!("{} parts could not be read; they can only be discarded", unseen.len()));
+    for unseen in &unseen {
+        output.say(&format!("{} cannot be read; it can only be discarded", shown(&unseen.path)));
     }
     Ok(ExitCode::Passed)
 }

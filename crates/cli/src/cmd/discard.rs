@@ -1,10 +1,9 @@
-use super::aside::{NOTHING, Options, reason, selection, shown, tell_recovered};
+use super::aside::{NOTHING, Naming, Options, reason, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::aside::Discarded;
 use serde_json::json;
 
 /// Drop the changes that an agent's overlay or copy keeps aside
@@ -34,7 +33,9 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     };
     tell_recovered(&aside, output);
     let found = aside.changes()?;
-    let count = found.files.len() + found.folded;
+    let directory = &planner.surroundings().directory;
+    let selection = Naming { aside: &aside, found: &found, directory }.selection(&args.options.paths)?;
+    let count = found.files.len() + found.folded.len() + found.unseen.len();
     let all = args.options.paths.is_empty();
     if all
         && count > 0
@@ -44,12 +45,12 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.say("Nothing was dropped.");
         return Ok(ExitCode::Failed);
     }
-    let done = if count == 0 && !all {
-        Discarded { discarded: Vec::new(), refused: Vec::new() }
-    } else {
-        aside.discard(&selection(&args.options.paths))?
-    };
+    let done = aside.discard(&selection)?;
     aside.close()?;
+    if done.discarded.is_empty() && done.refused.is_empty() && !all {
+        let message = "nothing was dropped: git keeps these refs in one file with others";
+        return Err(CliError::new(ExitCode::Failed, message).hint("`-- .git/packed-refs` drops that file"));
+    }
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let gone: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();

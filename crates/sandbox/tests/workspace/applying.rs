@@ -30,7 +30,8 @@ fn a_parent_that_became_a_link_leads_nowhere() {
         fs::rename(root.join("src"), root.join("was")).unwrap();
         symlink("../outside", root.join("src")).unwrap();
         for on_conflict in [OnConflict::Merge, OnConflict::Overwrite] {
-            let consent = Consent { to: project.changes().into_iter().map(|change| change.path).collect() };
+            let to = project.changes().into_iter().map(|change| change.path).collect();
+            let consent = Consent { to, ..Consent::default() };
             let request = ApplyRequest {
                 selection: &Selection::All,
                 consent: &consent,

@@ -156,7 +156,7 @@ impl Project {
     /// Applies everything, with a yes to everything.
     pub fn apply_all(&self) -> Applied {
         let to = self.changes().into_iter().map(|change| change.path).collect();
-        self.apply(&Selection::All, &Consent { to })
+        self.apply(&Selection::All, &Consent { to, ..Consent::default() })
     }
 }
 
@@ -177,7 +177,7 @@ pub fn paths(paths: &[&str]) -> BTreeSet<PathBuf> {
 }
 
 pub fn yes_to(to: &[&str]) -> Consent {
-    Consent { to: paths(to) }
+    Consent { to: paths(to), ..Consent::default() }
 }
 
 /// Waits until the clock of files has gone on, so that "later" can be told.

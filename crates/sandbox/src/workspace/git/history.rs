@@ -172,6 +172,66 @@ fn targets(change: &RefChange, after: &Refs) -> Vec<ObjectId> {
     }
 }
 
+/// An object that new commits lead to, and that is nowhere. Where there is too much to look at, or something that cannot be
+/// read, that is for [`compare`] to tell.
+pub(super) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<String> {
+    let mut tips = Vec::new();
+    for (name, value) in &after.values {
+        let RefValue::Object(id) = value else { continue };
+        if before.values.get(name) == Some(value) {
+            continue;
+        }
+        match objects.peeled(id) {
+            Ok(tip) => tips.extend(tip),
+            Err(ObjectError::Missing) => return Some(id.short()),
+            Err(_unread) => {}
+        }
+    }
+    let mut history = History { objects, commits: HashMap::new() };
+    let old: Vec<ObjectId> = before.tips().collect();
+    let new = match history.new_commits(&tips, &old) {
+        Ok(new) => new,
+        Err(ObjectError::Missing) => return Some("a commit before them".to_owned()),
+        Err(_unread) => return None,
+    };
+    let mut seen = HashSet::new();
+    for commit in new.iter().filter_map(|id| history.commits.get(id)) {
+        // What a parent has was there before, or is looked at with it.
+        let parent = commit.parents.first().and_then(|parent| objects.commit(parent).ok());
+        let mut pending = vec![(parent.map(|parent| parent.tree), commit.tree)];
+        while let Some((before, after)) = pending.pop() {
+            if before == Some(after) || !seen.insert(after) {
+                continue;
+            }
+            let content = match objects.tree(&after) {
+                Ok(content) => content,
+                Err(ObjectError::Missing) => return Some(after.short()),
+                Err(_unread) => return None,
+            };
+            let old = before.and_then(|before| objects.tree(&before).ok()).unwrap_or_default();
+            let old = tree_entries(&old, objects.hash).unwrap_or_default();
+            let old: HashMap<&[u8], ObjectId> = old.iter().map(|entry| (entry.name, entry.id)).collect();
+            for entry in tree_entries(&content, objects.hash)? {
+                let before = old.get(entry.name).copied();
+                match entry.mode {
+                    TreeMode::Tree => pending.push((before, entry.id)),
+                    TreeMode::Gitlink => {}
+                    TreeMode::File | TreeMode::Symlink => {
+                        let is_new = before != Some(entry.id) && seen.insert(entry.id);
+                        if is_new && !objects.has(&entry.id) {
+                            return Some(entry.id.short());
+                        }
+                    }
+                }
+            }
+            if seen.len() > MOST_ENTRIES {
+                return None;
+            }
+        }
+    }
+    None
+}
+
 struct History<'a> {
     objects: &'a Objects,
     commits: HashMap<ObjectId, Commit>,

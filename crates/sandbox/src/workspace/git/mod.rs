@@ -152,14 +152,21 @@ pub(crate) fn objects(lower: &Directory, upper: Option<Directory>, hash: HashLen
         Some(text)
     });
     directories.extend(own.ok());
-    for line in alternates.unwrap_or_default().split(|byte| *byte == b'\n').take(MOST_ALTERNATES) {
+    let alternates = alternates.unwrap_or_default();
+    let mut gaps = alternates.split(|byte| *byte == b'\n').count() > MOST_ALTERNATES;
+    for line in alternates.split(|byte| *byte == b'\n').take(MOST_ALTERNATES) {
         let path = Path::new(OsStr::from_bytes(line));
-        if path.is_absolute() {
-            directories.extend(Directory::open(path));
-        }
+        let other = path.is_absolute().then(|| Directory::open(path).ok()).flatten();
+        let borrows = |other: &Directory| {
+            other.passage(Path::new("info")).is_ok_and(|info| info.file(OsStr::new("alternates")).is_ok())
+        };
+        gaps |= !line.is_empty() && other.as_ref().is_none_or(borrows);
+        directories.extend(other);
     }
     directories.extend(upper);
-    Objects::new(directories, hash)
+    let mut objects = Objects::new(directories, hash);
+    objects.gaps = gaps;
+    objects
 }
 
 /// Compares two states of a repository.
@@ -262,6 +269,11 @@ pub(crate) fn checked_out(
         Some(id) => objects.commit(&id).ok().map(|commit| Some(commit.tree)),
     };
     history::differing(tree(before)?, tree(after)?, objects).ok()
+}
+
+/// An object that new commits lead to, and that is nowhere; `None` also where that cannot be told.
+pub(crate) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<String> {
+    history::missing(before, after, objects).filter(|_| objects.are_all_known())
 }
 
 /// What an addition to the objects of a repository is.

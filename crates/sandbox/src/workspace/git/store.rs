@@ -37,6 +37,8 @@ const BUFFER: usize = 32 << 10;
 pub(crate) struct Objects {
     stores: Vec<Store>,
     pub(super) hash: HashLength,
+    /// There are places of objects that are not looked at.
+    pub(super) gaps: bool,
     left: Cell<u64>,
 }
 
@@ -52,7 +54,7 @@ impl Objects {
         let open = Rc::new(OpenPacks::default());
         let store = |directory| Store { directory, packs: OnceCell::new(), open: Rc::clone(&open) };
         let stores = directories.into_iter().map(store).collect();
-        Objects { stores, hash, left: Cell::new(MOST_READ) }
+        Objects { stores, hash, gaps: false, left: Cell::new(MOST_READ) }
     }
 
     /// Reads one that is not larger than commits and trees are.
@@ -85,6 +87,24 @@ impl Objects {
         store.loose(id, LARGEST_OBJECT, &self.left)
     }
 
+    /// Whether an object that is not found is nowhere: all packs can be read, and none is fetched when it is needed.
+    pub(super) fn are_all_known(&self) -> bool {
+        !self.gaps && self.stores.iter().all(|store| store.is_whole(self.hash))
+    }
+
+    /// Whether there is one of this name, whatever it holds.
+    pub(super) fn has(&self, id: &ObjectId) -> bool {
+        let hex = id.hex();
+        let packed = |store: &Store| {
+            store.packs(self.hash).iter().any(|pack| pack.find(id).is_ok_and(|found| found.is_some()))
+        };
+        let loose = |store: &Store| {
+            let above = store.directory.passage(Path::new(&hex[..2]));
+            above.is_ok_and(|above| above.file(OsStr::new(&hex[2..])).is_ok())
+        };
+        self.stores.iter().any(|store| loose(store) || packed(store))
+    }
+
     pub(super) fn commit(&self, id: &ObjectId) -> Result<Commit, ObjectError> {
         let object = self.read(id)?;
         match object.kind {
@@ -114,6 +134,16 @@ impl Objects {
 }
 
 impl Store {
+    fn is_whole(&self, hash: HashLength) -> bool {
+        let Ok(directory) = self.directory.directory(Path::new("pack")) else { return true };
+        let (mut indexes, mut lazy) = (0, false);
+        let read = directory.entries(|name, _kind| {
+            indexes += usize::from(name.as_bytes().ends_with(b".idx"));
+            lazy |= name.as_bytes().ends_with(b".promisor");
+        });
+        read.is_ok() && !lazy && self.packs(hash).len() == indexes
+    }
+
     fn packs(&self, hash: HashLength) -> &[Pack] {
         self.packs.get_or_init(|| {
             let Ok(directory) = self.directory.directory(Path::new("pack")) else { return Vec::new() };

@@ -19,6 +19,7 @@ use super::merging::{Merged, Merging, Unmerged};
 use super::starts::Bases;
 use super::{LayersError, Overlay};
 use crate::workspace::Carried;
+use crate::workspace::git::RefValue;
 use crate::workspace::place::{Expected, PlaceError, Placing};
 use crate::workspace::tree::Tree;
 
@@ -45,6 +46,8 @@ impl Selection {
 pub struct Consent {
     /// The paths.
     pub to: BTreeSet<PathBuf>,
+    /// What to do where the project changed, for these paths and what lies below them.
+    pub taken: BTreeMap<PathBuf, OnConflict>,
 }
 
 impl Consent {
@@ -94,6 +97,14 @@ pub struct ApplyRequest<'request> {
     pub mode: ApplyMode,
 }
 
+impl ApplyRequest<'_> {
+    /// What to do where the project changed this path: what was said of it, or of the nearest directory above it.
+    pub(super) fn on_conflict_at(&self, path: &Path) -> OnConflict {
+        let taken = &self.consent.taken;
+        path.ancestors().find_map(|above| taken.get(above)).copied().unwrap_or(self.on_conflict)
+    }
+}
+
 /// A change that was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -115,6 +126,25 @@ pub enum RefusedBecause {
     Special,
     /// The project changed here since the run began.
     ChangedSince,
+    /// The user moved, made or deleted this ref since the run began.
+    Moved {
+        /// Its whole name.
+        name: Vec<u8>,
+    },
+    /// The user has checked out something else since the run began than what the index and the files are of.
+    Elsewhere {
+        /// What was checked out.
+        head: RefValue,
+    },
+    /// Commits lead to an object that is nowhere.
+    Incomplete {
+        /// What is missing.
+        missing: String,
+    },
+    /// It goes with commits that are not dropped.
+    PartOfCommits,
+    /// It could not be read.
+    Unseen,
     /// Both sides changed this file, and it is not merged.
     Unmerged {
         /// Why not.
@@ -159,6 +189,8 @@ pub struct Applied {
     pub merged: Vec<PathBuf>,
     /// Changes that it has not.
     pub refused: Vec<Refused>,
+    /// Whether commits, refs and the index were written.
+    pub repository: bool,
     /// Whether it was asked to stop; what was not tried by then is in neither list.
     pub stopped: bool,
 }
@@ -328,7 +360,7 @@ impl Applying<'_> {
             return Err(RefusedBecause::NeedsConsent { class: change.class.clone() });
         }
         let before = self.layers.lower.status(&change.path).map_err(failed)?;
-        let merged = match (self.request.on_conflict, &before) {
+        let merged = match (self.request.on_conflict_at(&change.path), &before) {
             (OnConflict::Overwrite, _) => return Ok((before, None)),
             (on_conflict, Some(now)) if bases.changed(change, now) => {
                 Some(merging.merge(change, now, on_conflict)?)
@@ -347,7 +379,7 @@ impl Applying<'_> {
     fn delete(&mut self, task: &Task<'_>) {
         let path = &task.change.path;
         let outcome = self.placing(path).and_then(|placing| match task.before {
-            Some(before) => self.remove(&placing, &before),
+            Some(before) => self.remove(path, &placing, &before),
             None => Ok(()),
         });
         self.settle(path, outcome, forget_deletion);
@@ -408,18 +440,18 @@ impl Applying<'_> {
         }
     }
 
-    fn expected(&self, before: Option<Status>) -> Expected {
-        match (self.request.on_conflict, before) {
+    fn expected(&self, path: &Path, before: Option<Status>) -> Expected {
+        match (self.request.on_conflict_at(path), before) {
             (OnConflict::Overwrite, Some(_)) => Expected::Anything,
             (OnConflict::Merge | OnConflict::Markers, Some(before)) => Expected::Same(before),
             (_, None) => Expected::Nothing,
         }
     }
 
-    fn remove(&self, placing: &Placing<'_>, before: &Status) -> Result<(), RefusedBecause> {
+    fn remove(&self, path: &Path, placing: &Placing<'_>, before: &Status) -> Result<(), RefusedBecause> {
         let removed = match before.kind {
             Kind::Directory => placing.remove_directory(),
-            _ => placing.remove(&self.expected(Some(*before))),
+            _ => placing.remove(&self.expected(path, Some(*before))),
         };
         removed.map_err(place_failed)
     }
@@ -430,7 +462,8 @@ impl Applying<'_> {
         let placing = self.placing(path)?;
         if let (Some(Merged { content, mode }), Some(before)) = (merged, before) {
             let like = Status { mode: *mode, ..*before };
-            return placing.bytes(content, &like, &self.expected(Some(*before))).map_err(place_failed);
+            let expected = self.expected(path, Some(*before));
+            return placing.bytes(content, &like, &expected).map_err(place_failed);
         }
         let (upper, name) = self.layers.upper.parent(path).map_err(failed)?;
         let above = upper.status(name).map_err(failed)?;
@@ -441,11 +474,11 @@ impl Applying<'_> {
                 self.modes.push((path.clone(), above));
                 return Ok(());
             }
-            return placing.set_mode(&above, &self.expected(*before)).map_err(place_failed);
+            return placing.set_mode(&above, &self.expected(path, *before)).map_err(place_failed);
         }
-        let mut expected = self.expected(*before);
+        let mut expected = self.expected(path, *before);
         if let (ChangeKind::TypeChanged, Some(before), true) = (change.kind, before, directory_involved) {
-            self.remove(&placing, before)?;
+            self.remove(path, &placing, before)?;
             expected = Expected::Nothing;
         }
         match &change.entry {

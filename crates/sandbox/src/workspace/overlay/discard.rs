@@ -1,5 +1,6 @@
 //! Taking changes out of the upper layer. The project is never touched.
 
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +47,18 @@ impl Overlay {
             return Ok(Discarded { discarded, refused: Vec::new() });
         }
         let mut out = Discarded::default();
+        // What cannot be read goes as a whole; the project's own shows again.
+        let listed: BTreeSet<&Path> = all.changes.iter().map(|change| change.path.as_path()).collect();
+        for path in all.unseen.into_iter().map(|one| one.path).filter(|path| selection.includes(path)) {
+            match remove(&layers.upper, &trash, &path) {
+                Ok(()) if listed.contains(path.as_path()) => {}
+                Ok(()) => out.discarded.push(path),
+                Err(cause) => {
+                    let why = RefusedBecause::Failed { errno: cause.raw_os_error() };
+                    out.refused.push(Refused { path, why });
+                }
+            }
+        }
         for change in all.changes.into_iter().filter(|change| selection.includes(&change.path)) {
             match discard_one(&layers, &trash, &change) {
                 Ok(()) => out.discarded.push(change.path),
@@ -142,32 +155,38 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
 /// project has as well. The kernel makes them on the way to a change, or when only a time is set.
 pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
     let mut pending = vec![PathBuf::new()];
-    let (mut directories, mut files) = (Vec::new(), Vec::new());
+    let (mut directories, mut files, mut left) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(path) = pending.pop() {
         // What cannot be entered holds something, for all that is known.
         let Ok(directory) = layers.upper.root().directory(&path) else { continue };
         directory.entries(|name, kind| match kind {
             Kind::Directory => pending.push(path.join(name)),
             Kind::File => files.push(path.join(name)),
-            _ => {}
+            _ => left.push(path.join(name)),
         })?;
         // Where the project's own does not show, every file says something.
         if layers.is_hidden(&path) {
-            files.retain(|file| file.parent() != Some(&path));
+            left.extend(files.extract_if(.., |file| file.parent() == Some(&path)));
         }
         directories.push(path);
     }
-    for path in &files {
-        let ((above, name), Ok((below, _))) = (layers.upper.parent(path)?, layers.lower.parent(path)) else {
-            continue;
-        };
-        let (new, Some(old)) = (above.status(name)?, below.status_if_present(name)?) else { continue };
-        let alike = (new.kind, new.mode, new.size) == (old.kind, old.mode, old.size);
-        if alike
-            && let (Ok(new), Ok(old)) = (above.file(name), below.file(name))
-            && same_content(new, old)
-        {
-            opened(&above, || absent_is_fine(above.remove(name)))?;
+    let (objects, files): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|path| git_of_object(layers, path).is_some());
+    for path in files {
+        if !prune_file(layers, &path)? {
+            left.push(path);
+        }
+    }
+    // An object that was written is the agent's alone until a ref leads to it: the user's git may delete it.
+    let mut awaited: HashMap<&Path, bool> = HashMap::new();
+    for path in &objects {
+        let Some(git) = git_of_object(layers, path) else { continue };
+        let is_awaited = awaited.entry(git).or_insert_with(|| {
+            let mut below = left.iter().filter_map(|left| left.strip_prefix(git).ok());
+            below.any(|below| NAMES.iter().any(|name| below.starts_with(name)))
+        });
+        if !*is_awaited {
+            prune_file(layers, path)?;
         }
     }
     // The deepest first.
@@ -186,6 +205,35 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Files of git that lead to objects, or come with those that do.
+const NAMES: [&str; 6] = ["HEAD", "refs", "packed-refs", "index", "logs", "worktrees"];
+
+/// The git directory that a file is an object of.
+fn git_of_object<'path>(layers: &Layers, path: &'path Path) -> Option<&'path Path> {
+    path.ancestors().filter(|above| above.file_name() == Some(OsStr::new("objects"))).find_map(|objects| {
+        let git = objects.parent()?;
+        let refs = layers.lower.status(&git.join("refs")).ok()??;
+        (refs.kind == Kind::Directory).then_some(git)
+    })
+}
+
+/// Removes a file that is the same in the project.
+fn prune_file(layers: &Layers, path: &Path) -> Result<bool, Errno> {
+    let ((above, name), Ok((below, _))) = (layers.upper.parent(path)?, layers.lower.parent(path)) else {
+        return Ok(false);
+    };
+    let (new, Some(old)) = (above.status(name)?, below.status_if_present(name)?) else { return Ok(false) };
+    let alike = (new.kind, new.mode, new.size) == (old.kind, old.mode, old.size);
+    if alike
+        && let (Ok(new), Ok(old)) = (above.file(name), below.file(name))
+        && same_content(new, old)
+    {
+        opened(&above, || absent_is_fine(above.remove(name)))?;
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// Removes the mark of a deletion that the project has made, too. One that a whole directory says stays: nothing shows

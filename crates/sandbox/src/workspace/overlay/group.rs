@@ -1,7 +1,7 @@
 //! What git wrote, which is written together or not at all.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use super::discard::{forget, forget_deletion};
 use super::kept::{Kept, Opened, Sorted};
 use super::layers::Layers;
 use super::merging::{Merged, Merging};
+use super::repository::States;
 use super::starts::Bases;
 use super::transaction::{self, Act, Step, Stopped};
 use super::{LayersError, Overlay};
@@ -34,6 +35,37 @@ struct Member {
     merged: Option<Merged>,
 }
 
+impl Opened {
+    /// The path of a file of git below its directory.
+    fn of_git<'path>(&self, tree: usize, path: &'path Path) -> Option<&'path Path> {
+        let place = self.place.as_ref().filter(|place| place.tree == tree)?;
+        path.strip_prefix(&place.shared).ok()
+    }
+
+    fn is_reflog(&self, tree: usize, path: &Path) -> bool {
+        let Some((below, place)) = self.of_git(tree, path).zip(self.place.as_ref()) else { return false };
+        below.starts_with("logs") || below.starts_with(place.own.join("logs"))
+    }
+
+    /// Whether the ref of this reflog is still there, so that its lines are not the agent's to drop. The log of stashes is a
+    /// list from which git itself drops.
+    fn keeps_its_log(&self, path: &Path) -> bool {
+        let Some((place, states)) = self.place.as_ref().zip(self.states.as_ref()) else { return false };
+        let Ok(below) = path.strip_prefix(&place.shared) else { return false };
+        let own = below.strip_prefix(place.own.join("logs"));
+        let name = own.or_else(|_shared| below.strip_prefix("logs")).unwrap_or(below);
+        name != Path::new("refs/stash") && states.after.values.contains_key(name.as_os_str().as_bytes())
+    }
+
+    /// Whether it holds refs, and all that they say is known.
+    fn is_known_ref(&self, tree: usize, path: &Path) -> bool {
+        let Some((below, place)) = self.of_git(tree, path).zip(self.place.as_ref()) else { return false };
+        let is_ref =
+            below.starts_with("refs") || below == Path::new("packed-refs") || below == place.own.join("HEAD");
+        is_ref && self.states.as_ref().is_some_and(States::knows_refs)
+    }
+}
+
 impl Kept {
     pub(super) fn apply_group(
         &self,
@@ -47,21 +79,35 @@ impl Kept {
         let trees = self.overlays.iter().zip(opened.layers.iter().zip(&bases));
         let merging: Vec<Merging<'_>> =
             trees.map(|(overlay, (layers, bases))| Merging::new(overlay, layers, bases)).collect();
+        refused.extend(self.moved(opened, request));
+        refused.extend(self.elsewhere(opened, &group));
         for (tree, change) in group {
             match self.member(opened, (&bases[tree], &merging[tree]), request, tree, &change) {
                 Ok((before, merged)) => {
-                    let forced = request.on_conflict == OnConflict::Overwrite;
+                    let forced = before.is_some_and(|now| bases[tree].changed(&change, &now));
                     members.push(Member { tree, change, before, forced, merged });
                 }
                 Err(why) => refused.push(Refused { path: self.outer(tree, &change.path), why }),
             }
         }
         let sound = self.check_objects(opened, &objects, &mut refused);
+        let locks = self.locks(opened, &members);
+        if request.mode == ApplyMode::DryRun {
+            let held = locks.iter().filter(|(tree, path)| {
+                opened.layers[*tree].lower.status(path).is_ok_and(|found| found.is_some())
+            });
+            refused.extend(
+                held.map(|(tree, path)| Refused {
+                    path: self.outer(*tree, path),
+                    why: RefusedBecause::Locked,
+                }),
+            );
+        }
         let names: Vec<PathBuf> =
             members.iter().map(|member| self.outer(member.tree, &member.change.path)).collect();
         let merged: Vec<PathBuf> = members
             .iter()
-            .filter(|member| member.merged.is_some())
+            .filter(|member| member.merged.is_some() && !opened.is_reflog(member.tree, &member.change.path))
             .map(|member| self.outer(member.tree, &member.change.path))
             .collect();
         let held_back = |out: &mut Applied, refused: Vec<Refused>| {
@@ -78,6 +124,7 @@ impl Kept {
         if request.mode == ApplyMode::DryRun {
             out.applied.extend(names);
             out.merged.extend(merged);
+            out.repository = true;
             return Ok(());
         }
         if let Err(refused) = self.write_objects(opened, &objects, &sound) {
@@ -85,17 +132,17 @@ impl Kept {
             return self.overlays.iter().try_for_each(Overlay::end_apply);
         }
         let steps = steps(opened, &members);
-        let locks = self.locks(opened, &members);
         for (tree, overlay) in self.overlays.iter().enumerate() {
             let own = steps.iter().filter(|step| step.tree == tree);
             let above = own.flat_map(|step| step.path.ancestors().skip(1).map(Path::to_owned));
             overlay.begin_apply(above.collect())?;
         }
-        let check = || self.unchanged(opened, request);
+        let check = || self.unchanged(opened);
         match transaction::carry_out(&self.overlays, &opened.layers, &locks, &steps, &check) {
             Ok(()) => {
-                for (tree, change) in scratch {
-                    drop_change(&opened.layers[tree], &change);
+                // Only now: until a ref leads to them, git may delete objects that it does not know.
+                for (tree, change) in scratch.iter().chain(objects.iter().rev()) {
+                    drop_change(&opened.layers[*tree], change);
                 }
                 let (stay, gone): (Vec<&Member>, Vec<&Member>) =
                     members.iter().partition(|member| is_still_there(opened, member));
@@ -105,6 +152,7 @@ impl Kept {
                     .extend(stay.into_iter().map(|member| Refused { path: outer(member), why: why.clone() }));
                 out.applied.extend(gone.into_iter().map(outer));
                 out.merged.extend(merged);
+                out.repository = true;
             }
             Err(Stopped { tree, path, why }) => {
                 held_back(out, vec![Refused { path: self.outer(tree, &path), why }]);
@@ -115,6 +163,37 @@ impl Kept {
             }
         }
         self.overlays.iter().try_for_each(Overlay::end_apply)
+    }
+
+    /// Refs that the user moved as well, and that nobody said to write over; and commits of which something is missing.
+    fn moved(&self, opened: &Opened, request: &ApplyRequest<'_>) -> Vec<Refused> {
+        let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return Vec::new() };
+        let path = |name: &[u8]| {
+            let name = Path::new(OsStr::from_bytes(name));
+            let below = if name == Path::new("HEAD") { place.own.join(name) } else { name.to_owned() };
+            self.outer(place.tree, &place.shared.join(below))
+        };
+        let moved = states.moved().map(|name| (path(name), name));
+        let moved = moved.filter(|(path, _)| request.on_conflict_at(path) != OnConflict::Overwrite);
+        let moved =
+            moved.map(|(path, name)| Refused { path, why: RefusedBecause::Moved { name: name.clone() } });
+        let missing = states.missing.clone().map(|missing| Refused {
+            path: self.outer(place.tree, &place.shared.join("objects")),
+            why: RefusedBecause::Incomplete { missing },
+        });
+        moved.chain(missing).collect()
+    }
+
+    /// An index, or files of commits, of a branch that the user has left: they would be changes to another one.
+    fn elsewhere(&self, opened: &Opened, group: &[(usize, Change)]) -> Option<Refused> {
+        let place = opened.place.as_ref()?;
+        let head = opened.states.as_ref()?.left_behind()?.clone();
+        let index = place.shared.join(&place.own).join("index");
+        let is_of_head = |(tree, change): &(usize, Change)| {
+            opened.of_git(*tree, &change.path).is_none() || *tree == place.tree && change.path == index
+        };
+        let path = self.outer(place.tree, &place.shared.join(&place.own).join("HEAD"));
+        group.iter().any(is_of_head).then_some(Refused { path, why: RefusedBecause::Elsewhere { head } })
     }
 
     /// Refs, and the index, that would bring what this machine executes, and that nobody said yes to.
@@ -159,7 +238,7 @@ impl Kept {
         tree: usize,
         change: &Change,
     ) -> Result<(Option<Status>, Option<Merged>), RefusedBecause> {
-        let consent = Consent { to: self.inner(tree, &request.consent.to) };
+        let consent = self.own_consent(tree, request.consent);
         if matches!(change.class, Class::Special { .. }) {
             return Err(RefusedBecause::Special);
         }
@@ -171,8 +250,19 @@ impl Kept {
             self.still_inside(layers, change, &consent)?;
         }
         let before = layers.lower.status(&change.path).map_err(failed)?;
-        let now = match (request.on_conflict, before) {
+        if let Some(now) = before.filter(|now| now.kind == Kind::File)
+            && opened.is_reflog(tree, &change.path)
+            && (bases.changed(change, &now) || opened.keeps_its_log(&change.path))
+        {
+            return Ok((before, Some(joined(layers, change, &now)?)));
+        }
+        let on_conflict = request.on_conflict_at(&self.outer(tree, &change.path));
+        let now = match (on_conflict, before) {
             (OnConflict::Overwrite, before) => return Ok((before, None)),
+            // Refs are compared by what they say, wherever git keeps them.
+            (OnConflict::Merge | OnConflict::Markers, before) if opened.is_known_ref(tree, &change.path) => {
+                return Ok((before, None));
+            }
             (OnConflict::Merge | OnConflict::Markers, None) => {
                 let deleted = merging.is_deleted(change) && !self.means_the_same(opened, tree, &change.path);
                 return if deleted { Err(RefusedBecause::ChangedSince) } else { Ok((None, None)) };
@@ -186,7 +276,7 @@ impl Kept {
         if moved && !as_wanted {
             return Err(RefusedBecause::ChangedSince);
         }
-        let merged = if as_wanted { None } else { Some(merging.merge(change, &now, request.on_conflict)?) };
+        let merged = if as_wanted { None } else { Some(merging.merge(change, &now, on_conflict)?) };
         Ok((before, merged))
     }
 
@@ -232,11 +322,8 @@ impl Kept {
     }
 
     /// Whether the names and the index are still those that were looked at.
-    fn unchanged(&self, opened: &Opened, request: &ApplyRequest<'_>) -> Result<(), Stopped> {
+    fn unchanged(&self, opened: &Opened) -> Result<(), Stopped> {
         let (Some(place), Some(states)) = (&opened.place, &opened.states) else { return Ok(()) };
-        if request.on_conflict == OnConflict::Overwrite {
-            return Ok(());
-        }
         let layers = &opened.layers[place.tree];
         let stopped = |path: &str| Stopped {
             tree: place.tree,
@@ -325,13 +412,14 @@ impl Kept {
                     Ok(()) | Err(PlaceError::NotAsExpected) => {}
                     Err(PlaceError::Refused(cause)) => return Err(fault(path, cause)),
                 }
+                // git deletes objects that are old and that no ref leads to, as it is with these until the refs are written.
+                // Of those that it has, another user's cannot be touched, and need not: they were there before.
+                let (lower, name) = layers.lower.parent(path).map_err(|cause| fault(path, cause))?;
+                lower.set_modified(name, None).ok();
             }
         }
         // On the disk before the layer loses them.
         layers.lower.root().sync_file_system().map_err(|cause| fault(&place.shared, cause))?;
-        for (_, change) in objects.iter().rev() {
-            drop_change(layers, change);
-        }
         Ok(())
     }
 
@@ -358,9 +446,28 @@ impl Kept {
     }
 }
 
+/// More than a reflog grows to.
+const LARGEST_LOG: u64 = 64 << 20;
+
+/// The user's reflog with the agent's new lines at its end: nothing that the user did is dropped from it.
+fn joined(layers: &Layers, change: &Change, now: &Status) -> Result<Merged, RefusedBecause> {
+    let read = |tree: &Tree| git::read_in(tree.root(), &change.path, LARGEST_LOG).map_err(failed);
+    let mut content = read(&layers.lower)?.ok_or(RefusedBecause::ChangedSince)?;
+    if change.kind != ChangeKind::Deleted {
+        let theirs = read(&layers.upper)?.ok_or(RefusedBecause::ChangedSince)?;
+        let lines: Vec<&[u8]> = theirs.split_inclusive(|byte| *byte == b'\n').collect();
+        let known: HashSet<&[u8]> = content.split_inclusive(|byte| *byte == b'\n').collect();
+        // git may have dropped old lines on either side, so that the beginnings need not be the same.
+        let first = lines.iter().rposition(|line| known.contains(line)).map_or(0, |last| last + 1);
+        let new = lines[first..].concat();
+        content.extend(new);
+    }
+    Ok(Merged { content, mode: now.mode })
+}
+
 /// Whether the project already has what the layer has.
 fn is_what_is_wanted(layers: &Layers, change: &Change) -> bool {
-    let read = |tree: &crate::workspace::tree::Tree| {
+    let read = |tree: &Tree| {
         let (parent, name) = tree.parent(&change.path).ok()?;
         (parent.status(name).ok()?.kind == Kind::File).then_some(())?;
         git::read_in(tree.root(), &change.path, 16 << 20).ok()?

@@ -14,7 +14,7 @@ use super::apply::{
     Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection,
 };
 use super::changes::{Change, ChangeKind, Changes, compare};
-use super::discard::Discarded;
+use super::discard::{Discarded, forget};
 use super::layers::Layers;
 use super::merging::{Merging, Unmerged};
 use super::repository::{Place, States};
@@ -27,6 +27,9 @@ use belljar_class::Class;
 
 /// Notes of git that matter to nobody once it is done.
 const SCRATCH: [&str; 4] = ["COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "gc.log"];
+
+/// Where git keeps what it is in the middle of. A part of it is of no use, so what needs a yes there holds the rest back.
+const OPERATIONS: [&str; 3] = ["rebase-merge", "rebase-apply", "sequencer"];
 
 /// The changes of a run to a project and to its repository elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +46,7 @@ pub struct KeptChanges {
     /// What happened to the repository.
     pub repository: RepositoryChanges,
     /// Files of the repository that are left out of `files`.
-    pub folded: usize,
+    pub folded: Vec<PathBuf>,
     /// Files of `files` that the user changed as well since the run began.
     pub both: Vec<BothChanged>,
     /// What could not be read.
@@ -60,10 +63,18 @@ pub struct BothChanged {
 }
 
 impl KeptChanges {
+    /// Whether something is kept at a path or below it.
+    #[must_use]
+    pub fn has(&self, path: &Path) -> bool {
+        let unseen = self.unseen.iter().map(|one| &one.path);
+        let mut all = self.files.iter().map(|change| &change.path).chain(&self.folded).chain(unseen);
+        all.any(|known| known.starts_with(path))
+    }
+
     /// Whether nothing is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.folded == 0 && self.unseen.is_empty()
+        self.files.is_empty() && self.folded.is_empty() && self.unseen.is_empty()
     }
 }
 
@@ -95,7 +106,10 @@ impl Opened {
         if below.starts_with("objects") {
             return Part::Object;
         }
-        if below.as_os_str().is_empty() || !matches!(change.class, Class::Ordinary) {
+        let unfinished = below
+            .strip_prefix(&place.own)
+            .is_ok_and(|below| OPERATIONS.iter().any(|directory| below.starts_with(directory)));
+        if below.as_os_str().is_empty() || change.class != Class::Ordinary && !unfinished {
             return Part::Alone;
         }
         let name = below.file_name().unwrap_or_default();
@@ -146,8 +160,26 @@ impl Kept {
     pub fn settle(&self) -> Result<Recovered, LayersError> {
         self.overlays.iter().try_for_each(Overlay::settle)?;
         let recovered = self.recover(Recovery::Remove)?;
+        self.drop_same_index()?;
         self.prune()?;
         Ok(recovered)
+    }
+
+    /// Takes an index out of the layer that says what it said when the run began, or what the project's says: git writes it
+    /// anew for a mere `git status`.
+    fn drop_same_index(&self) -> Result<(), LayersError> {
+        let Some(place) = Place::find(&self.overlays) else { return Ok(()) };
+        let overlay = &self.overlays[place.tree];
+        let path = place.shared.join(&place.own).join("index");
+        if !overlay.upper().join(&path).symlink_metadata().is_ok_and(|found| found.is_file()) {
+            return Ok(());
+        }
+        let layers = overlay.open()?;
+        let failed = |cause| LayersError::Open { path: overlay.upper().join(&path), cause };
+        if place.says_the_same(overlay, &layers) {
+            forget(&layers, &path).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// What an interrupted apply left in the project: removed, or only looked for.
@@ -218,6 +250,15 @@ impl Kept {
         paths.iter().filter_map(|path| Some(path.strip_prefix(lower).ok()?.to_owned())).collect()
     }
 
+    /// What was said yes to, in the paths of one of the layers.
+    pub(super) fn own_consent(&self, tree: usize, Consent { to, taken }: &Consent) -> Consent {
+        let taken = taken.iter().filter_map(|(path, answer)| {
+            let path = if tree == 0 { path } else { path.strip_prefix(&self.overlays[tree].lower).ok()? };
+            Some((path.to_owned(), *answer))
+        });
+        Consent { to: self.inner(tree, to), taken: taken.collect() }
+    }
+
     /// Keeps versions for a merge; of the project alone, as nothing in a repository is merged.
     fn keep_originals(&self, opened: &Opened) {
         let objects = || {
@@ -260,12 +301,14 @@ impl Kept {
         let mut out = KeptChanges { both: self.both_changed(&opened)?, ..KeptChanges::default() };
         for (tree, found) in opened.changes.iter().enumerate() {
             for change in &found.changes {
+                let path = self.outer(tree, &change.path);
                 match opened.part(tree, change) {
-                    Part::Alone => {
-                        let path = self.outer(tree, &change.path);
+                    // What needs a yes of its own is listed, whatever it goes with.
+                    Part::Group if change.class != Class::Ordinary => {
                         out.files.push(Change { path, ..change.clone() });
                     }
-                    Part::Object | Part::Scratch | Part::Group => out.folded += 1,
+                    Part::Alone => out.files.push(Change { path, ..change.clone() }),
+                    Part::Object | Part::Scratch | Part::Group => out.folded.push(path),
                 }
             }
             out.unseen.extend(
@@ -316,7 +359,11 @@ impl Kept {
         let mut sorted = Sorted::default();
         for tree in 0..self.overlays.len() {
             let mut alone = Vec::new();
-            for change in &opened.changes[tree].changes {
+            let Changes { changes, unseen } = &opened.changes[tree];
+            // A directory is not written without what is in it.
+            let is_seen =
+                |change: &&Change| !unseen.iter().any(|unseen| change.path.starts_with(&unseen.path));
+            for change in changes.iter().filter(is_seen) {
                 match opened.part(tree, change) {
                     Part::Object if whole => sorted.objects.push((tree, change.clone())),
                     Part::Scratch if whole => sorted.scratch.push((tree, change.clone())),
@@ -333,7 +380,7 @@ impl Kept {
                 Selection::All => Selection::All,
                 Selection::Paths(paths) => Selection::Paths(self.inner(tree, paths)),
             };
-            let consent = Consent { to: self.inner(tree, &request.consent.to) };
+            let consent = self.own_consent(tree, request.consent);
             let own = ApplyRequest { selection: &selection, consent: &consent, ..request.clone() };
             let done = self.overlays[tree].apply_changes(&opened.layers[tree], &alone, &own, stop)?;
             out.applied.extend(done.applied.iter().map(|path| self.outer(tree, path)));
@@ -367,16 +414,28 @@ impl Kept {
         self.overlays.iter().try_for_each(Overlay::prune)
     }
 
+    /// The file of a ref or of the index, by the name that git has for it; `None` without a repository.
+    #[must_use]
+    pub fn file_of(&self, name: &Path) -> Option<PathBuf> {
+        let place = Place::find(&self.overlays)?;
+        let is_shared = name.starts_with("refs") || name == Path::new("packed-refs");
+        let below = if is_shared { name.to_owned() } else { place.own.join(name) };
+        Some(self.outer(place.tree, &place.shared.join(below)))
+    }
+
     /// The repository is written when everything is, or when something of it was named.
     fn wants_group(&self, opened: &Opened, selection: &Selection) -> bool {
         let Some(place) = &opened.place else { return false };
-        match selection {
-            Selection::All => true,
-            Selection::Paths(paths) => {
-                let paths = self.inner(place.tree, paths);
-                paths.iter().any(|path| path.starts_with(&place.shared) || place.shared.starts_with(path))
-            }
-        }
+        let Selection::Paths(paths) = selection else { return true };
+        let changes = &opened.changes[place.tree].changes;
+        let wants = |path: &PathBuf| {
+            let below = || changes.iter().filter(|change| change.path.starts_with(path));
+            let alone = |change: &Change| opened.part(place.tree, change) == Part::Alone;
+            let of_git = path.starts_with(&place.shared) || place.shared.starts_with(path);
+            // A file that is asked for by itself does not bring the commits along.
+            of_git && (below().next().is_none() || below().any(|change| !alone(change)))
+        };
+        paths.contains(Path::new("")) || self.inner(place.tree, paths).iter().any(wants)
     }
 }
 

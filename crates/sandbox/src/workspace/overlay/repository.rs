@@ -1,5 +1,6 @@
 //! The repository of a project whose changes are kept: what the agent did to it, told in commits and names.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
 use crate::workspace::git::index::HashLength;
 use crate::workspace::git::{
-    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, RefChange, Refs, RepositoryChanges, Staged, list_in,
-    read_in,
+    self, GitFiles, Known, LARGEST_INDEX, PlainFiles, RefChange, RefValue, Refs, RepositoryChanges, Staged,
+    list_in, read_in,
 };
 
 /// Names as they were when the run began.
@@ -57,6 +58,20 @@ impl Place {
             }
             (None | Some(_), _) => None,
         }
+    }
+}
+
+impl Place {
+    /// Whether the index of the layer says what it said when the run began, or what the project's says.
+    pub(super) fn says_the_same(&self, overlay: &Overlay, layers: &Layers) -> bool {
+        let Ok(lower) = layers.lower.root().directory(&self.shared) else { return false };
+        let plain = PlainFiles(&lower);
+        let Ok(hash) = git::hash_length(&plain) else { return false };
+        let Ok(after) = git::staged(&Seen { layers, shared: &self.shared }, &self.own, hash) else {
+            return false;
+        };
+        let base = overlay.base(hash).and_then(|(_, index)| index.ok());
+        Some(&after) == base.as_ref() || Ok(after) == git::staged(&plain, &self.own, hash)
     }
 }
 
@@ -130,11 +145,15 @@ pub(super) struct States {
     /// The names and the index as they were; `None` where there is no note of them, so that nothing counts as unchanged.
     pub base: Option<(Refs, Result<Staged, String>)>,
     pub now: Refs,
+    /// What the project has once everything is written.
+    pub after: Refs,
     pub now_index: Result<Staged, String>,
     pub hash: HashLength,
     pub changes: RepositoryChanges,
+    /// An object that new commits lead to, and that is nowhere.
+    pub missing: Option<String>,
     /// Paths that a checkout of the new HEAD writes; `None` where that cannot be told.
-    pub checked_out: Option<std::collections::BTreeSet<PathBuf>>,
+    pub checked_out: Option<BTreeSet<PathBuf>>,
 }
 
 impl States {
@@ -163,14 +182,50 @@ impl States {
         let elsewhere = git::staged_elsewhere(&plain, &now, &place.own, hash);
         let after_elsewhere = git::staged_elsewhere(&seen, &after, &place.own, hash);
         git::compare_elsewhere((&elsewhere, &after_elsewhere), &objects, known, &mut changes);
-        // What the user alone changed is not the agent's.
+        // What the user alone changed is not the agent's, unless it would be taken back.
         if let Some((base, _)) = &base {
             let is_name = |change: &RefChange| !after.others.contains_key(&change.name);
-            let kept = |change: &RefChange| base.values.get(&change.name) == change.after.as_ref();
-            changes.refs.retain(|change| !is_name(change) || !kept(change));
+            changes.refs.retain(|change| {
+                let base = base.values.get(&change.name);
+                !is_name(change) || base != change.after.as_ref() || base != change.before.as_ref()
+            });
         }
         let checked_out = base.as_ref().and_then(|(base, _)| git::checked_out(base, &after, &objects));
-        Ok(States { base, now, now_index, hash, changes, checked_out })
+        let missing = git::missing(&now, &after, &objects);
+        Ok(States { base, now, after, now_index, hash, changes, missing, checked_out })
+    }
+}
+
+impl States {
+    fn base_refs(&self) -> Option<&Refs> {
+        self.base.as_ref().map(|(refs, _)| refs)
+    }
+
+    /// Refs that the user moved since the run began, and that are going to be written. Without a note of the start nobody
+    /// knows, and the files of refs are compared.
+    pub(super) fn moved(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let States { now, after, .. } = self;
+        let base = self.base_refs().unwrap_or(now);
+        let names: BTreeSet<&Vec<u8>> =
+            base.values.keys().chain(now.values.keys()).chain(after.values.keys()).collect();
+        names.into_iter().filter(move |name| {
+            let [base, now, after] = [base, now, after].map(|refs| refs.values.get(*name));
+            base != now && after != now
+        })
+    }
+
+    /// What was checked out when the run began and the agent left so, where the user has something else checked out now.
+    pub(super) fn left_behind(&self) -> Option<&RefValue> {
+        let head = |refs: &'_ Refs| refs.values.get(&b"HEAD"[..]).cloned();
+        let (now, after) = (head(&self.now), head(&self.after));
+        let base = self.base_refs()?.values.get(&b"HEAD"[..])?;
+        (Some(base) != now.as_ref() && after == now).then_some(base)
+    }
+
+    /// Whether all refs are known, so that files of refs need not be compared.
+    pub(super) fn knows_refs(&self) -> bool {
+        let known = |refs: &Refs| refs.unread.is_none();
+        self.base_refs().is_some_and(known) && known(&self.now) && known(&self.after)
     }
 }
 

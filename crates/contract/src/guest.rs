@@ -32,6 +32,7 @@ mod text;
 pub use codec::GuestCodecError;
 pub use guard::{
     GUEST_GUARD_PATHS_MAX, GuestAct, GuestAlias, GuestAnswer, GuestGuard, GuestGuardRoot, GuestOnHeld,
+    GuestYes,
 };
 pub use root::{GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource};
 pub use text::{OsText, OsTextError};
@@ -320,6 +321,8 @@ pub enum GuestReport {
         act: GuestAct,
         /// What would run it, or what of its content is not let through.
         why: String,
+        /// What a yes is for.
+        yes: GuestYes,
     },
     /// The call that a question was about is gone.
     Withdrawn {

@@ -92,7 +92,7 @@ pub use guest::{
     GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestGuard, GuestGuardRoot,
     GuestLandlock, GuestLayer, GuestLimit, GuestListener, GuestOnHeld, GuestOrder, GuestOverlay, GuestPart,
     GuestRange, GuestReport, GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream,
-    GuestTerminal, GuestUsage, GuestVariable, GuestWall, OsText, OsTextError,
+    GuestTerminal, GuestUsage, GuestVariable, GuestWall, GuestYes, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,

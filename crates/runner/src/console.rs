@@ -1,6 +1,6 @@
 //! What stands at the standard streams of a command: the user's terminal, or a conversation.
 
-use belljar_contract::{Event, GuestEnd, HeldAnswer};
+use belljar_contract::{Event, GuestEnd, GuestYes, HeldAnswer};
 use rustix::event::PollFlags;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -53,7 +53,7 @@ pub(crate) trait Console {
 
     /// Asks the user, while what the command writes waits. The text is in lines without control characters. Whether there is
     /// somebody to ask.
-    fn ask(&mut self, _question: &str) -> bool {
+    fn ask(&mut self, _question: &str, _yes: GuestYes) -> bool {
         false
     }
 

@@ -1,7 +1,7 @@
 //! A question at the user's terminal while a command has it.
 
 use crate::screen::Screen;
-use belljar_contract::HeldAnswer;
+use belljar_contract::{GuestYes, HeldAnswer};
 use std::time::{Duration, Instant};
 
 /// Keys count once nothing was typed for this long since the question is shown: whoever is typing goes on typing for the
@@ -23,6 +23,7 @@ pub(crate) enum Typed {
 #[derive(Debug)]
 pub(crate) struct Prompt {
     text: String,
+    yes: GuestYes,
     /// What the command had made of the terminal.
     pub(crate) before: Screen,
     heeds_from: Instant,
@@ -30,9 +31,9 @@ pub(crate) struct Prompt {
 }
 
 impl Prompt {
-    pub(crate) fn new(text: &str, before: Screen, now: Instant) -> Self {
+    pub(crate) fn new(text: &str, yes: GuestYes, before: Screen, now: Instant) -> Self {
         // A terminal in raw mode wants both.
-        Prompt { text: text.replace('\n', "\r\n"), before, heeds_from: now + QUIET, answer: None }
+        Prompt { text: text.replace('\n', "\r\n"), yes, before, heeds_from: now + QUIET, answer: None }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -54,8 +55,8 @@ impl Prompt {
             // Enter, Escape, Ctrl-C, Ctrl-D.
             [b'n' | b'N' | b'\r' | b'\n' | 0x1b | 0x03 | 0x04] => Typed::Answer(HeldAnswer::No),
             [b'o' | b'O'] => Typed::Answer(HeldAnswer::Once),
-            [b'r' | b'R'] => Typed::Answer(HeldAnswer::Run),
-            [b'a' | b'A'] => Typed::Answer(HeldAnswer::Always),
+            [b'r' | b'R'] if self.yes == GuestYes::File => Typed::Answer(HeldAnswer::Run),
+            [b'a' | b'A'] if self.yes == GuestYes::File => Typed::Answer(HeldAnswer::Always),
             [_] => Typed::Ignored,
             _ => Typed::ForCommand,
         }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     fn prompt(now: Instant) -> Prompt {
-        Prompt::new("allow it?\n", Screen::default(), now)
+        Prompt::new("allow it?\n", GuestYes::File, Screen::default(), now)
     }
 
     #[test]
@@ -118,6 +119,16 @@ mod tests {
         ] {
             assert_eq!(prompt(start).typed(bytes, later), expected, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn a_yes_to_content_is_for_once() {
+        let start = Instant::now();
+        let mut prompt = Prompt::new("allow it?\n", GuestYes::Content, Screen::default(), start);
+        for key in [b"r", b"a"] {
+            assert_eq!(prompt.typed(key, start + QUIET), Typed::Ignored);
+        }
+        assert_eq!(prompt.typed(b"o", start + QUIET), Typed::Answer(HeldAnswer::Once));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use crate::allowances::Allowances;
 use crate::console::{Console, Emit};
 use crate::planning::Surroundings;
 use belljar_contract::{
-    AbsPath, Event, GuestAct, GuestAnswer, GuestOrder, HeldAnswer, OsText, Plan, visible, visible_start,
+    AbsPath, Event, GuestAct, GuestAnswer, GuestOrder, GuestYes, HeldAnswer, OsText, Plan, visible,
+    visible_start,
 };
 use belljar_sandbox::Running;
 use std::ffi::OsStr;
@@ -26,14 +27,13 @@ pub(crate) struct Question {
     pub path: AbsPath,
     pub act: GuestAct,
     pub why: String,
+    pub yes: GuestYes,
 }
 
-impl Question {
-    /// As the guest tells it; nothing where its path is none.
-    pub fn new(plan: &Plan, number: u64, path: &OsText, act: GuestAct, why: String) -> Option<Self> {
-        let path = AbsPath::new(OsStr::from_bytes(path.as_bytes())).ok()?;
-        Some(Question { number, path: crate::workspace::outside(plan, &path), act, why })
-    }
+/// A path as the guest reports it, on the host; nothing where it is not one.
+pub(crate) fn place(plan: &Plan, path: &OsText) -> Option<AbsPath> {
+    let path = AbsPath::new(OsStr::from_bytes(path.as_bytes())).ok()?;
+    Some(crate::workspace::outside(plan, &path))
 }
 
 /// The questions of one run.
@@ -54,8 +54,8 @@ impl<'a> Questions<'a> {
     pub fn ask(&mut self, question: Question, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
         let shown = self.surroundings.shown(&question.path);
         let readable = shown.chars().count() <= LONGEST_PATH;
-        if self.refusals < MOST_REFUSALS && readable && console.ask(&text(&shown, &question)) {
-            let Question { number: _, path, act, why } = &question;
+        if self.refusals < MOST_REFUSALS && readable && console.ask(&text(&shown, &question), question.yes) {
+            let Question { number: _, path, act, why, yes: _ } = &question;
             emit(&Event::HostExecutedAsked { path: path.clone(), act: *act, why: why.clone() });
             self.open = Some(question);
             return;
@@ -101,7 +101,7 @@ impl<'a> Questions<'a> {
         let said = trouble.or_else(|| (self.refusals == MOST_REFUSALS).then(no_more));
         let line = said.as_ref().map(|text| format!("belljar: {}", visible(text)));
         console.settle(answer, line.as_deref());
-        let Question { number: _, path, act, why: _ } = question;
+        let Question { number: _, path, act, why: _, yes: _ } = question;
         emit(&Event::HostExecutedAnswered { path, act, answer });
         said.into_iter().for_each(|text| emit(&Event::Notice { text }));
     }
@@ -122,14 +122,17 @@ impl<'a> Questions<'a> {
 }
 
 fn text(shown: &str, question: &Question) -> String {
-    let Question { number: _, path: _, act, why } = question;
+    let Question { number: _, path: _, act, why, yes } = question;
     let other = match act {
         GuestAct::Link => "\n  the file keeps its other name and can be written under that name",
         GuestAct::Make | GuestAct::Write | GuestAct::Move => "",
     };
+    let choices = match yes {
+        GuestYes::Content => "[n]o, [o]nce",
+        GuestYes::File => "[n]o, [o]nce, for this [r]un, [a]lways in this project",
+    };
     format!(
-        "belljar: the command wants to {} {shown}\n  on this machine {}{other}\n  \
-         allow it? [n]o, [o]nce, for this [r]un, [a]lways in this project: ",
+        "belljar: the command wants to {} {shown}\n  on this machine {}{other}\n  allow it? {choices}: ",
         act.word(),
         visible_start(why, LONGEST_REASON),
     )

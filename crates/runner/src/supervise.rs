@@ -1,7 +1,7 @@
 //! One thread, one loop: signals, deadlines, the guest's reports and the terminal.
 
 use crate::console::{Console, Emit, Interrupt, Pumped};
-use crate::questions::{Question, Questions};
+use crate::questions::{Question, Questions, place};
 use belljar_contract::{AbsPath, Event, GuestEnd, GuestOrder, Plan};
 use belljar_sandbox::{LaunchError, News, Running};
 use belljar_sys::signal::{SignalError, Signals};
@@ -138,8 +138,9 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
                     emit(&Event::Notice { text });
                     continue;
                 }
-                News::Asked { number, path, act, why } => {
-                    if let Some(question) = Question::new(plan, number, &path, act, why) {
+                News::Asked { number, path, act, why, yes } => {
+                    if let Some(path) = place(plan, &path) {
+                        let question = Question { number, path, act, why, yes };
                         questions.ask(question, running, console, emit);
                     }
                     continue;

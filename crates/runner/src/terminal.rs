@@ -4,7 +4,7 @@
 use crate::console::{Console, Emit, Interrupt, Pumped};
 use crate::prompt::{Prompt, Typed};
 use crate::screen::Screen;
-use belljar_contract::{HeldAnswer, visible};
+use belljar_contract::{GuestYes, HeldAnswer, visible};
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_sys::pty::{self, RawMode};
 use rustix::event::PollFlags;
@@ -246,7 +246,7 @@ impl Console for Terminal {
         }
     }
 
-    fn ask(&mut self, question: &str) -> bool {
+    fn ask(&mut self, question: &str, yes: GuestYes) -> bool {
         // What was typed before is for the command.
         self.take_input(&mut vec![0; 64 << 10]);
         if self.raw.is_none() || !self.stdin_open || self.prompt.is_some() {
@@ -255,7 +255,7 @@ impl Console for Terminal {
         self.used = Sink::terminal();
         let before = self.screen.clone();
         self.reset();
-        let prompt = Prompt::new(question, before, Instant::now());
+        let prompt = Prompt::new(question, yes, before, Instant::now());
         write_all(self.used, prompt.text().as_bytes());
         self.prompt = Some(prompt);
         true

@@ -341,7 +341,8 @@ fn a_configuration_that_is_swapped_is_another_question() {
     let before = config();
     let script = format!(
         "cp .git/config c; git config -f c core.pager less; (mv c .git/config) & {GO} \
-         git config -f c core.pager evil; echo y > swapped; wait; git config core.pager cat; echo ended"
+         git config -f c core.pager evil; echo y > swapped; wait; git config core.pager cat; \
+         git config core.fsmonitor x; echo ended"
     );
     let mut person = Person::starts(&stage, &script);
     person.sees("wants to write .git/config");
@@ -356,9 +357,21 @@ fn a_configuration_that_is_swapped_is_another_question() {
     assert_eq!(config(), before);
     std::thread::sleep(QUIET);
     person.types("o");
-    person.answers("write .git/config", "o");
+    // No answer opens the configuration to other settings.
+    for key in ["a", "r"] {
+        person.sees("wants to write .git/config");
+        person.sees("allow it? [n]o, [o]nce: ");
+        for key in [key, "o"] {
+            std::thread::sleep(QUIET);
+            person.types(key);
+        }
+        if key == "a" {
+            person.sees("once");
+        }
+    }
     let (seen, _) = person.leaves();
-    assert_eq!(questions(&seen), 3, "{seen}");
+    assert_eq!(questions(&seen), 4, "{seen}");
+    assert!(!stage.path("config/belljar/agreements").exists());
     let after = config();
     assert!(after.contains("pager = cat") && after.contains("t@example.org"), "{after}");
 }

@@ -45,6 +45,16 @@ pub enum GuestAnswer {
     Path,
 }
 
+/// What a yes to a question is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestYes {
+    /// The content that was judged, and so this call alone: the next content of the file may be any other.
+    Content,
+    /// The file, for as long as the user says.
+    File,
+}
+
 /// A tree that is guarded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belljar_contract::{GuestAct, GuestAnswer, GuestGuard, GuestReport};
+use belljar_contract::{GuestAct, GuestAnswer, GuestGuard, GuestReport, GuestYes};
 use belljar_sys::seccomp::notify::{Call, Listener};
 
 use super::caller::{Caller, HeldAct, Remedy, Stop};
@@ -109,6 +109,7 @@ impl Asking {
         };
         match answer {
             GuestAnswer::Once => {}
+            GuestAnswer::Path if what.yes() == GuestYes::Content => {}
             GuestAnswer::Path => {
                 state.allowed.insert(what.path.clone());
             }
@@ -160,9 +161,10 @@ impl Broker {
 
     fn ask(&self, what: &HeldAct, is_waiting: impl Fn() -> bool) -> Option<GuestAnswer> {
         let HeldAct { path, act, why, judged: _ } = what;
+        let yes = what.yes();
         let number = self.asking.next();
         let path = shown(path);
-        self.told.say(GuestReport::Asked { number, path, act: *act, why: why.clone() });
+        self.told.say(GuestReport::Asked { number, path, act: *act, why: why.clone(), yes });
         let answer = self.asking.wait(what, is_waiting);
         if answer.is_none() {
             self.told.say(GuestReport::Withdrawn { number });
@@ -177,6 +179,7 @@ pub(super) type Queue = SyncSender<Parked>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belljar_contract::Digest;
 
     fn what(path: &str, act: GuestAct) -> HeldAct {
         HeldAct::new(path.into(), act, "git runs it")
@@ -198,6 +201,9 @@ mod tests {
         assert!(!asking.is_open(&make, Remedy::Yes) && asking.is_open(&write, Remedy::Yes));
         assert_eq!(answered(&asking, &write, GuestAnswer::Once), Some(GuestAnswer::Once));
         assert!(asking.is_open(&write, Remedy::Yes) && !asking.allows(&write.path));
+        let judged = HeldAct { judged: Some(Digest::of(b"x")), ..what("/p/.git/config", GuestAct::Write) };
+        answered(&asking, &judged, GuestAnswer::Path);
+        assert!(!asking.allows(&judged.path), "the next content may be any other");
         answered(&asking, &write, GuestAnswer::Path);
         assert!(asking.allows(Path::new("/p/.envrc")) && !asking.allows(Path::new("/p/.envrc/x")));
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_class::{Held, Making};
-use belljar_contract::{Digest, GuestAct};
+use belljar_contract::{Digest, GuestAct, GuestYes};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, status_of};
 use belljar_sys::seccomp::notify::{Call, Listener, read_path};
@@ -49,6 +49,11 @@ pub(super) struct HeldAct {
 impl HeldAct {
     pub(super) fn new(path: PathBuf, act: GuestAct, why: &str) -> Self {
         HeldAct { path, act, why: why.to_owned(), judged: None }
+    }
+
+    /// What a yes is for.
+    pub(super) fn yes(&self) -> GuestYes {
+        if self.judged.is_some() { GuestYes::Content } else { GuestYes::File }
     }
 }
 

@@ -7,7 +7,8 @@ use super::{limits, making};
 use crate::workspace::{LayersError, Overlay};
 use belljar_contract::{
     AbsPath, GUEST_REPORT_MAX, GuestAct, GuestBeginning, GuestEnd, GuestGround, GuestLandlock, GuestOrder,
-    GuestReport, GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind, OsText,
+    GuestReport, GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, GuestYes, Launch,
+    LimitKind, OsText,
 };
 use belljar_sys::cgroup::{CgroupError, Groups, Leaf};
 use belljar_sys::message::{self, Bounds, MessageError};
@@ -199,6 +200,8 @@ pub enum News {
         act: GuestAct,
         /// What would run it.
         why: String,
+        /// What a yes is for.
+        yes: GuestYes,
     },
     /// Nobody waits for the answer to this question any more.
     Withdrawn(u64),
@@ -511,7 +514,9 @@ impl Running {
             Ok(GuestReport::Stopped) => Ok(News::Stopped),
             Ok(GuestReport::Held { path, act, why }) => Ok(News::Held { path, act, why }),
             Ok(GuestReport::HeldMore { count }) => Ok(News::HeldMore(count)),
-            Ok(GuestReport::Asked { number, path, act, why }) => Ok(News::Asked { number, path, act, why }),
+            Ok(GuestReport::Asked { number, path, act, why, yes }) => {
+                Ok(News::Asked { number, path, act, why, yes })
+            }
             Ok(GuestReport::Withdrawn { number }) => Ok(News::Withdrawn(number)),
             Ok(other) => Err(unexpected(&other)),
             Err(MessageError::Closed) => {

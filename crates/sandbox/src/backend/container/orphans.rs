@@ -1,8 +1,8 @@
 //! Containers whose supervisor is gone.
 
 use super::body::{OWNER, RUN, SUPERVISOR};
-use super::engine::{Engine, EngineError};
-use super::http::{Sent, escaped};
+use super::engine::{Engine, EngineError, done};
+use super::http::escaped;
 use super::monitor;
 use belljar_sys::birth::{Birth, Standing};
 use hyper::Method;
@@ -48,7 +48,9 @@ impl Engine {
     pub fn orphans(&self) -> Result<Vec<OrphanContainer>, EngineError> {
         let filters = json!({ "label": [format!("{OWNER}={}", owner()), RUN] }).to_string();
         let target = format!("/containers/json?all=true&filters={}", escaped(&filters));
-        let answer = self.good(Method::GET, &target, Sent::Nothing, "list containers")?.json();
+        let act = "list containers";
+        // Podman fails to list while a container of the list is being removed.
+        let answer = done(self.ask_while_busy(&Method::GET, &target, act)?, act)?.json();
         let mut out = Vec::new();
         for container in answer.as_array().into_iter().flatten() {
             if is_orphan(container) {

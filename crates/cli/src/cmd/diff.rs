@@ -14,13 +14,15 @@ use std::path::PathBuf;
 
 /// Show the changes that an agent's overlay or copy keeps aside
 ///
-/// Branches come first, with the new commits of each, then the index and files. Files that git itself wrote are told as
+/// Branches come first, with the new commits of each, then the index and files. Files that git itself wrote are listed as
 /// commits and refs. Files that you changed as well are marked: whether `belljar apply` merges them, or why not.
 ///
 /// Each change is classified: files that your machine would execute later, links that lead out of the project and
 /// special files are marked. On a terminal, hidden characters are shown as escapes such as \u{1b}; in a file or a pipe the
-/// text is a patch with the files' own bytes, for `git apply` or `patch -p1`. A patch holds changes of text only: links,
-/// modes, empty files and other content are listed in it, counted on standard error, and written by `belljar apply`.
+/// text is a patch with the files' own bytes. A patch is for reading: it leads from your files as they are now to the
+/// agent's, so it takes your own changes back, and it holds files that your machine would execute. It has changes of text
+/// only; links, modes, empty files and other content are listed in it and counted on standard error. `belljar apply` merges,
+/// asks and writes all of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar diff\n  $ belljar diff --stat\n")]
 pub struct Args {

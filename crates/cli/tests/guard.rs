@@ -128,6 +128,8 @@ const ATTACKS: &[&str] = &[
     // A directory above that cannot be entered hides nothing.
     "mkdir s1 && git init -q --bare s1/b && cd s1/b && chmod 000 .. && printf '[core]\\n\\tfsmonitor = x\\n' >> config; code=$?; chmod 755 ..; exit $code",
     "mkdir -p s2/d && cd s2/d && printf '[core]\\n\\tfsmonitor = x\\n' > config && chmod 000 .. && mkdir objects refs && echo 'ref: refs/heads/x' > HEAD; code=$?; chmod 755 ..; exit $code",
+    "mkdir -p .git/worktrees/w5 .git/modules/v && echo x > .git/worktrees/w5/commondir && \
+     python3 -c 'import os; os.rename(\".git/worktrees/w5\", \".git/modules/v/l\")'",
     "mkdir -p .git/worktrees/w2/modules/m && echo x > .git/worktrees/w2/modules/m/config.worktree",
     // A link that is open is a link.
     "ln -s evil l1 && python3 -c 'import os; f=os.open(\"l1\", os.O_PATH|os.O_NOFOLLOW); os.link(f\"/proc/self/fd/{f}\", \".vscode\", src_dir_fd=f)'",

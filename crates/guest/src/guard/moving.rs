@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use belljar_class::{Making, Unless};
+use belljar_class::{GIT_POINTER, Making, Unless};
 use belljar_contract::GuestAct;
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, status_of};
@@ -119,6 +119,9 @@ impl Caller<'_> {
                 let making = making_in(&directory, &name, kind);
                 let before = root.held(&here, making);
                 let after = root.held_after(&there, making, (&old, &new));
+                if is_left_behind(&below) {
+                    hold(&here, making, before.or(after).map_or(GIT_POINTER, |found| found.why))?;
+                }
                 match (before, after) {
                     (None, None) => {}
                     // It is of the class wherever the directory is, and nobody could write it.
@@ -133,6 +136,13 @@ impl Caller<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a file of a moved directory would lead elsewhere afterwards: `commondir` always says `../..`, and the moved directory
+/// does not hold what that is.
+fn is_left_behind(below: &Path) -> bool {
+    let is_pointer = below.file_name().is_some_and(|name| name.eq_ignore_ascii_case("commondir"));
+    is_pointer && below.components().count() < 3
 }
 
 /// An entry before it is moved, held open so that no other gets its number.

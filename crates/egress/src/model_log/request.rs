@@ -1,8 +1,9 @@
 //! The items of a request's messages.
 
 use super::MOST_ITEMS;
+use crate::script::Skimmed;
 use belljar_contract::{ModelItem, input_digests, text_digest};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
@@ -95,7 +96,7 @@ impl<'de> Deserialize<'de> for Body {
                     match name.as_ref() {
                         "messages" => messages = Some(members.next_value()?),
                         _ => {
-                            members.next_value::<Checked>()?;
+                            members.next_value::<Skimmed>()?;
                         }
                     }
                 }
@@ -103,56 +104,5 @@ impl<'de> Deserialize<'de> for Body {
             }
         }
         body.deserialize_map(Members)
-    }
-}
-
-/// A value that could be read. `IgnoredAny` would let pass what is not JSON, such as half a pair of surrogates.
-struct Checked;
-
-impl<'de> Deserialize<'de> for Checked {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        value.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Checked {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Self>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
-        while members.next_entry::<Self, Self>()?.is_some() {}
-        Ok(self)
     }
 }

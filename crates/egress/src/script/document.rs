@@ -41,7 +41,7 @@ impl JsonText {
 
 /// A document that was read and not kept. serde's own way to pass over one looks neither at depth nor at texts.
 #[derive(Debug, Default)]
-pub(super) struct Skimmed {
+pub(crate) struct Skimmed {
     /// How many it has, if it is a list.
     pub items: usize,
 }

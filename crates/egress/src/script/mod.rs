@@ -35,6 +35,7 @@ mod wire;
 
 pub use check::{Fault, ScriptFaults};
 pub use document::JsonText;
+pub(crate) use document::Skimmed;
 pub use format::{
     Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, Usage,
 };

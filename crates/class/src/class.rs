@@ -66,7 +66,7 @@ pub enum Class {
 }
 
 /// What a class depends on beyond the entry itself.
-pub trait Surroundings {
+pub trait TreeFacts {
     /// Whether the directory holds what makes git obey it.
     fn is_git_directory(&self, directory: &Path) -> bool;
     /// The text of the link at this path, if there is one.
@@ -94,7 +94,7 @@ pub struct Alias {
 #[derive(Debug, Clone, Copy)]
 pub struct NamesOnly;
 
-impl Surroundings for NamesOnly {
+impl TreeFacts for NamesOnly {
     fn is_git_directory(&self, _directory: &Path) -> bool {
         false
     }
@@ -112,21 +112,21 @@ pub fn classify(relative: &Path, entry: &EntryKind) -> Class {
 
 /// The class of an entry in its tree.
 #[must_use]
-pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surroundings) -> Class {
-    let direct = class_at(relative, entry, surroundings);
-    let through = surroundings.aliases().iter().filter_map(|alias| {
+pub fn classify_in(relative: &Path, entry: &EntryKind, facts: &dyn TreeFacts) -> Class {
+    let direct = class_at(relative, entry, facts);
+    let through = facts.aliases().iter().filter_map(|alias| {
         let rest = relative.strip_prefix(&alias.leads_to).ok()?;
         // Joining an empty rest would add a slash.
         let place = if rest.as_os_str().is_empty() { alias.place.clone() } else { alias.place.join(rest) };
-        Some(class_at(&place, entry, surroundings))
+        Some(class_at(&place, entry, facts))
     });
     let through = through.fold(direct, stronger);
     // A link on the way to what stands in for a place of the class leads to something else.
     let is_link = matches!(entry, EntryKind::Symlink(_));
     let on_the_way = |alias: &&Alias| is_link && alias.leads_to.starts_with(relative);
-    let led = surroundings.aliases().iter().filter(on_the_way).filter_map(|alias| {
+    let led = facts.aliases().iter().filter(on_the_way).filter_map(|alias| {
         let names = matching::names(&alias.place);
-        let Hit { grade, why, .. } = link_hit(&names, &tops(&names, surroundings))?;
+        let Hit { grade, why, .. } = link_hit(&names, &tops(&names, facts))?;
         Some(Class::HostExecuted { grade, why })
     });
     let through = led.fold(through, stronger);
@@ -136,19 +136,19 @@ pub fn classify_in(relative: &Path, entry: &EntryKind, surroundings: &dyn Surrou
         EntryKind::Symlink(_) => named.starts_with(relative) || relative.starts_with(named),
         EntryKind::File | EntryKind::SetIdFile => relative.starts_with(named),
     };
-    if surroundings.named().iter().any(leads) {
+    if facts.named().iter().any(leads) {
         return stronger(through, Class::HostExecuted { grade: Grade::Guarded, why: USED_OUTSIDE });
     }
     through
 }
 
-fn class_at(relative: &Path, entry: &EntryKind, surroundings: &dyn Surroundings) -> Class {
+fn class_at(relative: &Path, entry: &EntryKind, facts: &dyn TreeFacts) -> Class {
     let names = matching::names(relative);
-    let tops = tops(&names, surroundings);
+    let tops = tops(&names, facts);
     let hit = match entry {
         EntryKind::Special(kind) => return Class::Special { kind: *kind },
         EntryKind::Symlink(target) => {
-            if follow(relative, target, surroundings) == Leads::Out {
+            if follow(relative, target, facts) == Leads::Out {
                 return Class::EscapingSymlink { target: target.clone() };
             }
             link_hit(&names, &tops)
@@ -178,11 +178,11 @@ fn link_hit(names: &[&[u8]], tops: &[GitTop]) -> Option<Hit> {
     if tops.is_empty() { hit } else { hit.filter(|hit| hit.grade == Grade::Guarded).or(Some(in_git)) }
 }
 
-pub(super) fn tops(names: &[&[u8]], surroundings: &dyn Surroundings) -> Vec<GitTop> {
+pub(super) fn tops(names: &[&[u8]], facts: &dyn TreeFacts) -> Vec<GitTop> {
     let mut tops = matching::lexical_tops(names);
     let mut directory = PathBuf::new();
     for (depth, name) in names.iter().enumerate() {
-        if !tops.iter().any(|top| top.depth == depth) && surroundings.is_git_directory(&directory) {
+        if !tops.iter().any(|top| top.depth == depth) && facts.is_git_directory(&directory) {
             tops.push(GitTop { depth, bare: true });
         }
         directory.push(OsStr::from_bytes(name));

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::class::{LINK_IN_GIT, Surroundings, tops};
+use super::class::{LINK_IN_GIT, TreeFacts, tops};
 use super::matching::{self, Extent, GitTop};
 use super::table::{CONFIG, GIT_POINTER, Grade, USED_OUTSIDE};
 
@@ -73,7 +73,7 @@ pub enum Unless {
 
 /// Whether an entry of this kind is held back at this path of the tree.
 #[must_use]
-pub fn held(relative: &Path, making: Making, around: &dyn Surroundings) -> Option<Held> {
+pub fn held(relative: &Path, making: Making, around: &dyn TreeFacts) -> Option<Held> {
     let through = around.aliases().iter().filter_map(|alias| {
         let rest = relative.strip_prefix(&alias.leads_to).ok()?;
         let place: PathBuf = alias.place.iter().chain(rest.iter()).collect();
@@ -110,7 +110,7 @@ fn is_config_lock(name: &[u8]) -> bool {
     CONFIG_LOCKS.iter().any(|lock| name.eq_ignore_ascii_case(lock.as_bytes()))
 }
 
-fn held_lock(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Option<Held> {
+fn held_lock(names: &[&[u8]], making: Making, around: &dyn TreeFacts) -> Option<Held> {
     let name = names.last().filter(|name| is_config_lock(name))?;
     // git does not rename a directory over a file.
     if making == Making::Directory || !tops(names, around).iter().any(|top| top.depth + 1 == names.len()) {
@@ -120,7 +120,7 @@ fn held_lock(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Opti
     Some(Held { why: CONFIG, unless: if exact { Unless::ConfigLock } else { Unless::Never } })
 }
 
-fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option<Held> {
+fn held_at(relative: &Path, making: Making, around: &dyn TreeFacts) -> Option<Held> {
     let names = matching::names(relative);
     if making != Making::Directory && names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git")) {
         let unless = if making == Making::File && names.last() == Some(&b".git".as_slice()) {
@@ -162,7 +162,7 @@ fn held_at(relative: &Path, making: Making, around: &dyn Surroundings) -> Option
 }
 
 /// A link in the place of something of the class, or anywhere in a git directory.
-fn held_link(names: &[&[u8]], making: Making, around: &dyn Surroundings) -> Option<Held> {
+fn held_link(names: &[&[u8]], making: Making, around: &dyn TreeFacts) -> Option<Held> {
     let tops = tops(names, around);
     let hits = matching::at_or_below(names, &tops).into_iter().chain(matching::whole_or_exempt(names, &tops));
     let hit = hits.into_iter().find(|hit| hit.grade == Grade::Guarded);
@@ -206,7 +206,7 @@ mod tests {
         named: Vec<PathBuf>,
     }
 
-    impl Surroundings for Around {
+    impl TreeFacts for Around {
         fn is_git_directory(&self, directory: &Path) -> bool {
             !self.git.is_empty() && directory == Path::new(self.git)
         }

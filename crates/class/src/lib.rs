@@ -1,6 +1,6 @@
 //! The class of files that a host executes later: which names, which contents, and why.
 //!
-//! Pure. The caller says what lies around an entry ([`Surroundings`]); nothing is read here. The guard inside the
+//! Pure. The caller says what lies around an entry ([`TreeFacts`]); nothing is read here. The guard inside the
 //! sandbox, the scan before and after a run, `diff` and `apply` all ask this crate, so that a file is of the class for
 //! all of them or for none.
 
@@ -15,8 +15,7 @@ mod matching;
 mod table;
 
 pub use class::{
-    Alias, Class, EntryKind, LINK_IN_GIT, NamesOnly, SpecialKind, Surroundings, classify, classify_in,
-    stronger,
+    Alias, Class, EntryKind, LINK_IN_GIT, NamesOnly, SpecialKind, TreeFacts, classify, classify_in, stronger,
 };
 pub use git_config::{Named, What, named};
 pub use git_harmless::{Unfit, may_replace, powerful_settings};

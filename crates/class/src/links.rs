@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use super::class::Surroundings;
+use super::class::TreeFacts;
 
 /// As many as the kernel follows.
 const HOPS: usize = 40;
@@ -28,15 +28,15 @@ enum Move {
 /// Follows the link at `relative` with the text `target`. An absolute text leads out even when it names a place of
 /// the tree: the same tree stands at other paths in other sandboxes.
 #[must_use]
-pub fn follow(relative: &Path, target: &Path, surroundings: &dyn Surroundings) -> Leads {
-    follow_noting(relative, target, surroundings, &mut Vec::new())
+pub fn follow(relative: &Path, target: &Path, facts: &dyn TreeFacts) -> Leads {
+    follow_noting(relative, target, facts, &mut Vec::new())
 }
 
 /// As [`follow`], and notes the places of the links on the way. Whoever changes one of them changes where this one leads.
 pub fn follow_noting(
     relative: &Path,
     target: &Path,
-    surroundings: &dyn Surroundings,
+    facts: &dyn TreeFacts,
     passed: &mut Vec<PathBuf>,
 ) -> Leads {
     let mut reached: Vec<OsString> =
@@ -56,7 +56,7 @@ pub fn follow_noting(
             Move::Into(name) => {
                 reached.push(name);
                 let place: PathBuf = reached.iter().collect();
-                if let Some(target) = surroundings.link_target(&place) {
+                if let Some(target) = facts.link_target(&place) {
                     hops += 1;
                     if hops > HOPS {
                         return Leads::Nowhere;

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{
-    Class, EntryKind, Grade, HOST_EXECUTED, SpecialKind, Surroundings, classify, classify_in,
-};
+use belljar_class::{Class, EntryKind, Grade, HOST_EXECUTED, SpecialKind, TreeFacts, classify, classify_in};
 
 /// A tree with one bare repository, and with these links.
 struct Imagined(BTreeMap<&'static str, &'static str>);
 
-impl Surroundings for Imagined {
+impl TreeFacts for Imagined {
     fn is_git_directory(&self, directory: &Path) -> bool {
         directory.ends_with("bare-repo")
     }
@@ -81,10 +79,9 @@ fn what_builds_fill_is_only_watched_unless_it_is_gits() {
 fn links_are_classed_by_where_they_lead() {
     let links =
         [("up", ".."), ("here", "src"), ("src/deep", "../../x"), ("a", "b"), ("b", "a"), ("root", "/")];
-    let surroundings = imagined(&links);
-    let class = |path: &str, target: &str| {
-        classify_in(Path::new(path), &EntryKind::Symlink(target.into()), &surroundings)
-    };
+    let facts = imagined(&links);
+    let class =
+        |path: &str, target: &str| classify_in(Path::new(path), &EntryKind::Symlink(target.into()), &facts);
     for (path, target) in
         [("x", "y"), ("d/x", "../y"), ("x", "here/y"), ("a", "b"), ("d/x", "."), ("x", "./y/..")]
     {

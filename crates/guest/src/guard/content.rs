@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, Surroundings, may_replace};
+use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, TreeFacts, may_replace};
 use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto};

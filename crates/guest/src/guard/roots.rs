@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{Alias, GitSigns, Held, Making, Surroundings, held};
+use belljar_class::{Alias, GitSigns, Held, Making, TreeFacts, held};
 use belljar_contract::{GuestAlias, GuestGuard, GuestGuardRoot, OsText};
 use belljar_sys::Errno;
 use belljar_sys::beneath::Directory;
@@ -137,7 +137,7 @@ pub(super) fn signs_in(directory: &Directory) -> Result<GitSigns, Errno> {
     Ok(signs)
 }
 
-impl Surroundings for Root {
+impl TreeFacts for Root {
     /// What cannot be looked at may have all the signs: a caller that is below already can act there, whoever took the
     /// permission to enter away.
     fn is_git_directory(&self, directory: &Path) -> bool {
@@ -170,7 +170,7 @@ struct Moved<'root> {
     to: PathBuf,
 }
 
-impl Surroundings for Moved<'_> {
+impl TreeFacts for Moved<'_> {
     fn is_git_directory(&self, directory: &Path) -> bool {
         match directory.strip_prefix(&self.to) {
             Ok(below) => {

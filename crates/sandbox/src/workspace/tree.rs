@@ -1,11 +1,11 @@
-//! A directory tree as surroundings, read from its descriptor and remembered.
+//! A directory tree as the class asks about it, read from its descriptor and remembered.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{GitSigns, Surroundings};
+use belljar_class::{GitSigns, TreeFacts};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Status};
 
@@ -84,7 +84,7 @@ impl Tree {
     }
 }
 
-impl Surroundings for Tree {
+impl TreeFacts for Tree {
     fn is_git_directory(&self, directory: &Path) -> bool {
         if let Some(known) = self.git.borrow().get(directory) {
             return *known;

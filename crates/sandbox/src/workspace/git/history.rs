@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::object::{Commit, ObjectError, ObjectId, ObjectKind, TreeMode, tree_entries};
 use super::refs::{RefValue, Refs};
 use super::store::Objects;
-use belljar_class::{Alias, Class, EntryKind, Surroundings, classify_in};
+use belljar_class::{Alias, Class, EntryKind, TreeFacts, classify_in};
 
 /// Commits that are looked at.
 const MOST_COMMITS: usize = 50_000;
@@ -486,7 +486,7 @@ pub(super) struct InTree<'a> {
     pub repositories: &'a [PathBuf],
 }
 
-impl Surroundings for InTree<'_> {
+impl TreeFacts for InTree<'_> {
     fn is_git_directory(&self, directory: &Path) -> bool {
         self.repositories.iter().any(|known| known == directory)
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{Alias, GitSigns, Surroundings};
+use belljar_class::{Alias, GitSigns, TreeFacts};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status};
 use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
@@ -63,7 +63,7 @@ impl Layers {
     }
 }
 
-impl Surroundings for Layers {
+impl TreeFacts for Layers {
     fn is_git_directory(&self, directory: &Path) -> bool {
         if let Some(known) = self.git.borrow().get(directory) {
             return *known;

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use belljar_class::{Class, EntryKind, Surroundings};
+use belljar_class::{Class, EntryKind, TreeFacts};
 use belljar_sys::beneath::{Directory, Kind, Time};
 use belljar_sys::mounts::share_or_copy;
 

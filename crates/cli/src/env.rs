@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
-use belljar_runner::{GuestImage, GuestProgram, Surroundings};
+use belljar_runner::{GuestImage, GuestProgram, HostEnvironment};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub fn no_color() -> bool {
 }
 
 /// Looks around, from `directory` or the working directory.
-pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> {
+pub fn environment(directory: Option<&Path>) -> Result<HostEnvironment, CliError> {
     let directory = match directory {
         Some(directory) => directory.to_path_buf(),
         None => {
@@ -49,7 +49,7 @@ pub fn surroundings(directory: Option<&Path>) -> Result<Surroundings, CliError> 
         _ => state.child("run"),
     };
     let data = data(&home);
-    Ok(Surroundings {
+    Ok(HostEnvironment {
         config: base(XDG_CONFIG_HOME, ".config").child("belljar"),
         guest: GuestProgram::new(&data, GUEST),
         data,

@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources, visible_lines};
-use belljar_runner::aside::AsideError;
+use belljar_runner::changes::AsideError;
 use belljar_runner::report::render_diagnostics;
 use belljar_runner::{
     AgreementError, BackendError, ImportFailure, InstanceError, PlanningError, RunError, StartingError,

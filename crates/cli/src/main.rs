@@ -36,8 +36,8 @@ fn main() -> ExitCode {
         || spoken(&arguments, waiting, &output),
         || {
             // Where there is no home to look at, nothing was made either.
-            if let Ok(surroundings) = env::surroundings(arguments.directory.as_deref()) {
-                tidy(&surroundings);
+            if let Ok(environment) = env::environment(arguments.directory.as_deref()) {
+                tidy(&environment);
             }
         },
     );

@@ -1,54 +1,20 @@
 //! The one place where everything meets: files are read, facts are gathered, plans are made.
 //!
-//! The environment, the home and the terminal belong to the caller; they come in as [`Surroundings`].
+//! The environment, the home and the terminal belong to the caller; they come in as a [`HostEnvironment`].
 
-mod agent_version;
-mod agreed_files;
-mod agreements;
-mod allowances;
-pub mod aside;
-mod console;
+pub mod changes;
 mod doctor;
-mod early;
-mod engine;
-mod entering;
-mod facts;
-mod findings;
+mod egress;
+mod environment;
 mod git;
-mod guard;
-mod guest_program;
-mod instances;
-mod interpreter;
-mod journal;
-mod kept;
-mod launching;
-mod layers;
-mod leftovers;
-mod locks;
-mod machine_key;
-mod manifests;
-mod names;
-mod outward;
-mod planning;
-mod project;
-mod prompt;
+mod launch;
+mod plan;
 mod prove;
-mod questions;
-mod runtime;
-mod screen;
-mod shared_values;
-mod starting;
-mod supervise;
-mod sweep;
-mod talk;
+mod session;
+mod store;
+pub mod suite;
 pub mod tape;
-mod terminal;
-pub mod trial;
-mod values;
-mod workspace;
 
-pub use agreements::{Agreement, AgreementError, Agreements, Standing, Terms};
-pub use allowances::Allowances;
 pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
 pub use belljar_plan::{
     Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,
@@ -62,34 +28,37 @@ pub use belljar_sandbox::{
 pub use belljar_session::decider::parse_answer_flag as answer_rule;
 pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
+pub use changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};
 pub use doctor::{examine, launch_hints, versions};
-pub use early::start_early;
-pub use engine::{engine_places, remove_build_leftovers};
-pub use findings::{FindingsEntry, FindingsError, FindingsStore};
-pub use guard::guard_secrets;
-pub use guest_program::{GuestImage, GuestProgram, UnpackError};
-pub use instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
-pub use journal::JournalError;
-pub use kept::{KeptError, Rest, kept};
-pub use launching::{
+pub use egress::{Denied, OutwardError};
+pub use environment::HostEnvironment;
+pub use launch::early::start_early;
+pub use launch::engine::{engine_places, remove_build_leftovers};
+pub use launch::guest_program::{GuestImage, GuestProgram, UnpackError};
+pub use launch::memory::guard_secrets;
+pub use launch::workspace::WorkspaceError;
+pub use launch::{
     Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, refused_limits, run,
 };
-pub use layers::{About, Layer, LayerEntry, LayerError, kept_in};
-pub use leftovers::remove_leftovers;
-pub use locks::{Holder, SessionLock, SessionLockError};
-pub use manifests::MANIFEST_NAME;
-pub use names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
-pub use outward::{Denied, OutwardError};
-pub use planning::{Checked, Planned, Planner, PlanningError, Surroundings};
-pub use project::find as find_project;
+pub use plan::agreements::{Agreement, AgreementError, Agreements, Standing, Terms};
+pub use plan::allowances::Allowances;
+pub use plan::init::{ImportFailure, StartingError, import, starting, write_new};
+pub use plan::manifests::MANIFEST_NAME;
+pub use plan::planner::{Checked, Planned, Planner, PlanningError};
+pub use plan::project::find as find_project;
+pub use plan::shared_values::SharedFile;
 pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};
-pub use runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
-pub use shared_values::SharedFile;
-pub use starting::{ImportFailure, StartingError, import, starting, write_new};
-pub use supervise::Ending;
-pub use sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
-pub use talk::{
+pub use session::conversation::{
     Deciders, ModelCalls, ModelLine, Outside, Pending, React, Spoken, Stopper, TalkRequest, TalkTimes, Then,
 };
-pub use terminal::{ask_hidden, is_interactive};
-pub use workspace::WorkspaceError;
+pub use session::supervise::Ending;
+pub use session::terminal::{ask_hidden, is_interactive};
+pub use store::findings::{FindingsEntry, FindingsError, FindingsStore};
+pub use store::instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
+pub use store::journal::JournalError;
+pub use store::keeper::{KeptError, Rest, kept};
+pub use store::leftovers::remove_leftovers;
+pub use store::locks::{Holder, SessionLock, SessionLockError};
+pub use store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
+pub use store::runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
+pub use store::sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};

@@ -91,9 +91,9 @@ fn a_place_that_cannot_be_written_is_named() {
 #[test]
 fn guests_of_other_builds_are_swept() {
     let world = World::new();
-    let surroundings = world.surroundings(&world.path("project"));
-    let own = surroundings.guest.path().as_path().to_owned();
-    surroundings.guest.unpack().unwrap();
+    let environment = world.environment(&world.path("project"));
+    let own = environment.guest.path().as_path().to_owned();
+    environment.guest.unpack().unwrap();
     let (old, fresh) = (own.with_file_name("f00"), own.with_file_name("f01"));
     let long_ago = SystemTime::now() - Duration::from_secs(7200);
     for (path, time) in [(&own, long_ago), (&old, long_ago), (&fresh, SystemTime::now())] {
@@ -103,7 +103,7 @@ fn guests_of_other_builds_are_swept() {
         fs::File::open(path).unwrap().set_modified(time).unwrap();
     }
     let swept = sweep(&SweepRequest {
-        surroundings: &surroundings,
+        environment: &environment,
         mode: SweepMode::Remove,
         runs_older_than: None,
         now: SystemTime::now(),

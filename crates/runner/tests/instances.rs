@@ -30,9 +30,9 @@ fn sources(plan: &Plan) -> Vec<(AbsPath, bool)> {
 }
 
 fn swept(world: &World, mode: SweepMode, now: SystemTime) -> Vec<Swept> {
-    let surroundings = world.surroundings(&world.path("home"));
+    let environment = world.environment(&world.path("home"));
     let runs_older_than = Some(TimeSpan::parse("30d").unwrap());
-    sweep(&SweepRequest { surroundings: &surroundings, mode, runs_older_than, now })
+    sweep(&SweepRequest { environment: &environment, mode, runs_older_than, now })
 }
 
 #[test]
@@ -59,15 +59,15 @@ fn everything_the_mounts_name_is_made_for_the_user_alone() {
     assert_eq!(again.directory(), held.directory(), "two runs of one project at once");
     assert_eq!(fs::read_to_string(&file).unwrap(), "history");
     assert_eq!(fs::read_to_string(directory.join("created")).unwrap(), "86400000\n");
-    let list = Instances::new(&world.surroundings(&project).data).list().unwrap();
+    let list = Instances::new(&world.environment(&project).data).list().unwrap();
     assert_eq!(list.len(), 1);
     assert_eq!(list[0].last_used, Some(now + DAY));
     assert_eq!((&list[0].project, list[0].in_use), (&ProjectState::Present, true));
     assert!(list[0].size.whole && list[0].size.bytes > 0);
     drop(held);
-    assert!(Instances::new(&world.surroundings(&project).data).list().unwrap()[0].in_use, "one is left");
+    assert!(Instances::new(&world.environment(&project).data).list().unwrap()[0].in_use, "one is left");
     drop(again);
-    assert!(!Instances::new(&world.surroundings(&project).data).list().unwrap()[0].in_use);
+    assert!(!Instances::new(&world.environment(&project).data).list().unwrap()[0].in_use);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn odd_roots_are_kept_byte_for_byte() {
         let project = world.path("project").join(OsStr::from_bytes(name));
         fs::create_dir(&project).unwrap();
         drop(HeldInstance::prepare(&world.plan(&project), SystemTime::now()).unwrap());
-        let list = Instances::new(&world.surroundings(&project).data).list().unwrap();
+        let list = Instances::new(&world.environment(&project).data).list().unwrap();
         assert_eq!(list[0].root, Some(abs(&project)));
         assert_eq!(list[0].project, ProjectState::Present);
     }
@@ -229,7 +229,7 @@ fn the_sweep_takes_what_is_gone_and_nothing_else() {
 fn old_runs_are_swept_but_never_under_a_writer() {
     let world = World::new();
     let now = SystemTime::now();
-    let store = RunStore::new(&world.surroundings(&world.path("home")).state);
+    let store = RunStore::new(&world.environment(&world.path("home")).state);
     let plan = world.plan(&world.path("project"));
     let begin = || {
         let head = belljar_contract::RunHead {
@@ -273,16 +273,16 @@ fn old_runs_are_swept_but_never_under_a_writer() {
     assert!(!kept(&ended) && !kept(&dead));
     assert!(kept(&young) && kept(running.directory()) && kept(&odd), "{list:?}");
     // Without an age no run is touched.
-    let surroundings = world.surroundings(&world.path("home"));
+    let environment = world.environment(&world.path("home"));
     let request =
-        SweepRequest { surroundings: &surroundings, mode: SweepMode::Remove, runs_older_than: None, now };
+        SweepRequest { environment: &environment, mode: SweepMode::Remove, runs_older_than: None, now };
     assert_eq!(sweep(&request).len(), 0);
 }
 
 #[test]
 fn runtime_directories_of_dead_runs_are_swept() {
     let world = World::new();
-    let runtime = RuntimeDirectory::open(&world.surroundings(&world.path("home")).runtime).unwrap();
+    let runtime = RuntimeDirectory::open(&world.environment(&world.path("home")).runtime).unwrap();
     let alive = runtime.make_run(&fresh_run_id()).unwrap();
     let ended = runtime.make_run(&fresh_run_id()).unwrap();
     fs::write(ended.path().child("socket"), "").unwrap();

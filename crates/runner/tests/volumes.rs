@@ -25,9 +25,9 @@ fn a_project_on_a_disk_that_is_not_mounted_is_not_gone() {
     fs::create_dir(disk.join("work")).unwrap();
     drop(HeldInstance::prepare(&world.plan(&disk.join("work")), SystemTime::now()).unwrap());
     mount("umount", &["-l"]);
-    let surroundings = world.surroundings(&world.path("home"));
+    let environment = world.environment(&world.path("home"));
     let list = sweep(&SweepRequest {
-        surroundings: &surroundings,
+        environment: &environment,
         mode: SweepMode::Remove,
         runs_older_than: None,
         now: SystemTime::now(),

@@ -5,8 +5,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Digest, ExitCode, Wish, Wishes, visible};
-use belljar_runner::trial::{Consent, LoadError, Permit, Trial, TrialUse};
-use belljar_runner::{Agreements, Standing, Surroundings};
+use belljar_runner::suite::{Consent, LoadError, Permit, Trial, TrialUse};
+use belljar_runner::{Agreements, HostEnvironment, Standing};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
@@ -31,7 +31,7 @@ pub struct Agreeing<'a> {
     pub options: &'a AgreeOptions,
     pub walls: &'a AskedWalls,
     pub used_for: TrialUse,
-    pub surroundings: &'a Surroundings,
+    pub environment: &'a HostEnvironment,
     pub output: &'a Output,
 }
 
@@ -54,7 +54,7 @@ impl Agreeing<'_> {
         &self,
         load: impl Fn(Permit<'_>) -> Result<T, LoadError>,
     ) -> Result<Result<T, LoadError>, CliError> {
-        let agreements = Agreements::new(&self.surroundings.config);
+        let agreements = Agreements::new(&self.environment.config);
         let permit = |wishes: &Wishes| {
             // What --agree-to names is compared once everything is known; nothing is staged or printed before.
             self.options.yes
@@ -83,7 +83,7 @@ impl Agreeing<'_> {
                 return Err(CliError::new(ExitCode::Invalid, text).hint("leave --agree-to out"));
             }
             if pinned != digest {
-                return Err(differs(pinned, &wishes, self.surroundings));
+                return Err(differs(pinned, &wishes, self.environment));
             }
             return Ok(Consent::to(self.used_for, wishes));
         }
@@ -94,14 +94,14 @@ impl Agreeing<'_> {
         if wishes.is_empty() || self.options.yes {
             return Ok(Consent::to(self.used_for, wishes));
         }
-        let agreements = Agreements::new(&self.surroundings.config);
+        let agreements = Agreements::new(&self.environment.config);
         let open = not_agreed(&wishes, &agreements)?;
         if open.is_empty() {
             return Ok(Consent::to(self.used_for, wishes));
         }
-        let lines = listed(&open, self.surroundings);
+        let lines = listed(&open, self.environment);
         if self.output.json || !std::io::stdin().is_terminal() {
-            return Err(refusal((&wishes, known), lines, self.surroundings));
+            return Err(refusal((&wishes, known), lines, self.environment));
         }
         let lines = [lines, summary(&open)].concat();
         self.output
@@ -146,10 +146,10 @@ pub fn not_agreed(
 }
 
 /// The wishes of each suite, the most dangerous first; what was agreed to before is not repeated.
-pub fn listed(open: &[(Wishes, Option<Value>)], surroundings: &Surroundings) -> Vec<String> {
+pub fn listed(open: &[(Wishes, Option<Value>)], environment: &HostEnvironment) -> Vec<String> {
     let mut lines = Vec::new();
     for (wishes, before) in open {
-        lines.push(format!("  {}", surroundings.shown(&wishes.suite)));
+        lines.push(format!("  {}", environment.shown(&wishes.suite)));
         // All of them: behind "and more" the one that matters could hide.
         let (new, before) = not_agreed_before(wishes, before.as_ref());
         let mark = if before { "new: " } else { "" };
@@ -186,7 +186,11 @@ pub fn summary(open: &[(Wishes, Option<Value>)]) -> Vec<String> {
     lines
 }
 
-fn refusal((wishes, known): (&[Wishes], Known), lines: Vec<String>, surroundings: &Surroundings) -> CliError {
+fn refusal(
+    (wishes, known): (&[Wishes], Known),
+    lines: Vec<String>,
+    environment: &HostEnvironment,
+) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
     let text = "the files ask for more than their own directory, and no agreement covers it";
     let error = CliError::new(ExitCode::Invalid, text)
@@ -202,7 +206,7 @@ fn refusal((wishes, known): (&[Wishes], Known), lines: Vec<String>, surroundings
     // A directory is a skill or a plugin, which is tried by hand.
     let files = wishes.iter().filter(|one| one.suite.as_path().is_file());
     let files: Vec<String> =
-        files.filter_map(|one| shell_word(&one.suite, &surroundings.shown(&one.suite))).collect();
+        files.filter_map(|one| shell_word(&one.suite, &environment.shown(&one.suite))).collect();
     match files.as_slice() {
         [] => error,
         files => error.hint(format!("`belljar trust {}` agrees once, for all calls", flags(files))),
@@ -226,12 +230,12 @@ fn flags(suites: &[String]) -> String {
     words.join(" ")
 }
 
-fn differs(pinned: Digest, wishes: &[Wishes], surroundings: &Surroundings) -> CliError {
+fn differs(pinned: Digest, wishes: &[Wishes], environment: &HostEnvironment) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
     let open: Vec<_> = wishes.iter().map(|one| (one.clone(), None)).collect();
     let text = format!("--agree-to names {pinned}, but what is asked for is {digest}");
     CliError::new(ExitCode::Invalid, text)
-        .details(listed(&open, surroundings))
+        .details(listed(&open, environment))
         .data(data(wishes))
         .hint("look at what is asked for, then name its digest")
 }
@@ -258,12 +262,12 @@ impl TryOptions {
     /// Loads files as [`Agreeing::load`] does.
     pub fn loaded<T>(
         &self,
-        surroundings: &Surroundings,
+        environment: &HostEnvironment,
         output: &Output,
         load: impl Fn(Permit<'_>) -> Result<T, LoadError>,
     ) -> Result<Result<T, LoadError>, CliError> {
         let (walls, used_for) = (self.walls.asked(), TrialUse::Run);
-        Agreeing { options: &self.agree, walls: &walls, used_for, surroundings, output }.load(load)
+        Agreeing { options: &self.agree, walls: &walls, used_for, environment, output }.load(load)
     }
 
     /// Has the user agree to what these trials ask for when they run.
@@ -271,11 +275,11 @@ impl TryOptions {
         &self,
         trials: impl IntoIterator<Item = &'t Trial>,
         used_for: TrialUse,
-        surroundings: &Surroundings,
+        environment: &HostEnvironment,
         output: &Output,
     ) -> Result<Consent, CliError> {
         let walls = self.walls.asked();
-        Agreeing { options: &self.agree, walls: &walls, used_for, surroundings, output }.ask(trials)
+        Agreeing { options: &self.agree, walls: &walls, used_for, environment, output }.ask(trials)
     }
 }
 

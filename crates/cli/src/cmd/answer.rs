@@ -2,8 +2,8 @@ use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
-use belljar_runner::Surroundings;
-use belljar_runner::trial::leave_answer;
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::leave_answer;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let pair = |text: &String| match text.rsplit_once('=') {
         Some((question, label)) => Ok((question.to_owned(), label.trim().to_owned())),
         None => {
@@ -35,13 +35,13 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         }
     };
     let answers = args.answer.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-    let path = TryOptions::path(surroundings, &args.folder)?;
+    let path = TryOptions::path(environment, &args.folder)?;
     let written = leave_answer(&path, args.gate, &args.choose, &answers)
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     if output.json {
         output.envelope(&Envelope::new("answer", ExitCode::Passed, json!({"file": written})));
     } else {
-        output.say(&format!("left {}", surroundings.shown(&written)));
+        output.say(&format!("left {}", environment.shown(&written)));
     }
     Ok(ExitCode::Passed)
 }

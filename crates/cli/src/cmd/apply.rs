@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::aside::{
+use belljar_runner::changes::{
     Applied, ApplyMode, ApplyRequest, Aside, Consent, EntryKind, KeptChanges, OnConflict, Refused,
     RefusedBecause, Selection, Unmerged, end_by,
 };
@@ -68,7 +68,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     };
     tell_recovered(&aside, output);
     let found = aside.changes()?;
-    let naming = Naming { aside: &aside, found: &found, directory: &planner.surroundings().directory };
+    let naming = Naming { aside: &aside, found: &found, directory: &planner.environment().directory };
     let selection = naming.selection(&args.options.paths)?;
     let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
     let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };

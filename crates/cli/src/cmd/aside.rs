@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode, Purpose, visible, visible_name};
 use belljar_runner::Planner;
-use belljar_runner::aside::{
+use belljar_runner::changes::{
     Aside, BothChanged, Carried, Change, ChangeKind, Class, KeptChanges, RefChange, RefValue, Refused,
     RefusedBecause, RepositoryChanges, Selection, Unmerged, short_ref,
 };

@@ -3,9 +3,9 @@ use super::trying::{LastWord, TryOptions, failure, limit_time, show, warn};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
 use belljar_contract::{ExitCode, visible};
+use belljar_runner::suite::{Keep, Trial, TrialRequest, TrialUse};
 use belljar_runner::tape::Taping;
-use belljar_runner::trial::{Keep, Trial, TrialRequest, TrialUse};
-use belljar_runner::{Spoken, Surroundings, Then};
+use belljar_runner::{HostEnvironment, Spoken, Then};
 use std::io::{BufRead, IsTerminal};
 
 /// Talk to the agent with a skill, a plugin or a marketplace
@@ -27,34 +27,34 @@ pub struct Args {
     pub options: TryOptions,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
     let first = match &args.say {
         Some(text) => text.clone(),
         None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
     };
-    let trial = args.subject.trial(options, first, (surroundings, output))?;
+    let trial = args.subject.trial(options, first, (environment, output))?;
     let mut trial = Trial { cost: options.max_cost_usd, ..trial };
     limit_time(&mut trial, options.timeout);
-    let consent = &options.consent([&trial], TrialUse::Run, surroundings, output)?;
+    let consent = &options.consent([&trial], TrialUse::Run, environment, output)?;
     warn(&trial, output);
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {
-            surroundings,
-            model: options.model(surroundings)?,
+            environment,
+            model: options.model(environment)?,
             walls: options.walls.asked(),
             consent,
             name: None,
-            answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
+            answering: options.answering(environment, LastWord::PersonAtTerminal)?,
             then: Then::Listen(Spoken(Box::new(next_line))),
             conversation: args.subject.conversation()?,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },
             taping: Taping::Off,
             watch: &mut |event| show(event, detail, output),
         })
-        .map_err(|error| failure(error, surroundings))?;
-    output.say(&format!("the conversation is recorded in {}", surroundings.shown_from_home(&tried.folder)));
+        .map_err(|error| failure(error, environment))?;
+    output.say(&format!("the conversation is recorded in {}", environment.shown_from_home(&tried.folder)));
     if let Some(why) = tried.unvouched() {
         output.say(&not_verified(why));
         return Ok(ExitCode::Unverified);

@@ -2,8 +2,8 @@ use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
-use belljar_runner::trial::{Rehearsal, load_scenario_alone, rehearse};
-use belljar_runner::{Surroundings, answer_rule};
+use belljar_runner::suite::{Rehearsal, load_scenario_alone, rehearse};
+use belljar_runner::{HostEnvironment, answer_rule};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let invalid = |message: String| CliError::new(ExitCode::Invalid, message);
     let input = match &args.input {
         None => serde_json::Map::new(),
@@ -67,11 +67,11 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         .map(|flag| answer_rule(flag).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error)))
         .collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &args.scenario {
-        rules.extend(load_scenario_alone(surroundings, &TryOptions::path(surroundings, file)?)?.rules);
+        rules.extend(load_scenario_alone(environment, &TryOptions::path(environment, file)?)?.rules);
     }
     if let Some(file) = &args.answer_policy {
-        let path = TryOptions::path(surroundings, file)?;
-        rules.extend(belljar_runner::trial::load_policy(surroundings, &path)?);
+        let path = TryOptions::path(environment, file)?;
+        rules.extend(belljar_runner::suite::load_policy(environment, &path)?);
     }
     let rehearsal = match (&args.question, &args.tool) {
         (Some(question), _) => Rehearsal::question(question, &args.header, &args.options, args.multi),

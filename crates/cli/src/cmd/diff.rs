@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::aside::{ChangeKind, EntryKind, KeptChanges, RepositoryChanges, Selection};
+use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, RepositoryChanges, Selection};
 use belljar_runner::report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +45,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     };
     tell_recovered(&aside, output);
     let found = aside.changes()?;
-    let directory = &planner.surroundings().directory;
+    let directory = &planner.environment().directory;
     let selection = Naming { aside: &aside, found: &found, directory }.selection(&args.options.paths)?;
     let KeptChanges { files: mut changes, mut repository, folded, both, unseen } = found;
     if let Selection::Paths(paths) = selection {

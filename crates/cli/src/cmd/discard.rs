@@ -33,7 +33,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     };
     tell_recovered(&aside, output);
     let found = aside.changes()?;
-    let directory = &planner.surroundings().directory;
+    let directory = &planner.environment().directory;
     let selection = Naming { aside: &aside, found: &found, directory }.selection(&args.options.paths)?;
     let count = found.files.len() + found.folded.len() + found.unseen.len();
     let all = args.options.paths.is_empty();

@@ -19,12 +19,12 @@ pub struct Args {
 }
 
 pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let surroundings = planner.surroundings();
-    let checkups = examine(surroundings, &env::own()?, &planner.images());
+    let environment = planner.environment();
+    let checkups = examine(environment, &env::own()?, &planner.images());
     let bad = checkups.iter().any(|checkup| checkup.state == CheckupState::Bad);
     let exit = if bad { ExitCode::Unsupported } else { ExitCode::Passed };
     if output.json {
-        let versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+        let versions = versions(environment, env!("CARGO_PKG_VERSION"));
         let data = json!({"honoured": !bad, "versions": versions, "checks": checkups});
         output.envelope(&Envelope::new("doctor", exit, data));
         return Ok(exit);

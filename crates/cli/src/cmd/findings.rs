@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Finding, GuestAct, HeldBack, UtcTime, visible};
 use belljar_runner::report::{FindingsShown, render_findings};
-use belljar_runner::{FindingsEntry, FindingsError, FindingsStore, Surroundings};
+use belljar_runner::{FindingsEntry, FindingsError, FindingsStore, HostEnvironment};
 use serde_json::json;
 
 /// List what a run left in the project that your machine may execute
@@ -20,9 +20,9 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: FindingsError| CliError::from_chain(ExitCode::Invalid, &error);
-    let store = FindingsStore::new(&surroundings.state);
+    let store = FindingsStore::new(&environment.state);
     let mut list = store.list().map_err(failed)?;
     let found = match &args.run {
         Some(name) => {
@@ -34,7 +34,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
             let found = store.read(&entry).map_err(failed)?;
             Some((entry, found))
         }
-        None => last_here(&store, list, surroundings, output),
+        None => last_here(&store, list, environment, output),
     };
     let Some((entry, found)) = found else {
         if output.json {
@@ -58,11 +58,11 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         output.envelope(&Envelope::new("findings", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
-    let shown = |path: &_| surroundings.shown(path);
+    let shown = |path: &_| environment.shown(path);
     output.say(&format!("{}, {} UTC", entry.name, UtcTime::from_unix_ms(found.at_ms)));
     output.result(&render_findings(&found.items, &shown, FindingsShown::All, output.out_style()));
     for HeldBack { path, act, why } in &found.held {
-        output.result(&format!("{}\n", held_line(path, *act, why, surroundings)));
+        output.result(&format!("{}\n", held_line(path, *act, why, environment)));
     }
     if found.dropped > 0 {
         output.say(&format!("belljar: {} more were too many to keep", found.dropped));
@@ -75,12 +75,12 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 fn last_here(
     store: &FindingsStore,
     list: Vec<FindingsEntry>,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     output: &Output,
 ) -> Option<(FindingsEntry, belljar_contract::Findings)> {
     for entry in list.into_iter().rev() {
         match store.read(&entry) {
-            Ok(found) if surroundings.directory.is_within(&found.project) => return Some((entry, found)),
+            Ok(found) if environment.directory.is_within(&found.project) => return Some((entry, found)),
             Ok(_of_another) => {}
             Err(error) => {
                 let cause =
@@ -93,12 +93,12 @@ fn last_here(
 }
 
 /// The report at the end of a run.
-pub fn report(found: &[Finding], name: Option<&str>, surroundings: &Surroundings, output: &Output) {
+pub fn report(found: &[Finding], name: Option<&str>, environment: &HostEnvironment, output: &Output) {
     if found.is_empty() {
         return;
     }
     let all = name.map(|name| format!("belljar findings {name}"));
-    let shown = |path: &_| surroundings.shown(path);
+    let shown = |path: &_| environment.shown(path);
     let how = FindingsShown::Short { all: all.as_deref() };
     output.say(&render_findings(found, &shown, how, output.err_style()));
 }
@@ -107,8 +107,8 @@ pub fn report(found: &[Finding], name: Option<&str>, surroundings: &Surroundings
 const HELD_SHOWN: usize = 20;
 
 /// One attempt to make or change a file that this machine would execute.
-pub fn held_line(path: &AbsPath, act: GuestAct, why: &str, surroundings: &Surroundings) -> String {
-    format!("belljar: held back: {} {}: {}", act.word(), surroundings.shown(path), visible(why))
+pub fn held_line(path: &AbsPath, act: GuestAct, why: &str, environment: &HostEnvironment) -> String {
+    format!("belljar: held back: {} {}: {}", act.word(), environment.shown(path), visible(why))
 }
 
 /// Those that could not be told of while the command had the terminal.

@@ -2,8 +2,8 @@ use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::ExitCode;
-use belljar_runner::Surroundings;
-use belljar_runner::trial::Gates;
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::Gates;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -21,9 +21,9 @@ pub struct Args {
     follow: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
-    let path = TryOptions::path(surroundings, &args.folder)?;
+    let path = TryOptions::path(environment, &args.folder)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
     loop {
         let done = gates.is_done();

@@ -2,7 +2,7 @@ use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, TimeSpan, visible};
 use belljar_runner::report::human_size;
-use belljar_runner::{Surroundings, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
+use belljar_runner::{HostEnvironment, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
@@ -35,9 +35,9 @@ fn age(text: &str) -> Result<TimeSpan, String> {
     TimeSpan::parse(text).map_err(|error| error.to_string())
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let list = sweep(&SweepRequest {
-        surroundings,
+        environment,
         mode: if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove },
         runs_older_than: args.older_than.filter(|_| args.runs),
         now: SystemTime::now(),
@@ -52,7 +52,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         return Ok(exit);
     }
     for swept in &list {
-        let line = person(swept, surroundings);
+        let line = person(swept, environment);
         match swept.outcome {
             SweepOutcome::Removed | SweepOutcome::WouldRemove => output.result(&line),
             SweepOutcome::Kept(_) | SweepOutcome::Failed(_) => output.say(&line),
@@ -74,11 +74,11 @@ fn is_removed(outcome: &SweepOutcome) -> bool {
     }
 }
 
-fn person(swept: &Swept, surroundings: &Surroundings) -> String {
+fn person(swept: &Swept, environment: &HostEnvironment) -> String {
     let Swept { kind, path, bytes, outcome } = swept;
     let what = match kind {
         SweptKind::Instance { root: Some(root) } => {
-            format!("the instance of {}", surroundings.shown_from_home(root))
+            format!("the instance of {}", environment.shown_from_home(root))
         }
         SweptKind::Instance { root: None } => "the instance".to_owned(),
         SweptKind::Run => "the run".to_owned(),
@@ -93,7 +93,7 @@ fn person(swept: &Swept, surroundings: &Surroundings) -> String {
         SweptKind::Findings => "the findings".to_owned(),
         SweptKind::Leftover => "the leftover".to_owned(),
     };
-    let at = surroundings.shown_from_home(path);
+    let at = environment.shown_from_home(path);
     let size = human_size(*bytes);
     match outcome {
         SweepOutcome::Removed => format!("removed {what}: {at} ({size})\n"),

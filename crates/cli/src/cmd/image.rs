@@ -3,7 +3,7 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, ImageName, visible};
 use belljar_runner::report::human_size;
 use belljar_runner::{
-    BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Surroundings,
+    BuiltImage, Engine, EngineError, FromError, HostEnvironment, Image, ImageAct, ImageNews, Rebuild,
     engine_places, remove_build_leftovers,
 };
 use serde_json::json;
@@ -27,7 +27,7 @@ pub struct Args {
 
 impl Args {
     /// See [`super::Verb::tidied`].
-    pub fn tidied(&self) -> Option<fn(&Surroundings)> {
+    pub fn tidied(&self) -> Option<fn(&HostEnvironment)> {
         match &self.deed {
             Deed::Build(_) => Some(remove_build_leftovers),
             Deed::List(_) | Deed::Prune(_) => None,
@@ -85,8 +85,8 @@ struct ListArgs {
     json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let engine = Engine::find(&engine_places(surroundings)).map_err(|error| failure(&error))?;
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let engine = Engine::find(&engine_places(environment)).map_err(|error| failure(&error))?;
     match &args.deed {
         Deed::Build(args) => {
             let rebuild = if args.rebuild { Rebuild::Always } else { Rebuild::WhereMissing };

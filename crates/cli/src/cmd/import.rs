@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let directory = &planner.surroundings().directory;
+    let directory = &planner.environment().directory;
     let file =
         directory.join(&args.file).map_err(|error| CliError::new(ExitCode::Invalid, error.to_string()))?;
     if Cassette::is_one(&file) {
@@ -54,9 +54,9 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 
 /// The scenario of a cassette, beside where we are.
 fn scenario(args: &Args, planner: &Planner, file: &AbsPath, output: &Output) -> Result<ExitCode, CliError> {
-    let surroundings = planner.surroundings();
-    let cassette = open_cassette(file, surroundings)?;
-    let trial = cassette::scenario(&cassette, (file, &surroundings.shown(file)))?;
+    let environment = planner.environment();
+    let cassette = open_cassette(file, environment)?;
+    let trial = cassette::scenario(&cassette, (file, &environment.shown(file)))?;
     let text = cassette::scenario_text(&cassette);
     let note = "no tape was made: a cassette has no exchanges with the model; `belljar record` makes one, and \
         `belljar replay --protocol` judges the cassette as it is";
@@ -64,14 +64,14 @@ fn scenario(args: &Args, planner: &Planner, file: &AbsPath, output: &Output) -> 
         output.file(&text);
     } else {
         let name = trial.scenario.name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
-        let path = surroundings.directory.child(&format!("{}.yaml", name.trim_start_matches('.')));
+        let path = environment.directory.child(&format!("{}.yaml", name.trim_start_matches('.')));
         write_new(&path, &text)?;
         if output.json {
-            let data = json!({"read": [surroundings.shown(file)], "written": path, "notes": [note]});
+            let data = json!({"read": [environment.shown(file)], "written": path, "notes": [note]});
             output.envelope(&Envelope::new("import", ExitCode::Passed, data));
             return Ok(ExitCode::Passed);
         }
-        let (to, from) = (surroundings.shown(&path), surroundings.shown(file));
+        let (to, from) = (environment.shown(&path), environment.shown(file));
         output.result(&format!("{to} was written from {from}\n"));
     }
     output.say(&format!("note: {note}\n"));

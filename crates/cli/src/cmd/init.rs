@@ -30,7 +30,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.envelope(&Envelope::new("init", ExitCode::Passed, json!({"written": path})));
         return Ok(ExitCode::Passed);
     }
-    let shown = planner.surroundings().shown(&path);
+    let shown = planner.environment().shown(&path);
     output.result(&format!("{shown} was written; read it, then try `belljar plan`\n"));
     Ok(ExitCode::Passed)
 }

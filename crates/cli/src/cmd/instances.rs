@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime};
 use belljar_runner::report::{human_size, render_table};
-use belljar_runner::{About, InstanceEntry, Instances, LayerEntry, ProjectState, Surroundings};
+use belljar_runner::{About, HostEnvironment, InstanceEntry, Instances, LayerEntry, ProjectState};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,8 +18,8 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(_args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let list = Instances::new(&surroundings.data).list()?;
+pub fn run(_args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let list = Instances::new(&environment.data).list()?;
     if output.json {
         let data = json!({"instances": list.iter().map(machine).collect::<Vec<_>>()});
         output.envelope(&Envelope::new("instances", ExitCode::Passed, data));
@@ -29,13 +29,13 @@ pub fn run(_args: &Args, surroundings: &Surroundings, output: &Output) -> Result
         output.say("There are no instances yet; the first run in a project makes one.");
         return Ok(ExitCode::Passed);
     }
-    let rows: Vec<Vec<String>> = list.iter().map(|entry| person(entry, surroundings)).collect();
+    let rows: Vec<Vec<String>> = list.iter().map(|entry| person(entry, environment)).collect();
     let headings = ["instance", "project", "size", "last use (UTC)", ""];
     output.result(&render_table(&headings, &rows, output.out_style()));
     Ok(ExitCode::Passed)
 }
 
-fn person(entry: &InstanceEntry, surroundings: &Surroundings) -> Vec<String> {
+fn person(entry: &InstanceEntry, environment: &HostEnvironment) -> Vec<String> {
     let InstanceEntry { key, directory: _, root, project, size, last_used, in_use, kept } = entry;
     let mut notes = Vec::new();
     if *in_use {
@@ -54,7 +54,7 @@ fn person(entry: &InstanceEntry, surroundings: &Surroundings) -> Vec<String> {
     let more = if size.whole { "" } else { "more than " };
     vec![
         key.to_string(),
-        root.as_ref().map_or_else(|| "?".to_owned(), |root| surroundings.shown_from_home(root)),
+        root.as_ref().map_or_else(|| "?".to_owned(), |root| environment.shown_from_home(root)),
         format!("{more}{}", human_size(size.bytes)),
         last_used
             .and_then(unix_ms)

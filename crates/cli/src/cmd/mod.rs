@@ -38,7 +38,7 @@ use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
 use belljar_runner::{
-    Planner, Rest, Surroundings, Waiting, guard_secrets, names_without_modules, remove_leftovers,
+    HostEnvironment, Planner, Rest, Waiting, guard_secrets, names_without_modules, remove_leftovers,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -95,7 +95,7 @@ pub enum Verb {
 }
 
 /// What ends with a verb, and what removes its traces.
-type Tidied = (Rest, fn(&Surroundings));
+type Tidied = (Rest, fn(&HostEnvironment));
 
 impl Verb {
     pub fn name(&self) -> &'static str {
@@ -239,36 +239,36 @@ pub fn run(arguments: &Arguments, waiting: Option<Waiting>, output: &Output) -> 
         guard_secrets().map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     }
     names_without_modules().map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
-    let surroundings = || env::surroundings(arguments.directory.as_deref());
-    let planner = || -> Result<Planner, CliError> { Ok(Planner::new(surroundings()?)?) };
+    let environment = || env::environment(arguments.directory.as_deref());
+    let planner = || -> Result<Planner, CliError> { Ok(Planner::new(environment()?)?) };
     let status = match &arguments.verb {
-        Verb::Run(args) => return run::run(args, args.options.begin(surroundings()?, waiting)?, output),
-        Verb::Exec(args) => return exec::run(args, args.options.begin(surroundings()?, waiting)?, output),
-        Verb::Shell(args) => return shell::run(args, args.options.begin(surroundings()?, waiting)?, output),
+        Verb::Run(args) => return run::run(args, args.options.begin(environment()?, waiting)?, output),
+        Verb::Exec(args) => return exec::run(args, args.options.begin(environment()?, waiting)?, output),
+        Verb::Shell(args) => return shell::run(args, args.options.begin(environment()?, waiting)?, output),
         Verb::Plan(args) => plan::run(args, &planner()?.with_walls(args.walls.asked()), output),
         Verb::Check(args) => check::run(args, &planner()?, output),
         Verb::Init(args) => init::run(args, &planner()?, output),
         Verb::Import(args) => import::run(args, &planner()?, output),
         Verb::Trust(args) => trust::run(args, &planner()?, output),
-        Verb::Findings(args) => findings::run(args, &surroundings()?, output),
+        Verb::Findings(args) => findings::run(args, &environment()?, output),
         Verb::Diff(args) => diff::run(args, &planner()?, output),
         Verb::Apply(args) => apply::run(args, &planner()?, output),
         Verb::Discard(args) => discard::run(args, &planner()?, output),
-        Verb::Instances(args) => instances::run(args, &surroundings()?, output),
-        Verb::Gc(args) => gc::run(args, &surroundings()?, output),
-        Verb::Image(args) => image::run(args, &surroundings()?, output),
+        Verb::Instances(args) => instances::run(args, &environment()?, output),
+        Verb::Gc(args) => gc::run(args, &environment()?, output),
+        Verb::Image(args) => image::run(args, &environment()?, output),
         Verb::Doctor(args) => doctor::run(args, &planner()?, output),
         Verb::Prove(args) => prove::run(args, &planner()?, output),
-        Verb::Skill(args) => skill::run(args, &surroundings()?, output),
-        Verb::Test(args) => test::run(args, &surroundings()?, output),
-        Verb::Record(args) => record::run(args, &surroundings()?, output),
-        Verb::Replay(args) => replay::run(args, &surroundings()?, output),
-        Verb::Tape(args) => tape::run(args, &surroundings()?, output),
-        Verb::Chat(args) => chat::run(args, &surroundings()?, output),
-        Verb::Trace(args) => trace::run(args, &surroundings()?, output),
-        Verb::Decide(args) => decide::run(args, &surroundings()?, output),
-        Verb::Gates(args) => gates::run(args, &surroundings()?, output),
-        Verb::Answer(args) => answer::run(args, &surroundings()?, output),
+        Verb::Skill(args) => skill::run(args, &environment()?, output),
+        Verb::Test(args) => test::run(args, &environment()?, output),
+        Verb::Record(args) => record::run(args, &environment()?, output),
+        Verb::Replay(args) => replay::run(args, &environment()?, output),
+        Verb::Tape(args) => tape::run(args, &environment()?, output),
+        Verb::Chat(args) => chat::run(args, &environment()?, output),
+        Verb::Trace(args) => trace::run(args, &environment()?, output),
+        Verb::Decide(args) => decide::run(args, &environment()?, output),
+        Verb::Gates(args) => gates::run(args, &environment()?, output),
+        Verb::Answer(args) => answer::run(args, &environment()?, output),
         Verb::Completions(args) => completions::run(args, output),
     };
     status.map(ExitCode::code)

@@ -38,14 +38,14 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return lowered_page(planner, &planned, output);
     }
     let mut advice = advice(planner, &planned)?;
-    let refused = refused_limits(&planned, planner.surroundings());
+    let refused = refused_limits(&planned, planner.environment());
     advice.extend(refused.into_iter().map(|Unmet { need, why, fix }| {
         format!("a start is refused, because this cannot be enforced: {}: {why}; {fix}", need.describe())
     }));
     let plan = &planned.compiled.plan;
-    let allowed = Allowances::of(&planner.surroundings().config, &plan.workspace.source).read()?;
+    let allowed = Allowances::of(&planner.environment().config, &plan.workspace.source).read()?;
     if plan.workspace.mode == WorkspaceMode::Direct {
-        advice.extend(Allowances::notice(&allowed, planner.surroundings()));
+        advice.extend(Allowances::notice(&allowed, planner.environment()));
     }
     if output.json {
         let reasons: Vec<_> =
@@ -75,7 +75,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         entering: &planned.entering,
         defaults: &planned.defaults,
         program_found: program.as_deref(),
-        home: &planner.surroundings().home,
+        home: &planner.environment().home,
         advice: &advice,
     };
     output.result(&render_plan(&page, output.out_style()));
@@ -83,7 +83,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 }
 
 fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
-    let launch = lowered(planned, planner.surroundings(), &Errand::Command(vec![OsText::default()]))?;
+    let launch = lowered(planned, planner.environment(), &Errand::Command(vec![OsText::default()]))?;
     let words: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
     let root: Vec<Vec<String>> = launch.root.iter().map(RootPart::words).collect();
@@ -130,7 +130,7 @@ fn advice(planner: &Planner, planned: &Planned) -> Result<Vec<String>, CliError>
         return Ok(Vec::new());
     }
     let agent = &planned.compiled.plan.agent;
-    let standing = Agreements::new(&planner.surroundings().config).standing(&planned.compiled.plan)?;
+    let standing = Agreements::new(&planner.environment().config).standing(&planned.compiled.plan)?;
     Ok(match standing {
         Standing::Agreed => Vec::new(),
         Standing::Never => vec![format!("you have not agreed to this yet: `belljar trust {agent}`")],

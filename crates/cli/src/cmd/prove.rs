@@ -68,7 +68,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     if args.all {
         return all(args, planner, output);
     }
-    let surroundings = planner.surroundings();
+    let environment = planner.environment();
     let own = env::own()?;
     let backend = args.backend.kind();
     let workspace = args.workspace.map(Workspace::mode);
@@ -76,15 +76,15 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.say(
             "belljar: the agent looks for canaries, without walls and inside; that takes some seconds\n",
         );
-        let found = leaks(ProveRequest { surroundings, own: &own, backend, workspace })
+        let found = leaks(ProveRequest { environment, own: &own, backend, workspace })
             .map_err(|error| failure(&error))?;
         return Ok(tell_leaks(&found, backend, output));
     }
-    let proved = prove(ProveRequest { surroundings, own: &own, backend, workspace });
+    let proved = prove(ProveRequest { environment, own: &own, backend, workspace });
     let Proved { proof, lowered, engine } = proved.map_err(|error| failure(&error))?;
     let exit = proof.exit();
     if output.json {
-        let mut versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+        let mut versions = versions(environment, env!("CARGO_PKG_VERSION"));
         versions["engine"] = json!(engine);
         let data = json!({"backend": backend, "versions": versions, "rows": proof.rows, "launch": lowered});
         output.envelope(&Envelope::new("prove", exit, data));
@@ -124,7 +124,7 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
 }
 
 fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let surroundings = planner.surroundings();
+    let environment = planner.environment();
     let own = env::own()?;
     let workspace = args.workspace.map(Workspace::mode);
     let mut tried = Vec::new();
@@ -132,7 +132,7 @@ fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
         if !output.json {
             output.say(&format!("trying the walls of {}", backend.name()));
         }
-        let proved = match prove(ProveRequest { surroundings, own: &own, backend, workspace }) {
+        let proved = match prove(ProveRequest { environment, own: &own, backend, workspace }) {
             Ok(proved) => Ok(proved),
             Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
                 let words = match &error {
@@ -152,7 +152,7 @@ fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
         true => ExitCode::Unsupported,
         false => worst(ExitCode::Failed).or(worst(ExitCode::Unverified)).unwrap_or(ExitCode::Passed),
     };
-    let mut versions = versions(surroundings, env!("CARGO_PKG_VERSION"));
+    let mut versions = versions(environment, env!("CARGO_PKG_VERSION"));
     let mut engines = tried.iter().filter_map(|(_, proved)| proved.as_ref().ok()?.engine.clone());
     versions["engine"] = json!(engines.next());
     let proven: Vec<Proven<'_>> = tried

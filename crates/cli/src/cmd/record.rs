@@ -3,9 +3,9 @@ use super::trying::{Plays, TryOptions, among_others, result_json};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::{Consent, Trial, TrialUse};
 use belljar_runner::tape::{MakeError, Normaliser, Taping, finds_its_scenario, make, tape_beside};
-use belljar_runner::trial::{Consent, Trial, TrialUse};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -57,42 +57,42 @@ impl Source {
     pub fn load(
         &self,
         file: &AbsPath,
-        surroundings: &Surroundings,
+        environment: &HostEnvironment,
         output: &Output,
     ) -> Result<Trial, CliError> {
-        Ok(self.options.load((file, Plays::scripted(self.scripted)), surroundings, output)??)
+        Ok(self.options.load((file, Plays::scripted(self.scripted)), environment, output)??)
     }
 }
 
 /// A tape names its scenario, and is refused when that lies beyond the directory that it belongs to.
-fn out_of_reach(target: &AbsPath, surroundings: &Surroundings) -> CliError {
+fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
     let text = format!(
         "a tape at `{}` could not name its scenario, which lies elsewhere",
-        surroundings.shown(target)
+        environment.shown(target)
     );
     CliError::new(ExitCode::Invalid, text)
         .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let files = scenario_files(&args.paths, None, surroundings)?;
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let files = scenario_files(&args.paths, None, environment)?;
     let normalisers = normalisers(&args.normalise)?;
-    let out = args.out.as_ref().map(|path| TryOptions::path(surroundings, path)).transpose()?;
+    let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;
     let load = |file| {
         let target = tape_beside(file, out.as_ref());
-        if !finds_its_scenario(&target, file, surroundings) {
-            return Err(out_of_reach(&target, surroundings));
+        if !finds_its_scenario(&target, file, environment) {
+            return Err(out_of_reach(&target, environment));
         }
-        Ok((args.source.load(file, surroundings, output)?, target))
+        Ok((args.source.load(file, environment, output)?, target))
     };
     let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
     let trials = loaded.iter().filter_map(|(_, loaded)| loaded.as_ref().ok().map(|(trial, _)| trial));
-    let consent = &args.source.options.consent(trials, TrialUse::Run, surroundings, output)?;
+    let consent = &args.source.options.consent(trials, TrialUse::Run, environment, output)?;
     let one = |loaded: Result<(Trial, AbsPath), CliError>| {
         let (trial, target) = &loaded?;
         let normalisers = &normalisers;
         let recording = Recording { source: &args.source, trial, target, normalisers, consent };
-        one(&recording, surroundings, output)
+        one(&recording, environment, output)
     };
     // One bad scenario does not stop the others; alone, it is the error of the verb.
     let alone = files.len() == 1;
@@ -100,7 +100,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     for (file, loaded) in loaded {
         rows.push(match alone {
             true => one(loaded)?,
-            false => among_others(one(loaded), surroundings, ("file", file), output),
+            false => among_others(one(loaded), environment, ("file", file), output),
         });
     }
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
@@ -130,14 +130,14 @@ fn normalisers(wanted: &[String]) -> Result<Vec<Normaliser>, CliError> {
 
 pub(super) fn one(
     recording: &Recording<'_>,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
     let Recording { source, trial, target, normalisers, consent } = *recording;
     let options = &source.options;
     let taping = Taping::On(normalisers.to_vec());
     let plays = Plays::scripted(source.scripted);
-    let tried = options.try_scenario(trial, (plays, consent), taping, surroundings, output)?;
+    let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let mut row = result_json(trial, &tried);
     let passed = tried.judgement.conclusion == Conclusion::Passed;
     if !passed && !source.allow_failing {
@@ -155,7 +155,7 @@ pub(super) fn one(
     row["exchanges"] = json!(taped.exchanges);
     row["leaks"] = json!(taped.leaks);
     if !output.json && !options.quiet {
-        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, surroundings.shown(&tape)));
+        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(&tape)));
         for TapeLeak { exchange, kind } in &taped.leaks.found {
             output.say(&format!("belljar: exchange {exchange} told the model something of yours: {kind}\n"));
         }

@@ -8,16 +8,16 @@ use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible, visible_lines};
 use belljar_runner::report::{Shown, Style, render_judgement};
+use belljar_runner::suite::{
+    Consent, Conversation, Fidelity, Keep, Trial, TrialRequest, TrialUse, load_scenario, load_scenario_alone,
+};
 use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::tape::protocol::{self, ReadAgain};
 use belljar_runner::tape::{
     Changed, Drift, FindError, Mutation, Mutations, OnDrift, Pace, ReplayModel, ReplayReport, Tape,
     TapeFailure, Taping, agent_version, find_tapes, mutate, scenario_changes, scenario_of,
 };
-use belljar_runner::trial::{
-    Consent, Conversation, Fidelity, Keep, Trial, TrialRequest, TrialUse, load_scenario, load_scenario_alone,
-};
-use belljar_runner::{Model, Surroundings, Then};
+use belljar_runner::{HostEnvironment, Model, Then};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -92,10 +92,10 @@ pub enum Drifting {
     Live,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let mut tapes = Vec::new();
     for path in &args.paths {
-        let path = TryOptions::path(surroundings, path)?;
+        let path = TryOptions::path(environment, path)?;
         if path.as_path().is_file() {
             tapes.push(path);
             continue;
@@ -107,11 +107,11 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     // One bad tape does not stop the others; alone, it is the error of the verb.
     let rows = match (args.protocol, tapes.as_slice()) {
         (true, [tape]) => {
-            let read = read(surroundings, tape, &Scenarios::default())?;
-            vec![tell_read(args, surroundings, tape, &read, output)]
+            let read = read(environment, tape, &Scenarios::default())?;
+            vec![tell_read(args, environment, tape, &read, output)]
         }
-        (true, _) => read_many(args, surroundings, &tapes, &Scenarios::default(), output),
-        (false, _) => run_all(args, surroundings, &tapes, output)?,
+        (true, _) => read_many(args, environment, &tapes, &Scenarios::default(), output),
+        (false, _) => run_all(args, environment, &tapes, output)?,
     };
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
@@ -128,13 +128,13 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 /// Runs tapes again, after the user has agreed to what all of their scenarios ask for.
 fn run_all(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     tapes: &[AbsPath],
     output: &Output,
 ) -> Result<Vec<(ExitCode, Value)>, CliError> {
     let walls = args.walls.asked();
     let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
-    let agreeing = &Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let agreeing = &Agreeing { options: &args.agree, walls: &walls, used_for, environment, output };
     let scenarios = Scenarios { time: args.timeout, ..Scenarios::default() };
     let open = |path| (path, open_to_run(args, agreeing, path, &scenarios));
     let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
@@ -142,14 +142,14 @@ fn run_all(
     let consent = agreeing.ask(found.map(|(_, trial): &(Tape, Arc<Trial>)| &**trial))?;
     let one = |found: Result<(Tape, Arc<Trial>), CliError>| {
         let (tape, trial) = found?;
-        run_again(args, surroundings, tape, (&trial, &consent), output)
+        run_again(args, environment, tape, (&trial, &consent), output)
     };
     let alone = tapes.len() == 1;
     let mut rows = Vec::new();
     for (path, found) in opened {
         rows.push(match alone {
             true => one(found)?,
-            false => among_others(one(found), surroundings, ("tape", path), output),
+            false => among_others(one(found), environment, ("tape", path), output),
         });
     }
     Ok(rows)
@@ -162,19 +162,19 @@ fn open_to_run(
     path: &AbsPath,
     scenarios: &Scenarios,
 ) -> Result<(Tape, Arc<Trial>), CliError> {
-    let surroundings = agreeing.surroundings;
+    let environment = agreeing.environment;
     if path.as_path().is_file() {
-        open_cassette(path, surroundings)?;
+        open_cassette(path, environment)?;
         let text = format!(
             "`{}` has no exchanges with the model, so nothing can be run from it",
-            surroundings.shown(path)
+            environment.shown(path)
         );
         return Err(
             CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
         );
     }
-    let load = |file: &AbsPath| Ok(agreeing.load(|permit| load_scenario(surroundings, file, permit))??);
-    let (tape, trial) = opened(surroundings, path, (scenarios, load))?;
+    let load = |file: &AbsPath| Ok(agreeing.load(|permit| load_scenario(environment, file, permit))??);
+    let (tape, trial) = opened(environment, path, (scenarios, load))?;
     let asked = args.walls.asked().backend;
     if !args.network && asked.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
         let text = "`fidelity: protocol` runs without isolation, so a replay cannot close the network";
@@ -217,17 +217,17 @@ const AT_ONCE: usize = 64;
 /// Many recorded conversations, on all processors and told in their order.
 fn read_many(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     paths: &[AbsPath],
     scenarios: &Scenarios,
     output: &Output,
 ) -> Vec<(ExitCode, Value)> {
     let mut out = Vec::new();
     for some in paths.chunks(AT_ONCE) {
-        let read = at_once(some, |path| read(surroundings, path, scenarios));
+        let read = at_once(some, |path| read(environment, path, scenarios));
         out.extend(some.iter().zip(read).map(|(path, read)| {
-            let found = read.map(|read| tell_read(args, surroundings, path, &read, output));
-            among_others(found, surroundings, ("tape", path), output)
+            let found = read.map(|read| tell_read(args, environment, path, &read, output));
+            among_others(found, environment, ("tape", path), output)
         }));
     }
     out
@@ -250,12 +250,12 @@ fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
 
 /// A tape and its scenario.
 fn opened(
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     path: &AbsPath,
     (scenarios, load): (&Scenarios, impl FnOnce(&AbsPath) -> Result<Trial, CliError>),
 ) -> Result<(Tape, Arc<Trial>), CliError> {
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| not_found(&error))?;
+    let scenario = scenario_of(path, &tape.head, environment).map_err(|error| not_found(&error))?;
     let trial = scenarios.load(scenario, load)?;
     Ok((tape, trial))
 }
@@ -269,17 +269,17 @@ struct Read {
 }
 
 /// Reads a tape, or a recording of another tool, and judges it again.
-fn read(surroundings: &Surroundings, path: &AbsPath, scenarios: &Scenarios) -> Result<Read, CliError> {
+fn read(environment: &HostEnvironment, path: &AbsPath, scenarios: &Scenarios) -> Result<Read, CliError> {
     if path.as_path().is_file() {
-        let cassette = open_cassette(path, surroundings)?;
-        let trial = Arc::new(cassette::scenario(&cassette, (path, &surroundings.shown(path)))?);
+        let cassette = open_cassette(path, environment)?;
+        let trial = Arc::new(cassette::scenario(&cassette, (path, &environment.shown(path)))?);
         let found = cassette::replay(&cassette, &trial)
             .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
         return Ok(Read { trial, found, cassette: Some(cassette.format) });
     }
     // Without anything that the scenario names: nothing of it is needed.
-    let load = |file: &AbsPath| Ok(load_scenario_alone(surroundings, file)?);
-    let (tape, trial) = opened(surroundings, path, (scenarios, load))?;
+    let load = |file: &AbsPath| Ok(load_scenario_alone(environment, file)?);
+    let (tape, trial) = opened(environment, path, (scenarios, load))?;
     let found = protocol::replay(&Arc::new(tape), &trial)
         .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     Ok(Read { trial, found, cassette: None })
@@ -287,13 +287,13 @@ fn read(surroundings: &Surroundings, path: &AbsPath, scenarios: &Scenarios) -> R
 
 fn tell_read(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     path: &AbsPath,
     read: &Read,
     output: &Output,
 ) -> (ExitCode, Value) {
     let Read { trial, found, cassette } = read;
-    let (exit, mut value) = read_again(args, surroundings, path, trial, found, output);
+    let (exit, mut value) = read_again(args, environment, path, trial, found, output);
     if let Some(format) = cassette {
         value["format"] = json!(format);
         value["notes"] = json!([cassette::UNSAID]);
@@ -304,11 +304,10 @@ fn tell_read(
     (exit, value)
 }
 
-pub(super) fn open_cassette(path: &AbsPath, surroundings: &Surroundings) -> Result<Cassette, CliError> {
+pub(super) fn open_cassette(path: &AbsPath, environment: &HostEnvironment) -> Result<Cassette, CliError> {
     Cassette::open(path).map_err(|fault| {
         let exit = if fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
-        let error =
-            CliError::new(exit, format!("the cassette `{}` cannot be used", surroundings.shown(path)));
+        let error = CliError::new(exit, format!("the cassette `{}` cannot be used", environment.shown(path)));
         chain(&fault).into_iter().fold(error, CliError::cause)
     })
 }
@@ -330,7 +329,7 @@ pub(super) fn unusable(error: &TapeFailure) -> CliError {
 /// The recorded conversation, read and judged again.
 fn read_again(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     path: &AbsPath,
     trial: &Trial,
     found: &ReadAgain,
@@ -377,7 +376,7 @@ fn read_again(
             ));
         }
         text.push_str(&mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
-        text.push_str(&format!("{}: {}\n", surroundings.shown(path), exit.meaning()));
+        text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
         output.say(&text);
     }
     (exit, value)
@@ -410,7 +409,7 @@ fn mutation_text(found: &Mutations, style: Style) -> String {
 /// The real agent, with the recorded answers.
 fn run_again(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     tape: Tape,
     (trial, consent): (&Trial, &Consent),
     output: &Output,
@@ -429,19 +428,19 @@ fn run_again(
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {
-            surroundings,
+            environment,
             model: Model::Replay(model),
             walls: args.walls.asked(),
             consent,
             name: None,
-            answering: options.answering(surroundings, LastWord::Nobody)?,
+            answering: options.answering(environment, LastWord::Nobody)?,
             then: Then::End,
             conversation: Conversation::Fresh,
             keep: if args.keep { Keep::Workspace } else { Keep::Changes },
             taping: Taping::Off,
             watch: &mut |event| show(event, detail, output),
         })
-        .map_err(|error| failure(error, surroundings))?;
+        .map_err(|error| failure(error, environment))?;
     let report = tried.report.replayed.clone().unwrap_or_default();
     let mut changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
     changed.extend(scenario_changes(trial, &tape.head));
@@ -460,7 +459,7 @@ fn run_again(
             output.say(&drift_text(&report, &changed, output.err_style()));
         }
         options.verbose |= args.explain;
-        tell(trial, &tried, &options, surroundings, output);
+        tell(trial, &tried, &options, environment, output);
     }
     Ok((exit, value))
 }

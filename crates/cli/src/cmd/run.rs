@@ -36,7 +36,7 @@ pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let model = match &args.script {
         None => Model::Live,
         Some(file) => {
-            let path = begun.planner.surroundings().directory.join(file);
+            let path = begun.planner.environment().directory.join(file);
             let path = path.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
             Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
         }

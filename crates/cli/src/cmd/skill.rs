@@ -3,11 +3,11 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
 use belljar_runner::report::{PlanPage, render_plan};
-use belljar_runner::tape::Taping;
-use belljar_runner::trial::{
+use belljar_runner::suite::{
     Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, TrialUse, load_subject,
 };
-use belljar_runner::{Surroundings, Then};
+use belljar_runner::tape::Taping;
+use belljar_runner::{HostEnvironment, Then};
 use serde_json::json;
 use std::io::Read;
 use std::path::PathBuf;
@@ -75,13 +75,13 @@ impl SubjectOptions {
         &self,
         options: &TryOptions,
         prompt: String,
-        (surroundings, output): (&Surroundings, &Output),
+        (environment, output): (&HostEnvironment, &Output),
     ) -> Result<Trial, CliError> {
         let paths = |list: &[PathBuf]| {
-            list.iter().map(|path| TryOptions::path(surroundings, path)).collect::<Result<Vec<AbsPath>, _>>()
+            list.iter().map(|path| TryOptions::path(environment, path)).collect::<Result<Vec<AbsPath>, _>>()
         };
         let subject = Subject {
-            folder: TryOptions::path(surroundings, &self.folder)?,
+            folder: TryOptions::path(environment, &self.folder)?,
             plugins: paths(&self.plugin)?,
             marketplaces: paths(&self.marketplace)?,
             enabled: self.enable.clone(),
@@ -92,7 +92,7 @@ impl SubjectOptions {
             prompt,
         };
         Ok(options
-            .loaded(surroundings, output, |permit| load_subject(surroundings, subject.clone(), permit))??)
+            .loaded(environment, output, |permit| load_subject(environment, subject.clone(), permit))??)
     }
 
     pub fn conversation(&self) -> Result<Conversation, CliError> {
@@ -110,17 +110,17 @@ impl SubjectOptions {
     }
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
-    let trial = args.subject.trial(options, prompt(args)?, (surroundings, output))?;
+    let trial = args.subject.trial(options, prompt(args)?, (environment, output))?;
     let mut trial = Trial { cost: options.max_cost_usd, ..trial };
     limit_time(&mut trial, options.timeout);
     let conversation = args.subject.conversation()?;
     let walls = options.walls.asked();
     let used_for = if args.dry_run { TrialUse::Inspect } else { TrialUse::Run };
-    let consent = &options.consent([&trial], used_for, surroundings, output)?;
+    let consent = &options.consent([&trial], used_for, environment, output)?;
     if args.dry_run {
-        let planning = Planning { surroundings, walls: &walls, conversation: &conversation, consent };
+        let planning = Planning { environment, walls: &walls, conversation: &conversation, consent };
         return plan(&trial, planning, output);
     }
     if !options.quiet {
@@ -129,24 +129,24 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {
-            surroundings,
-            model: options.model(surroundings)?,
+            environment,
+            model: options.model(environment)?,
             walls,
             consent,
             name: None,
-            answering: options.answering(surroundings, LastWord::PersonAtTerminal)?,
+            answering: options.answering(environment, LastWord::PersonAtTerminal)?,
             then: Then::End,
             conversation,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },
             taping: Taping::Off,
             watch: &mut |event| show(event, detail, output),
         })
-        .map_err(|error| failure(error, surroundings))?;
+        .map_err(|error| failure(error, environment))?;
     let exit = tried.judgement.conclusion.exit();
     if output.json {
         output.envelope(&Envelope::new("skill", exit, result_json(&trial, &tried)));
     } else {
-        tell(&trial, &tried, options, surroundings, output);
+        tell(&trial, &tried, options, environment, output);
     }
     Ok(exit)
 }
@@ -165,8 +165,8 @@ fn prompt(args: &Args) -> Result<String, CliError> {
 }
 
 fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCode, CliError> {
-    let surroundings = planning.surroundings;
-    let (_stage, planned) = trial.planned(&planning).map_err(|error| failure(error, surroundings))?;
+    let environment = planning.environment;
+    let (_stage, planned) = trial.planned(&planning).map_err(|error| failure(error, environment))?;
     let plan = &planned.compiled.plan;
     if output.json {
         let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
@@ -178,7 +178,7 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         plan,
         credential_found: planned.credential_found.as_deref(),
         program_found: program.as_deref(),
-        home: &surroundings.home,
+        home: &environment.home,
         upstream: planned.upstream.as_deref(),
         entering: &planned.entering,
         defaults: &planned.defaults,

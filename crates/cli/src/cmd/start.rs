@@ -7,13 +7,13 @@ use belljar_contract::{
     AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event, ExitCode,
     ImageName, OsText, Purpose, RuleEffect, RunName, visible, visible_start,
 };
-use belljar_runner::aside::KeptSummary;
+use belljar_runner::changes::KeptSummary;
 use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Attendant, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report,
-    RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, is_interactive, launch_hints, lowered,
+    Agreements, Attendant, Denied, EgressMode, Ending, HostEnvironment, Model, Outcome, Planned, Planner,
+    Reach, Report, RunRequest, Spent, Standing, Waiting, ask_hidden, is_interactive, launch_hints, lowered,
     run as carry_out,
 };
 use serde_json::json;
@@ -89,10 +89,10 @@ pub struct Begun {
 
 impl StartOptions {
     /// Looks at the project. A sandbox that was started for nothing is ended.
-    pub fn begin(&self, surroundings: Surroundings, waiting: Option<Waiting>) -> Result<Begun, CliError> {
+    pub fn begin(&self, environment: HostEnvironment, waiting: Option<Waiting>) -> Result<Begun, CliError> {
         let waiting =
             waiting.filter(|_| !self.dry_run && matches!(self.walls.backend, None | Some(Backend::Bwrap)));
-        let planner = Planner::new(surroundings)?.with_walls(self.walls.asked());
+        let planner = Planner::new(environment)?.with_walls(self.walls.asked());
         Ok(Begun { planner, waiting })
     }
 }
@@ -135,7 +135,7 @@ pub fn start(
     let mut held = Vec::new();
     let mut watch = |event: &Event| match event {
         Event::HostExecutedHeld { path, act, why } => {
-            let line = super::findings::held_line(path, *act, why, planner.surroundings());
+            let line = super::findings::held_line(path, *act, why, planner.environment());
             // Not into the screen of a program that draws on it.
             if interactive { held.push(line) } else { output.say(&line) }
         }
@@ -162,7 +162,7 @@ pub fn start(
     } = carry_out(RunRequest {
         notice: None,
         planned: &planned,
-        surroundings: planner.surroundings(),
+        environment: planner.environment(),
         errand,
         name,
         model,
@@ -176,7 +176,7 @@ pub fn start(
         watch: &mut watch,
     })
     .map_err(|error| {
-        let hints = launch_hints(&error, planner.surroundings());
+        let hints = launch_hints(&error, planner.environment());
         hints.into_iter().fold(CliError::from(error), CliError::hint)
     })?;
     match &outcome {
@@ -212,7 +212,7 @@ pub fn start(
     }
     super::findings::report_held(&held, output);
     // Last of what can be long: nothing that a command causes pushes it off the screen.
-    super::findings::report(&planted, findings.as_deref(), planner.surroundings(), output);
+    super::findings::report(&planted, findings.as_deref(), planner.environment(), output);
     if let Some(kept) = kept {
         output.say(&keeping(&kept, planner));
     }
@@ -223,7 +223,7 @@ pub fn start(
         output.say(&format!("belljar: {}", visible(&trouble)));
     }
     if let Some(folder) = folder {
-        output.say(&format!("belljar: the run is recorded in {}", planner.surroundings().shown(&folder)));
+        output.say(&format!("belljar: the run is recorded in {}", planner.environment().shown(&folder)));
     }
     Ok(outcome.status())
 }
@@ -248,7 +248,7 @@ fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Sty
             entering: &planned.entering,
             defaults: &planned.defaults,
             program_found: program.as_deref(),
-            home: &planner.surroundings().home,
+            home: &planner.environment().home,
             advice: &[],
         },
         style,
@@ -258,7 +258,7 @@ fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Sty
 /// What a project's manifest asks for is shown before the first run and whenever it has changed.
 fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), CliError> {
     let plan = &planned.compiled.plan;
-    let agreements = Agreements::new(&planner.surroundings().config);
+    let agreements = Agreements::new(&planner.environment().config);
     let style = output.err_style();
     match agreements.standing(plan).map_err(|error| CliError::from(error).into_launch())? {
         Standing::Agreed => return Ok(()),
@@ -340,7 +340,7 @@ fn keeping(kept: &KeptSummary, planner: &Planner) -> String {
         parts.push(format!("{} moved", plural(*refs, "ref")));
     }
     let mut text =
-        format!("belljar: {} kept in {}", parts.join(", "), planner.surroundings().shown(directory));
+        format!("belljar: {} kept in {}", parts.join(", "), planner.environment().shown(directory));
     match guarded {
         0 => {}
         1 => text.push_str("; 1 needs a yes of its own"),
@@ -368,7 +368,7 @@ fn warn_of_open(
     if planned.compiled.plan.backend != BackendKind::Host {
         return Ok(());
     }
-    let launch = lowered(planned, planner.surroundings(), errand)
+    let launch = lowered(planned, planner.environment(), errand)
         .map_err(|error| CliError::from(error).into_launch())?;
     output.say(&render_open(&launch.open, output.err_style()));
     Ok(())

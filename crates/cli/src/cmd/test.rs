@@ -3,11 +3,11 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, visible, visible_lines};
-use belljar_runner::Surroundings;
-use belljar_runner::tape::Taping;
-use belljar_runner::trial::{
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::{
     Job, SuiteNews, SuiteRequest, Trial, TrialUse, WorkerOutcome, end_with_input, run_suite,
 };
+use belljar_runner::tape::Taping;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,17 +58,17 @@ struct Row {
     value: Value,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     if args.worker {
         end_with_input().map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     }
-    let files = scenario_files(&args.paths, args.filter.as_deref(), surroundings)?;
+    let files = scenario_files(&args.paths, args.filter.as_deref(), environment)?;
     if args.list {
-        return list(&files, surroundings, output);
+        return list(&files, environment, output);
     }
     let rows = match files.as_slice() {
-        [file] if args.repeat == 1 => vec![alone(args, surroundings, file, output)?],
-        _ => together(args, surroundings, &files, output)?,
+        [file] if args.repeat == 1 => vec![alone(args, environment, file, output)?],
+        _ => together(args, environment, &files, output)?,
     };
     let exit = worst(rows.iter().map(|row| row.exit));
     if output.json {
@@ -84,11 +84,11 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 pub(super) fn scenario_files(
     paths: &[PathBuf],
     filter: Option<&str>,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
 ) -> Result<Vec<AbsPath>, CliError> {
     let mut out = Vec::new();
     for path in paths {
-        let path = TryOptions::path(surroundings, path)?;
+        let path = TryOptions::path(environment, path)?;
         match std::fs::metadata(&path) {
             Err(cause) => return Err(CliError::io(format!("cannot read `{path}`"), cause)),
             Ok(found) if found.is_dir() => below(&path, 0, &mut out),
@@ -98,7 +98,7 @@ pub(super) fn scenario_files(
     out.sort();
     out.dedup();
     if let Some(wanted) = filter {
-        out.retain(|path| surroundings.shown(path).contains(wanted));
+        out.retain(|path| environment.shown(path).contains(wanted));
     }
     if out.is_empty() {
         return Err(CliError::new(ExitCode::Invalid, "there is no scenario to run")
@@ -126,24 +126,29 @@ fn below(folder: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
     }
 }
 
-fn list(files: &[AbsPath], surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+fn list(files: &[AbsPath], environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     if output.json {
         let data = json!({"scenarios": files});
         output.envelope(&Envelope::new("test", ExitCode::Passed, data));
     } else {
-        let lines: Vec<String> = files.iter().map(|path| format!("{}\n", surroundings.shown(path))).collect();
+        let lines: Vec<String> = files.iter().map(|path| format!("{}\n", environment.shown(path))).collect();
         output.result(&lines.concat());
     }
     Ok(ExitCode::Passed)
 }
 
 /// One scenario, in this process, with everything it says.
-fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Output) -> Result<Row, CliError> {
+fn alone(
+    args: &Args,
+    environment: &HostEnvironment,
+    file: &AbsPath,
+    output: &Output,
+) -> Result<Row, CliError> {
     let plays = Plays::scripted(args.scripted);
     let options = &args.options;
-    let trial = options.load((file, plays), surroundings, output)??;
-    let consent = options.consent([&trial], TrialUse::Run, surroundings, output)?;
-    let tried = options.try_scenario(&trial, (plays, &consent), Taping::Off, surroundings, output)?;
+    let trial = options.load((file, plays), environment, output)??;
+    let consent = options.consent([&trial], TrialUse::Run, environment, output)?;
+    let tried = options.try_scenario(&trial, (plays, &consent), Taping::Off, environment, output)?;
     let exit = tried.judgement.conclusion.exit();
     Ok(Row { name: trial.scenario.name.clone(), exit, value: result_json(&trial, &tried) })
 }
@@ -151,7 +156,7 @@ fn alone(args: &Args, surroundings: &Surroundings, file: &AbsPath, output: &Outp
 /// Many scenarios, each in a belljar of its own.
 fn together(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     files: &[AbsPath],
     output: &Output,
 ) -> Result<Vec<Row>, CliError> {
@@ -159,11 +164,11 @@ fn together(
         return Err(CliError::new(ExitCode::Invalid, "one decider cannot answer several scenarios at once")
             .hint("name one scenario, or write answers into the scenarios"));
     }
-    let agreed = agree(args, surroundings, files, output)?;
+    let agreed = agree(args, environment, files, output)?;
     let names: Vec<String> = files
         .iter()
         .flat_map(|file| {
-            let shown = surroundings.shown(file);
+            let shown = environment.shown(file);
             (1..=args.repeat).map(move |time| match time {
                 1 => shown.clone(),
                 _ => format!("{shown} #{time}"),
@@ -202,7 +207,7 @@ fn together(
 /// cannot be read is reported by its own worker, which has no agreement then.
 fn agree(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     files: &[AbsPath],
     output: &Output,
 ) -> Result<BTreeMap<AbsPath, Digest>, CliError> {
@@ -210,10 +215,10 @@ fn agree(
     let plays = Plays::scripted(args.scripted);
     let mut loaded: Vec<(&AbsPath, Trial)> = Vec::new();
     for file in files {
-        loaded.extend(options.load((file, plays), surroundings, output)?.ok().map(|trial| (file, trial)));
+        loaded.extend(options.load((file, plays), environment, output)?.ok().map(|trial| (file, trial)));
     }
     let trials = loaded.iter().map(|(_, trial)| trial);
-    let consent = options.consent(trials, TrialUse::Run, surroundings, output)?;
+    let consent = options.consent(trials, TrialUse::Run, environment, output)?;
     // What was shown, not what the files ask for by now.
     let agreed =
         |(file, trial): &(&AbsPath, Trial)| Some(((*file).clone(), consent.digest_for(&trial.scope.suite)?));

@@ -1,10 +1,10 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Lane};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
 use belljar_runner::record::RunStore;
 use belljar_runner::report::{Trace, render_trace};
-use belljar_runner::trial::{evidence, unvouched};
+use belljar_runner::suite::{evidence, unvouched};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -21,8 +21,8 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let folder = find(args, surroundings)?;
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let folder = find(args, environment)?;
     let (run, evidence) =
         evidence(&folder, Lane::Local).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let mut trace = Trace::of(&evidence);
@@ -37,13 +37,13 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
     Ok(exit)
 }
 
-fn find(args: &Args, surroundings: &Surroundings) -> Result<AbsPath, CliError> {
-    let written = surroundings.directory.join(&args.run);
+fn find(args: &Args, environment: &HostEnvironment) -> Result<AbsPath, CliError> {
+    let written = environment.directory.join(&args.run);
     let written = written.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     if written.child("run.json").as_path().is_file() {
         return Ok(written);
     }
-    let store = RunStore::new(&surroundings.state);
+    let store = RunStore::new(&environment.state);
     let runs = store.list().map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let wanted = args.run.to_string_lossy();
     let found = match &*wanted {
@@ -52,6 +52,6 @@ fn find(args: &Args, surroundings: &Surroundings) -> Result<AbsPath, CliError> {
     };
     found.map(|run| run.directory.clone()).ok_or_else(|| {
         CliError::new(ExitCode::Invalid, format!("there is no run `{wanted}`"))
-            .hint(format!("runs are in {}", surroundings.shown_from_home(&surroundings.state.child("runs"))))
+            .hint(format!("runs are in {}", environment.shown_from_home(&environment.state.child("runs"))))
     })
 }

@@ -6,8 +6,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
-use belljar_runner::trial::{LoadError, TrialUse, load_scenario};
-use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, Surroundings};
+use belljar_runner::suite::{LoadError, TrialUse, load_scenario};
+use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -39,14 +39,14 @@ pub struct Args {
 
 pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     if !args.suite.is_empty() {
-        return suites(args, planner.surroundings(), output);
+        return suites(args, planner.environment(), output);
     }
     let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
     let plan = &planned.compiled.plan;
-    let agreements = Agreements::new(&planner.surroundings().config);
+    let agreements = Agreements::new(&planner.environment().config);
     if args.revoke {
         let was = agreements.revoke(plan)?;
-        let files = Allowances::of(&planner.surroundings().config, &plan.workspace.source).revoke()?;
+        let files = Allowances::of(&planner.environment().config, &plan.workspace.source).revoke()?;
         if files > 0 {
             output.say(&format!("files that you allowed to be changed in this project, taken back: {files}"));
         }
@@ -62,7 +62,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
         return Ok(done(output, &planned, standing, &differences));
     }
     if !output.json {
-        show(output, &planned, &planner.surroundings().home, standing, &differences);
+        show(output, &planned, &planner.environment().home, standing, &differences);
     }
     if !args.yes && !confirmed("Agree to this?", "agree with --yes")? {
         output.say("Nothing was changed.");
@@ -73,16 +73,16 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
 }
 
 /// The same for scenarios. A file that cannot be used is an error: what it asks for is not known.
-fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let agreements = Agreements::new(&surroundings.config);
+fn suites(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let agreements = Agreements::new(&environment.config);
     if args.revoke {
-        return revoke(args, (surroundings, &agreements), output);
+        return revoke(args, (environment, &agreements), output);
     }
     let permit = |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed));
     let (mut all, mut in_part, mut kept) = (Vec::new(), false, "Nothing was changed.");
-    for file in scenario_files(&args.suite, None, surroundings)? {
+    for file in scenario_files(&args.suite, None, environment)? {
         all.push(loop {
-            let wishes = match load_scenario(surroundings, &file, &permit) {
+            let wishes = match load_scenario(environment, &file, &permit) {
                 Ok(trial) => break trial.wishes(&AskedWalls::default(), TrialUse::Run),
                 Err(LoadError::Asks { wishes }) => *wishes,
                 Err(error) => return Err(error.into()),
@@ -92,7 +92,7 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
                 break wishes;
             }
             let open = not_agreed(std::slice::from_ref(&wishes), &agreements)?;
-            output.say(&format!("{}\n", [listed(&open, surroundings), summary(&open)].concat().join("\n")));
+            output.say(&format!("{}\n", [listed(&open, environment), summary(&open)].concat().join("\n")));
             if !confirmed("Agree to reading this?", "agree with --yes")? {
                 output.say(kept);
                 return Ok(ExitCode::Failed);
@@ -115,7 +115,7 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
         return Ok(suites_done(output, &all, text));
     }
     if !output.json {
-        output.say(&format!("{}\n", [listed(&open, surroundings), summary(&open)].concat().join("\n")));
+        output.say(&format!("{}\n", [listed(&open, environment), summary(&open)].concat().join("\n")));
     }
     if !args.yes && !confirmed("Agree to this?", "agree with --yes")? {
         output.say(kept);
@@ -130,12 +130,12 @@ fn suites(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<E
 /// Takes agreements back by path. The files are not read: they may be gone, or broken.
 fn revoke(
     args: &Args,
-    (surroundings, agreements): (&Surroundings, &Agreements),
+    (environment, agreements): (&HostEnvironment, &Agreements),
     output: &Output,
 ) -> Result<ExitCode, CliError> {
     let mut revoked = 0;
     for path in &args.suite {
-        revoked += agreements.revoke_suites(&TryOptions::path(surroundings, path)?)?;
+        revoked += agreements.revoke_suites(&TryOptions::path(environment, path)?)?;
     }
     let standing = match revoked {
         0 => "there was no agreement".to_owned(),

@@ -6,12 +6,12 @@ use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
 use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
-use belljar_runner::tape::Taping;
-use belljar_runner::trial::{
+use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError,
     ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
 };
-use belljar_runner::{Model, Surroundings, Then, answer_rule, launch_hints};
+use belljar_runner::tape::Taping;
+use belljar_runner::{HostEnvironment, Model, Then, answer_rule, launch_hints};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -115,19 +115,19 @@ impl TryOptions {
         }
     }
 
-    pub fn path(surroundings: &Surroundings, path: &PathBuf) -> Result<AbsPath, CliError> {
-        let path = surroundings.directory.join(path);
+    pub fn path(environment: &HostEnvironment, path: &PathBuf) -> Result<AbsPath, CliError> {
+        let path = environment.directory.join(path);
         path.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))
     }
 
-    pub fn model(&self, surroundings: &Surroundings) -> Result<Model, CliError> {
+    pub fn model(&self, environment: &HostEnvironment) -> Result<Model, CliError> {
         match &self.script {
             None => Ok(Model::Live),
-            Some(file) => script(&Self::path(surroundings, file)?),
+            Some(file) => script(&Self::path(environment, file)?),
         }
     }
 
-    pub fn answering(&self, surroundings: &Surroundings, last: LastWord) -> Result<Answering, CliError> {
+    pub fn answering(&self, environment: &HostEnvironment, last: LastWord) -> Result<Answering, CliError> {
         let flags = self
             .answers
             .iter()
@@ -139,7 +139,7 @@ impl TryOptions {
             .collect::<Result<Vec<_>, _>>()?;
         let policy = match &self.answer_policy {
             None => Vec::new(),
-            Some(file) => load_policy(surroundings, &Self::path(surroundings, file)?)?,
+            Some(file) => load_policy(environment, &Self::path(environment, file)?)?,
         };
         let model = self.decider_llm.then(|| ModelWish {
             intent: self.intent.clone(),
@@ -152,7 +152,7 @@ impl TryOptions {
                 Some(Box::new(CommandDecider::new(command.clone(), self.decider_timeout.duration())));
         } else if let Some(folder) = &self.decider_dir {
             let decider =
-                DirectoryDecider::new(Self::path(surroundings, folder)?, self.decider_timeout.duration())
+                DirectoryDecider::new(Self::path(environment, folder)?, self.decider_timeout.duration())
                     .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
             answering.outside = Some(Box::new(decider));
         } else if last == LastWord::PersonAtTerminal
@@ -172,10 +172,10 @@ impl TryOptions {
     pub fn load(
         &self,
         (file, plays): (&AbsPath, Plays),
-        surroundings: &Surroundings,
+        environment: &HostEnvironment,
         output: &Output,
     ) -> Result<Result<Trial, LoadError>, CliError> {
-        let loaded = self.loaded(surroundings, output, |permit| load_scenario(surroundings, file, permit))?;
+        let loaded = self.loaded(environment, output, |permit| load_scenario(environment, file, permit))?;
         let trial = match loaded {
             Ok(trial) => trial,
             Err(error) => return Ok(Err(error)),
@@ -195,7 +195,7 @@ impl TryOptions {
         trial: &Trial,
         (plays, consent): (Plays, &Consent),
         taping: Taping,
-        surroundings: &Surroundings,
+        environment: &HostEnvironment,
         output: &Output,
     ) -> Result<Tried, CliError> {
         if !self.quiet {
@@ -203,26 +203,26 @@ impl TryOptions {
         }
         let model = match (plays, &trial.file) {
             (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file), consent)?,
-            (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(surroundings)?,
+            (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(environment)?,
         };
         let detail = self.detail();
         let tried = trial
             .run(TrialRequest {
-                surroundings,
+                environment,
                 model,
                 walls: self.walls.asked(),
                 consent,
                 name: None,
-                answering: self.answering(surroundings, LastWord::Nobody)?,
+                answering: self.answering(environment, LastWord::Nobody)?,
                 then: Then::End,
                 conversation: Conversation::Fresh,
                 keep: if self.keep { Keep::Workspace } else { Keep::Changes },
                 taping,
                 watch: &mut |event| show(event, detail, output),
             })
-            .map_err(|error| failure(error, surroundings))?;
+            .map_err(|error| failure(error, environment))?;
         if !output.json {
-            tell(trial, &tried, self, surroundings, output);
+            tell(trial, &tried, self, environment, output);
         }
         Ok(tried)
     }
@@ -278,7 +278,7 @@ pub fn tell(
     trial: &Trial,
     tried: &Tried,
     options: &TryOptions,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     output: &Output,
 ) {
     let style = output.err_style();
@@ -289,7 +289,7 @@ pub fn tell(
         text.push_str(&render_judgement(&tried.judgement, shown, style));
     }
     text.push_str(&last_line(trial, tried, style));
-    text.push_str(&format!("\n  the run is recorded in {}\n", surroundings.shown_from_home(&tried.folder)));
+    text.push_str(&format!("\n  the run is recorded in {}\n", environment.shown_from_home(&tried.folder)));
     for denied in &tried.report.denied {
         text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
     }
@@ -371,24 +371,24 @@ impl From<LoadError> for CliError {
 /// What came of one file among others; `what` says which kind of file it is.
 pub fn among_others(
     found: Result<(ExitCode, Value), CliError>,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     (what, path): (&str, &AbsPath),
     output: &Output,
 ) -> (ExitCode, Value) {
     found.unwrap_or_else(|error| {
         if !output.json {
-            output.say(&format!("{}: {}\n", surroundings.shown(path), visible(&error.line())));
+            output.say(&format!("{}: {}\n", environment.shown(path), visible(&error.line())));
         }
         (error.exit(), json!({what: path, "exit_code": error.exit().code(), "error": error.line()}))
     })
 }
 
 /// A trial that did not take place.
-pub fn failure(error: TrialError, surroundings: &Surroundings) -> CliError {
+pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
     match error {
         TrialError::Planning(error) => CliError::from(*error),
         TrialError::Run(error) => {
-            let hints = launch_hints(&error, surroundings);
+            let hints = launch_hints(&error, environment);
             let exit = match &*error {
                 belljar_runner::RunError::Unmet(_) => ExitCode::Unsupported,
                 _ => ExitCode::AgentFailed,

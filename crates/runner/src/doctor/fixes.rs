@@ -1,7 +1,7 @@
 //! Why a sandbox cannot be built, and what to do about it, in words that can be pasted.
 
-use crate::launching::RunError;
-use crate::planning::Surroundings;
+use crate::environment::HostEnvironment;
+use crate::launch::RunError;
 use belljar_contract::GuestStep;
 use belljar_sandbox::{EngineError, LaunchError};
 use belljar_sys::Errno;
@@ -36,7 +36,7 @@ pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
 
 /// What is wrong and what to do, a line each, when a launch failed for want of namespaces or of a limit; else nothing.
 #[must_use]
-pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String> {
+pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<String> {
     if matches!(error, RunError::Launch(LaunchError::Limit(_))) {
         return vec![
             "`belljar doctor` says which limits this machine holds; or leave the limit out".to_owned(),
@@ -56,7 +56,7 @@ pub fn launch_hints(error: &RunError, surroundings: &Surroundings) -> Vec<String
         _ => None,
     };
     let Some(reason) = reason else { return Vec::new() };
-    let bwrap = surroundings.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
+    let bwrap = environment.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
     let mut out = vec![describe(reason).to_owned()];
     out.extend(fix(reason, &bwrap));
     out.push("`belljar doctor` looks at the whole machine".to_owned());

@@ -4,11 +4,11 @@ mod fixes;
 
 pub use fixes::launch_hints;
 
-use crate::agent_version;
-use crate::engine::engine_places;
-use crate::interpreter::interpreter;
-use crate::leftovers::{DOCTOR_PREFIX, MARK, OVERLAY_PREFIX, Scratch, mark};
-use crate::planning::Surroundings;
+use crate::environment::HostEnvironment;
+use crate::launch::engine::engine_places;
+use crate::launch::interpreter::interpreter;
+use crate::plan::agent_version;
+use crate::store::leftovers::{DOCTOR_PREFIX, MARK, OVERLAY_PREFIX, Scratch, mark};
 use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, VersionStanding};
 use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd, wanted_of_images};
 use belljar_sys::cgroup::{self, Controller, Mode};
@@ -29,34 +29,34 @@ const OUTPUT_LIMIT: u64 = 64 << 10;
 
 /// The versions of everything that a sandbox is made of.
 #[must_use]
-pub fn versions(surroundings: &Surroundings, own: &str) -> Value {
+pub fn versions(environment: &HostEnvironment, own: &str) -> Value {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let bwrap = surroundings.program("bwrap").and_then(|program| version(&program, &["--version"]));
-    json!({"belljar": own, "guest": surroundings.guest.digest(), "bubblewrap": bwrap, "kernel": kernel})
+    let bwrap = environment.program("bwrap").and_then(|program| version(&program, &["--version"]));
+    json!({"belljar": own, "guest": environment.guest.digest(), "bubblewrap": bwrap, "kernel": kernel})
 }
 
 /// Looks at everything, and into the images that the manifests name.
 #[must_use]
-pub fn examine(surroundings: &Surroundings, own: &AbsPath, images: &[ImageName]) -> Vec<Checkup> {
+pub fn examine(environment: &HostEnvironment, own: &AbsPath, images: &[ImageName]) -> Vec<Checkup> {
     let scratch = Scratch::temporary(DOCTOR_PREFIX).ok();
     let scratch_path = scratch.as_ref().map(Scratch::path);
     let mut out = vec![
-        bubblewrap(surroundings),
-        namespaces(surroundings),
-        guest(surroundings, scratch_path),
-        sandbox(surroundings, own, scratch_path),
-        containers(surroundings, own, scratch_path),
+        bubblewrap(environment),
+        namespaces(environment),
+        guest(environment, scratch_path),
+        sandbox(environment, own, scratch_path),
+        containers(environment, own, scratch_path),
         seccomp(),
         landlock_abi(),
         guard(),
         limits(),
-        overlay(surroundings),
-        agent(surroundings),
-        program(surroundings, "git", "repositories inside the sandbox have no git", "apt install git"),
+        overlay(environment),
+        agent(environment),
+        program(environment, "git", "repositories inside the sandbox have no git", "apt install git"),
         terminal(),
     ];
-    out.extend(directories(surroundings));
-    out.extend(images.iter().map(|image| image_checkup(surroundings, image, scratch_path)));
+    out.extend(directories(environment));
+    out.extend(images.iter().map(|image| image_checkup(environment, image, scratch_path)));
     out
 }
 
@@ -74,9 +74,9 @@ fn missing(
     Checkup { id, state, seen: seen.into(), loses: loses.to_owned(), fix }
 }
 
-fn bubblewrap(surroundings: &Surroundings) -> Checkup {
+fn bubblewrap(environment: &HostEnvironment) -> Checkup {
     let id = "bubblewrap";
-    let Some(found) = surroundings.program("bwrap") else {
+    let Some(found) = environment.program("bwrap") else {
         let fix = vec![
             "sudo apt install bubblewrap".to_owned(),
             "or: sudo dnf install bubblewrap, sudo pacman -S bubblewrap".to_owned(),
@@ -101,9 +101,9 @@ fn bubblewrap(surroundings: &Surroundings) -> Checkup {
     }
 }
 
-fn namespaces(surroundings: &Surroundings) -> Checkup {
+fn namespaces(environment: &HostEnvironment) -> Checkup {
     let id = "user namespaces";
-    let bwrap = surroundings.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
+    let bwrap = environment.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
     match userns::probe() {
         Ok(Userns::Works) => good(id, "made one with mount, pid, network, ipc and uts namespaces"),
         // A profile for bubblewrap alone is enough: whether it is, the sandbox below shows.
@@ -121,7 +121,7 @@ fn namespaces(surroundings: &Surroundings) -> Checkup {
 }
 
 /// Unpacked where nothing of it stays.
-fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
+fn guest(environment: &HostEnvironment, scratch: Option<&Path>) -> Checkup {
     let id = "guest";
     let bad = |seen: String, fix: &str| {
         missing(id, CheckupState::Bad, seen, "no sandbox can be finished", vec![fix.to_owned()])
@@ -129,7 +129,7 @@ fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
     let Some(scratch) = scratch.and_then(|path| AbsPath::new(path).ok()) else {
         return bad("no temporary directory to unpack it in".to_owned(), "df -h /tmp");
     };
-    let program = surroundings.guest.below(&scratch);
+    let program = environment.guest.below(&scratch);
     if let Err(error) = program.unpack() {
         return bad(format!("{error}: {}", error.cause), "df -h /tmp");
     }
@@ -147,8 +147,8 @@ fn guest(surroundings: &Surroundings, scratch: Option<&Path>) -> Checkup {
 }
 
 /// Where an engine is looked for; what is started to be looked at leaves nothing in belljar's own directories.
-fn places_of_its_own(surroundings: &Surroundings, scratch: Option<&Path>) -> EnginePlaces {
-    let mut places = engine_places(surroundings);
+fn places_of_its_own(environment: &HostEnvironment, scratch: Option<&Path>) -> EnginePlaces {
+    let mut places = engine_places(environment);
     if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
         places.variables.retain(|(name, _)| name != "TMPDIR");
         places.variables.push(("TMPDIR".into(), scratch.as_path().into()));
@@ -159,10 +159,10 @@ fn places_of_its_own(surroundings: &Surroundings, scratch: Option<&Path>) -> Eng
 }
 
 /// The engine, and a container with the flags of a real run. A plan can do without.
-fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
+fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
     let id = "containers";
     let loses = "`backend = \"container\"` is refused";
-    let engine = Engine::find(&places_of_its_own(surroundings, scratch));
+    let engine = Engine::find(&places_of_its_own(environment, scratch));
     let named = engine.and_then(|engine| Ok((engine.version()?, engine.socket().as_os_str().to_owned())));
     let (version, socket) = match named {
         Ok(found) => found,
@@ -179,7 +179,7 @@ fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>
         state: CheckupState::Absent,
         loses,
     };
-    let built = tried(surroundings, own, scratch, &walls);
+    let built = tried(environment, own, scratch, &walls);
     match built.state {
         CheckupState::Good => good(id, format!("{version}; built and sealed one")),
         CheckupState::Absent | CheckupState::Bad => {
@@ -189,11 +189,11 @@ fn containers(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>
 }
 
 /// What an image of the user's lacks, for an agent. Nothing in it is run.
-fn image_checkup(surroundings: &Surroundings, image: &ImageName, scratch: Option<&Path>) -> Checkup {
+fn image_checkup(environment: &HostEnvironment, image: &ImageName, scratch: Option<&Path>) -> Checkup {
     let id = "image";
-    let agent = surroundings.program_inside("claude").map(|agent| interpreter(agent.as_path()));
+    let agent = environment.program_inside("claude").map(|agent| interpreter(agent.as_path()));
     let wanted = wanted_of_images(&agent.unwrap_or_default());
-    let lacks = Engine::find(&places_of_its_own(surroundings, scratch))
+    let lacks = Engine::find(&places_of_its_own(environment, scratch))
         .and_then(|engine| engine.image_lacks(image, &wanted));
     match lacks {
         Ok(lacks) if lacks.is_empty() => good(id, format!("`{image}` has what an agent needs")),
@@ -222,15 +222,15 @@ struct Walls<'a> {
     loses: &'a str,
 }
 
-fn sandbox(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
+fn sandbox(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
     let loses = "nothing can be run behind walls";
     let variables = Vec::new();
     let walls = Walls { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
-    tried(surroundings, own, scratch, &walls)
+    tried(environment, own, scratch, &walls)
 }
 
 /// The whole way, with the flags of a real run, in an empty home and project.
-fn tried(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>, walls: &Walls<'_>) -> Checkup {
+fn tried(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>, walls: &Walls<'_>) -> Checkup {
     let Walls { id, backend, variables, state, loses } = walls;
     let (id, state) = (*id, *state);
     let place = scratch.map(|path| (path.join("home"), path.join("home/project")));
@@ -244,7 +244,7 @@ fn tried(surroundings: &Surroundings, own: &AbsPath, scratch: Option<&Path>, wal
             vec!["df -h /tmp".to_owned()],
         );
     };
-    let path = surroundings.outside_path();
+    let path = environment.outside_path();
     // outside: doctor-sandbox
     let mut command = Command::new(own.as_path());
     command
@@ -370,11 +370,11 @@ fn default_processes() -> String {
     }
 }
 
-fn overlay(surroundings: &Surroundings) -> Checkup {
+fn overlay(environment: &HostEnvironment) -> Checkup {
     let id = "overlay";
     let loses = "`workspace = \"overlay\"` is refused";
     // On the file system that instances lie on: not every one can be an upper layer.
-    let place = existing(surroundings.data.as_path());
+    let place = existing(environment.data.as_path());
     let scratch = Scratch::make(place, OVERLAY_PREFIX);
     let scratch = match scratch {
         Ok(scratch) => scratch,
@@ -401,10 +401,10 @@ fn overlay(surroundings: &Surroundings) -> Checkup {
     }
 }
 
-fn agent(surroundings: &Surroundings) -> Checkup {
+fn agent(environment: &HostEnvironment) -> Checkup {
     let id = "agent claude-code";
-    match surroundings.program_inside("claude") {
-        Some(path) if surroundings.is_of_the_project(&path) => {
+    match environment.program_inside("claude") {
+        Some(path) if environment.is_of_the_project(&path) => {
             good(id, format!("a file of the project, whose version is not asked outside, {path}"))
         }
         Some(path) => {
@@ -444,8 +444,8 @@ fn agent(surroundings: &Surroundings) -> Checkup {
     }
 }
 
-fn program(surroundings: &Surroundings, name: &'static str, loses: &str, fix: &str) -> Checkup {
-    match surroundings.program(name) {
+fn program(environment: &HostEnvironment, name: &'static str, loses: &str, fix: &str) -> Checkup {
+    match environment.program(name) {
         Some(path) => good(name, version(&path, &["--version"]).unwrap_or_else(|| path.to_string())),
         None => missing(name, CheckupState::Absent, "not on PATH", loses, vec![format!("sudo {fix}")]),
     }
@@ -466,12 +466,12 @@ fn terminal() -> Checkup {
 }
 
 /// Whether belljar's directories can be written, and what they lie on.
-fn directories(surroundings: &Surroundings) -> Vec<Checkup> {
-    let pairs = [("configuration directory", &surroundings.config), ("data directory", &surroundings.data)];
+fn directories(environment: &HostEnvironment) -> Vec<Checkup> {
+    let pairs = [("configuration directory", &environment.config), ("data directory", &environment.data)];
     let check = |(id, path): (&'static str, &AbsPath)| {
         let tried = tempfile::tempfile_in(existing(path.as_path()));
         match tried {
-            Ok(_) => good(id, format!("{}, {}", surroundings.shown(path), file_system(path.as_path()))),
+            Ok(_) => good(id, format!("{}, {}", environment.shown(path), file_system(path.as_path()))),
             Err(error) => {
                 let fix =
                     vec![format!("make `{path}` writable, or set the XDG variable of it to a place that is")];

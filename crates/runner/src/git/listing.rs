@@ -3,7 +3,7 @@
 use super::ignore::{Is, Rules, Says, Steps};
 use super::index::{self, Entry, HashLength, IndexError};
 use super::{LARGEST_TEXT, MOST_FILES, MOST_RULE_BYTES, MOST_STEPS, SharedError, abs, read_bounded};
-use crate::project;
+use crate::plan::project;
 use belljar_contract::AbsPath;
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind};

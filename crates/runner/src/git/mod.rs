@@ -11,7 +11,7 @@ mod tests;
 mod user;
 mod wildmatch;
 
-use crate::project;
+use crate::plan::project;
 use belljar_contract::AbsPath;
 use belljar_sandbox::git_index as index;
 use belljar_sandbox::git_settings;

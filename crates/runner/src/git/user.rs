@@ -5,7 +5,7 @@
 
 use super::wildmatch::Pattern;
 use super::{LARGEST_TEXT, UserFiles, bounded, in_git};
-use crate::project;
+use crate::plan::project;
 use belljar_contract::{AbsPath, visible_name, visible_start};
 use belljar_sandbox::{GitSetting, git_settings};
 use std::ffi::OsStr;

@@ -7,7 +7,7 @@
 use super::scene::random;
 use super::stage::collect;
 use super::{Place, ProveError, ProveRequest};
-use crate::leftovers::{MARK, mark};
+use crate::store::leftovers::{MARK, mark};
 use belljar_contract::{BackendKind, ExitCode};
 use belljar_sys::process::Prepare;
 use serde::Serialize;
@@ -80,7 +80,7 @@ impl Leaks {
 /// # Errors
 /// When the made-up user cannot be made, or nothing ran.
 pub fn leaks(request: ProveRequest<'_>) -> Result<Leaks, ProveError> {
-    let place = Place::make(request.surroundings)?;
+    let place = Place::make(request.environment)?;
     let (outside, inside) = (User::make(&place.side("h")?)?, User::make(&place.side("i")?)?);
     let searched = inside.run(&request, request.backend)?;
     let open = outside.run(&request, BackendKind::Host)?;
@@ -174,7 +174,7 @@ impl User {
         fs::write(self.project().join("belljar.toml"), manifest).map_err(failed)?;
         let script = self.root.join("script.json");
         fs::write(&script, self.script()).map_err(failed)?;
-        let path = request.surroundings.outside_path();
+        let path = request.environment.outside_path();
         // outside: prove-belljar
         let mut command = Command::new(request.own.as_path());
         command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);

@@ -2,19 +2,19 @@
 //! builds for a made-up user in a made-up project.
 
 mod leaks;
+mod observation;
 mod outside;
 mod scene;
-mod sight;
 mod stage;
 mod stranger;
 mod table;
 
 pub use leaks::{LeakRow, LeakVerdict, Leaks, leaks};
 
-use crate::engine::engine_places;
-use crate::guest_program::UnpackError;
-use crate::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
-use crate::planning::Surroundings;
+use crate::environment::HostEnvironment;
+use crate::launch::engine::engine_places;
+use crate::launch::guest_program::UnpackError;
+use crate::store::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
 use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight, WorkspaceMode};
 use belljar_sandbox::{Engine, EngineError, ServiceEnd};
 use belljar_sys::process::Prepare;
@@ -64,7 +64,7 @@ pub enum ProveError {
 #[derive(Debug, Clone, Copy)]
 pub struct ProveRequest<'a> {
     /// The user's side of the world.
-    pub surroundings: &'a Surroundings,
+    pub environment: &'a HostEnvironment,
     /// belljar's own program.
     pub own: &'a AbsPath,
     /// The backend to prove.
@@ -105,11 +105,11 @@ enum Side<'a> {
 /// # Errors
 /// When the probes cannot be prepared, or the backend builds nothing.
 pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
-    let ProveRequest { surroundings, own, backend, workspace } = request;
+    let ProveRequest { environment, own, backend, workspace } = request;
     let rows = table::rows().map_err(ProveError::File)?;
-    let place = Place::make(surroundings)?;
-    let guest = place.guest(surroundings)?;
-    let path = surroundings.outside_path();
+    let place = Place::make(environment)?;
+    let guest = place.guest(environment)?;
+    let path = environment.outside_path();
     let rust = scene::toolchain(&path);
     let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
     // Both before anything that starts threads.
@@ -121,7 +121,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     // Where files for a while are put: the path of a socket is short.
     let run = Scratch::temporary(PROVE_PREFIX)
         .map_err(|cause| ProveError::Scene { path: std::env::temp_dir(), cause })?;
-    let engine = engine(surroundings, backend, &run)?;
+    let engine = engine(environment, backend, &run)?;
     let _held = engine.as_ref().map(Engine::hold);
     let inside = Side::Inside {
         own,
@@ -147,7 +147,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
             what: row.what.clone(),
             expected: row.expected(),
             why: row.why.clone(),
-            verdict: sight::judge(row.kind, &host, &inside),
+            verdict: observation::judge(row.kind, &host, &inside),
             host,
             inside,
         }
@@ -158,14 +158,14 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
 
 /// The user's engine, if the backend needs one. A podman that is started for it serves in `run`, and ends with this.
 fn engine(
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     backend: BackendKind,
     run: &Scratch,
 ) -> Result<Option<Engine>, ProveError> {
     if backend != BackendKind::Container {
         return Ok(None);
     }
-    let mut places = engine_places(surroundings);
+    let mut places = engine_places(environment);
     if let Ok(path) = AbsPath::new(run.path()) {
         places.runtime = path;
         places.service = ServiceEnd::WithCaller;
@@ -204,9 +204,11 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
         // Controls first: what the others break is not for them to suffer from.
         let mut able = able;
         able.sort_by_key(|row| row.kind != Kind::Control);
-        let watched: Vec<_> = able.iter().map(|row| sight::watched(row, scene)).collect();
-        let before: Vec<_> =
-            watched.iter().map(|path| sight::snapshot(path.as_deref().unwrap_or(Path::new("")))).collect();
+        let watched: Vec<_> = able.iter().map(|row| observation::watched(row, scene)).collect();
+        let before: Vec<_> = watched
+            .iter()
+            .map(|path| observation::snapshot(path.as_deref().unwrap_or(Path::new(""))))
+            .collect();
         let run = match stage {
             Stage::Killed => killed(side, scene, &able)?,
             Stage::Stranger if matches!(side, Side::Inside { .. }) => stage::tried(side, scene, &able)?,
@@ -227,7 +229,7 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
             return Ok(seen);
         }
         for ((row, before), path) in able.iter().zip(&before).zip(&watched) {
-            seen.sights.insert(row.id.clone(), sight::sight(row, scene, before, &run));
+            seen.sights.insert(row.id.clone(), observation::sight(row, scene, before, &run));
             if let Some(path) = path.as_deref().filter(|path| !path.starts_with(&scene.home)) {
                 tidy(path, before);
             }
@@ -267,8 +269,8 @@ fn missing(row: &Row, scene: &Scene) -> Option<String> {
 }
 
 /// Removes what a probe planted outside the made-up home.
-fn tidy(path: &Path, before: &sight::Snapshot) {
-    if *before == sight::snapshot(Path::new("")) && path.symlink_metadata().is_ok() {
+fn tidy(path: &Path, before: &observation::Snapshot) {
+    if *before == observation::snapshot(Path::new("")) && path.symlink_metadata().is_ok() {
         // Whichever of the two it is; what cannot be removed was not planted by us.
         std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).ok();
     }
@@ -299,9 +301,9 @@ impl Drop for Place {
 }
 
 impl Place {
-    fn make(surroundings: &Surroundings) -> Result<Self, ProveError> {
+    fn make(environment: &HostEnvironment) -> Result<Self, ProveError> {
         // Where the user's own data lies: what hides the made-up home there hides the real one.
-        let preferred = surroundings.data.child("prove");
+        let preferred = environment.data.child("prove");
         let usable = scene::is_plain(&preferred) && std::fs::create_dir_all(&preferred).is_ok();
         let (parent, prefix) = match usable {
             true => (preferred.as_path().to_owned(), SCENE_PREFIX),
@@ -312,11 +314,11 @@ impl Place {
     }
 
     /// The prober, unpacked here: a proof leaves nothing behind.
-    fn guest(&self, surroundings: &Surroundings) -> Result<AbsPath, ProveError> {
+    fn guest(&self, environment: &HostEnvironment) -> Result<AbsPath, ProveError> {
         let path = self.0.path();
         let failed = |cause| ProveError::Scene { path: path.to_owned(), cause };
         let here = AbsPath::new(path).map_err(|error| failed(std::io::Error::other(error)))?;
-        let program = surroundings.guest.below(&here);
+        let program = environment.guest.below(&here);
         program.unpack()?;
         Ok(program.path().clone())
     }

@@ -4,7 +4,7 @@ use super::ProveError;
 use super::outside::{NAIVE, NAIVE_TOKEN, Outside, RULES};
 use super::stranger;
 use super::table::{Listener, Row};
-use crate::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
+use crate::store::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
 use belljar_contract::{AbsPath, Attempt, BackendKind, WorkspaceMode};
 use belljar_sys::process::Prepare;
 use belljar_sys::segment::Segment;

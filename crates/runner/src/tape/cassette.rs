@@ -4,7 +4,7 @@
 //! check that needs it is neither green nor left out.
 
 use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Way};
-use crate::trial::{LoadError, Scope, Trial, scenario_alone};
+use crate::suite::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
     AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
     Seen, Whole,
@@ -180,8 +180,8 @@ fn files(cassette: &Cassette) -> Option<FilesSeen> {
         (found.path.clone(), seen)
     });
     let mut visible = cassette.visible.clone();
-    if !visible.iter().any(|root| root == crate::trial::OUTPUTS) {
-        visible.push(crate::trial::OUTPUTS.to_owned());
+    if !visible.iter().any(|root| root == crate::suite::OUTPUTS) {
+        visible.push(crate::suite::OUTPUTS.to_owned());
     }
     let unread = match &cassette.before {
         Some(_) => Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::Tape;
 use super::show::conversation_words;
-use crate::trial::evidence;
+use crate::suite::evidence;
 use belljar_contract::{Exchange, Lane};
 use belljar_egress::tape::{Difference, differences, kept_answer, kept_request};
 use belljar_record::ReadError;

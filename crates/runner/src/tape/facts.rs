@@ -1,8 +1,9 @@
 //! What a tape says of the trial that it was made of, without what belongs to one machine, one user or one run.
 
 use super::Taping;
-use crate::launching::Model;
-use crate::planning::{Planned, Surroundings};
+use crate::environment::HostEnvironment;
+use crate::launch::Model;
+use crate::plan::planner::Planned;
 use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeSkillPlace, canonical_json};
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};
@@ -51,17 +52,17 @@ impl TapeFacts {
     pub(crate) fn of(
         planned: &Planned,
         places: &[SkillPlace],
-        surroundings: &Surroundings,
+        environment: &HostEnvironment,
         (taping, model): (&Taping, &Model),
     ) -> Self {
         if matches!(taping, Taping::Off) && !matches!(model, Model::Replay(_)) {
             return Self::default();
         }
-        Self::at(planned, places, surroundings)
+        Self::at(planned, places, environment)
     }
 
     /// What a tape would say of what is planned here.
-    pub(super) fn at(planned: &Planned, places: &[SkillPlace], surroundings: &Surroundings) -> Self {
+    pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
         let plan = &planned.compiled.plan;
         let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), tree(&skill.source)));
         let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(&plugin.source)));
@@ -72,7 +73,7 @@ impl TapeFacts {
         // What stands behind the version tells who built it.
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let kernel = release.split(['-', '+']).next().unwrap_or_default().to_owned();
-        let environment = [
+        let machine = [
             ("arch", std::env::consts::ARCH.to_owned()),
             ("backend", plan.backend.name().to_owned()),
             ("home", plan.home_directory.to_string()),
@@ -82,13 +83,13 @@ impl TapeFacts {
         ];
         let image = plan.image.iter().map(|image| ("image", image.to_string()));
         Self {
-            plan: portable(plan, surroundings),
+            plan: portable(plan, environment),
             harness: plan.harness.clone(),
             program: planned.program_found.clone(),
             skills: skills.collect(),
             plugins: plugins.collect(),
             places: places.iter().map(place).collect(),
-            environment: environment
+            environment: machine
                 .into_iter()
                 .chain(image)
                 .map(|(name, value)| (name.to_owned(), value))
@@ -143,16 +144,16 @@ impl TapeFacts {
 }
 
 /// The plan with names in the place of the paths of this run, this user and this machine.
-fn portable(plan: &Plan, surroundings: &Surroundings) -> Value {
+fn portable(plan: &Plan, environment: &HostEnvironment) -> Value {
     let stage = plan.workspace.source.parent().unwrap_or_else(|| plan.workspace.source.clone());
     let paths = [
         (stage.to_string(), "<stage>"),
         (plan.instance.directory.to_string(), "<instance>"),
         (plan.instance.key.to_string(), "<instance>"),
-        (surroundings.state.to_string(), "<state>"),
-        (surroundings.data.to_string(), "<data>"),
-        (surroundings.config.to_string(), "<config>"),
-        (surroundings.home.to_string(), "<home>"),
+        (environment.state.to_string(), "<state>"),
+        (environment.data.to_string(), "<data>"),
+        (environment.config.to_string(), "<config>"),
+        (environment.home.to_string(), "<home>"),
     ];
     let mut value = json!(plan);
     replace(&mut value, &paths);

@@ -1,7 +1,7 @@
 //! Which tape belongs to which scenario.
 
-use crate::planning::Surroundings;
-use crate::trial::Scope;
+use crate::environment::HostEnvironment;
+use crate::suite::Scope;
 use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
 use std::path::{Component, Path, PathBuf};
@@ -86,13 +86,13 @@ fn below(folder: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
 pub fn scenario_of(
     tape: &AbsPath,
     head: &TapeHead,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
 ) -> Result<AbsPath, FindError> {
     let file = visible(&head.scenario.file).into_owned();
     let missing = || FindError::NoScenario { tape: tape.clone(), file: file.clone() };
     let folder = tape.parent().unwrap_or_else(|| tape.clone());
     let path = folder.join(&head.scenario.file).ok().ok_or_else(missing)?;
-    let scope = Scope::of_tape(tape, surroundings);
+    let scope = Scope::of_tape(tape, environment);
     if !scope.holds(&path) {
         let suite = scope.root().map_or("the tape itself".to_owned(), |root| format!("`{root}`"));
         return Err(FindError::Beyond { tape: tape.clone(), file, suite });
@@ -102,8 +102,8 @@ pub fn scenario_of(
 
 /// Whether a tape at `target` would find the scenario again.
 #[must_use]
-pub fn finds_its_scenario(target: &AbsPath, scenario: &AbsPath, surroundings: &Surroundings) -> bool {
-    Scope::of_tape(target, surroundings).holds(scenario)
+pub fn finds_its_scenario(target: &AbsPath, scenario: &AbsPath, environment: &HostEnvironment) -> bool {
+    Scope::of_tape(target, environment).holds(scenario)
 }
 
 /// How a file is called from a folder.

@@ -4,7 +4,7 @@ use super::copy::{frames, record};
 use super::facts::{Changed, TapeFacts, content};
 use super::find::from_folder;
 use super::{Normaliser, TapeWriteError};
-use crate::trial::{Trial, Tried};
+use crate::suite::{Trial, Tried};
 use belljar_contract::{
     AbsPath, Digest, Event, Observation, Run, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario,
 };

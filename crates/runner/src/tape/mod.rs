@@ -5,6 +5,7 @@
 
 pub mod cassette;
 mod compare;
+mod consistency;
 mod copy;
 mod facts;
 mod find;
@@ -15,9 +16,8 @@ mod privacy;
 pub mod protocol;
 mod scrub;
 mod show;
-mod standing;
+mod staleness;
 mod values;
-mod vouch;
 
 pub use belljar_egress::tape::{
     Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
@@ -25,6 +25,7 @@ pub use belljar_egress::tape::{
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
+pub use consistency::contradiction;
 pub use facts::{Changed, TapeFacts};
 pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
 pub use har::har;
@@ -34,10 +35,9 @@ pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
-pub use standing::stale;
+pub use staleness::stale;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
-pub use vouch::contradiction;
 
 use belljar_contract::{BodyRef, Exchange};
 use belljar_egress::gateway::Answer;

@@ -1,7 +1,7 @@
 //! What on a tape should not be given to others. It is told by its place and kind, never by its value.
 
 use super::Tape;
-use crate::planning::Surroundings;
+use crate::environment::HostEnvironment;
 use belljar_egress::tape::{Private, has_word, kept_answer, text_without};
 use serde::Serialize;
 use serde_json::Value;
@@ -45,10 +45,10 @@ pub struct PrivateFinding {
 
 /// Names by which the person at this machine, and the machine, would be known.
 #[must_use]
-pub fn own_names(surroundings: &Surroundings) -> BTreeMap<String, &'static str> {
+pub fn own_names(environment: &HostEnvironment) -> BTreeMap<String, &'static str> {
     let variable =
-        |name: &str| Some(surroundings.variables.get(OsStr::new(name))?.to_string_lossy().into_owned());
-    let home = surroundings.home.file_name().map(|name| name.to_string_lossy().into_owned());
+        |name: &str| Some(environment.variables.get(OsStr::new(name))?.to_string_lossy().into_owned());
+    let home = environment.home.file_name().map(|name| name.to_string_lossy().into_owned());
     let user = [variable("USER"), variable("LOGNAME"), home].into_iter().flatten();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = user.map(|name| (name, "user-name")).chain([(host, "host-name")]);
@@ -56,9 +56,9 @@ pub fn own_names(surroundings: &Surroundings) -> BTreeMap<String, &'static str> 
 }
 
 /// The same and the home itself, to be looked for in what a run asks the model.
-pub(crate) fn sought(surroundings: &Surroundings) -> BTreeMap<String, &'static str> {
-    let mut names = own_names(surroundings);
-    let home = surroundings.home.to_string();
+pub(crate) fn sought(environment: &HostEnvironment) -> BTreeMap<String, &'static str> {
+    let mut names = own_names(environment);
+    let home = environment.home.to_string();
     // The home of root is spoken of everywhere.
     if home != "/root" && home.len() > SHORTEST {
         names.insert(home, "home-path");

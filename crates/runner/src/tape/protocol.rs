@@ -4,9 +4,9 @@
 //! answers are given where they were given. What the machine makes of it must be what it made of it then.
 
 use super::Tape;
-use super::vouch::model_evidence;
-use crate::talk::Keeping;
-use crate::trial::{Trial, evidence};
+use super::consistency::model_evidence;
+use crate::session::conversation::Keeping;
+use crate::suite::{Trial, evidence};
 use belljar_contract::{
     AfterDeny, Completeness, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence,
     Frame, Judgement, Lane, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,

@@ -5,7 +5,7 @@
 //! few values are possible. `docs/reference/tape-format.md` describes the digests.
 
 use super::Tape;
-use crate::machine_key::{keyed, machine_key, random, read_key};
+use crate::store::machine_key::{keyed, machine_key, random, read_key};
 use belljar_contract::{AbsPath, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unsearched};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

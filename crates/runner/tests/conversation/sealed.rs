@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use belljar_contract::{AbsPath, Digest, Errand, Event, Lane, ModelEvidence, OsText, Purpose};
 use belljar_runner::{
-    Attendant, Deciders, EgressMode, GuestImage, GuestProgram, Model, Outside, Pending, Planner, RunRequest,
-    Surroundings, TalkRequest, TalkTimes, Then, run,
+    Attendant, Deciders, EgressMode, GuestImage, GuestProgram, HostEnvironment, Model, Outside, Pending,
+    Planner, RunRequest, TalkRequest, TalkTimes, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -31,8 +31,8 @@ pub fn play(stage: &Stage, play: Play<'_>) -> Seen {
 
 pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
     let Play { name: _, script, config, flags, messages, decide, react } = play;
-    let surroundings = surroundings(stage);
-    let planner = Planner::new(surroundings.clone()).unwrap();
+    let environment = environment(stage);
+    let planner = Planner::new(environment.clone()).unwrap();
     let planned = planner.plan(None, Purpose::Test).unwrap_or_else(|error| panic!("{error:?}"));
     let words = planned.conversation_arguments.iter().map(String::as_str).chain(flags.iter().copied());
     let errand = Errand::Agent(words.map(|word| OsText::new(word).unwrap()).collect());
@@ -51,7 +51,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         reach: belljar_runner::Reach::AsRuled,
         notice: None,
         planned: &planned,
-        surroundings: &surroundings,
+        environment: &environment,
         errand: &errand,
         name: None,
         model: Model::Script(script),
@@ -82,7 +82,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
 
 /// What the agent said is what the gateway served, whatever happened.
 fn assert_vouched(folder: &AbsPath) {
-    let (_, evidence) = belljar_runner::trial::evidence(folder, Lane::Local).unwrap();
+    let (_, evidence) = belljar_runner::suite::evidence(folder, Lane::Local).unwrap();
     assert!(matches!(evidence.model, ModelEvidence::Kept { .. }), "{:?}", evidence.model);
     let checks = belljar_verdict::parse_checks(&serde_json::json!([]), &[], Lane::Local).unwrap();
     let signals = checks.judge(&evidence).signals;
@@ -90,7 +90,7 @@ fn assert_vouched(folder: &AbsPath) {
     assert!(signals.iter().all(|signal| signal.code != "frames_differ"), "{signals:#?}\n{}", frames());
 }
 
-fn surroundings(stage: &Stage) -> Surroundings {
+fn environment(stage: &Stage) -> HostEnvironment {
     let abs = |path: &Path| AbsPath::new(path).unwrap();
     let home = stage.path("home");
     fs::create_dir_all(home.join(".config/belljar")).unwrap();
@@ -99,7 +99,7 @@ fn surroundings(stage: &Stage) -> Surroundings {
     let bytes = fs::read(belljar_testkit::guest::built().unwrap()).unwrap();
     let digest = Digest::of(&bytes).hex();
     let search = format!("{}:/usr/bin:/bin", stage.agent.parent().unwrap().display());
-    Surroundings {
+    HostEnvironment {
         // For as long as the test lives, which is what the program does too.
         guest: GuestProgram::new(&data, GuestImage { bytes: bytes.leak(), digest: digest.leak() }),
         directory: abs(&stage.project()),

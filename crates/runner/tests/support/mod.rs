@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use belljar_contract::{AbsPath, Plan, Purpose};
-use belljar_runner::{GuestImage, GuestProgram, Planner, Surroundings};
+use belljar_runner::{GuestImage, GuestProgram, HostEnvironment, Planner};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -34,8 +34,8 @@ impl World {
         self.base.path().join(below)
     }
 
-    pub fn surroundings(&self, project: &Path) -> Surroundings {
-        Surroundings {
+    pub fn environment(&self, project: &Path) -> HostEnvironment {
+        HostEnvironment {
             guest: GuestProgram::new(
                 &abs(&self.path("home/data/belljar")),
                 GuestImage { bytes: b"no program", digest: "0" },
@@ -52,7 +52,7 @@ impl World {
 
     /// The plan of the built-in agent for a project.
     pub fn plan(&self, project: &Path) -> Plan {
-        let planner = Planner::new(self.surroundings(project)).unwrap();
+        let planner = Planner::new(self.environment(project)).unwrap();
         planner.plan(None, Purpose::Session).unwrap().compiled.plan
     }
 }

@@ -1,7 +1,7 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible, visible_lines};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
 use belljar_runner::report::Style;
 use belljar_runner::tape::{Difference, TapeDifference, compare};
 use serde_json::json;
@@ -23,8 +23,8 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let (left, right) = (super::open(&args.left, surroundings)?, super::open(&args.right, surroundings)?);
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let (left, right) = (super::open(&args.left, environment)?, super::open(&args.right, environment)?);
     let found = compare(&left, &right).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let exit = if found.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {

@@ -3,7 +3,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::tape::har;
-use belljar_runner::{Surroundings, write_new};
+use belljar_runner::{HostEnvironment, write_new};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -24,16 +24,16 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let tape = super::open(&args.tape, surroundings)?;
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let tape = super::open(&args.tape, environment)?;
     let archive = har(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
-    let path = TryOptions::path(surroundings, &args.har)?;
+    let path = TryOptions::path(environment, &args.har)?;
     write_new(&path, &format!("{archive:#}\n"))?;
     if output.json {
         let data = json!({"tape": tape.directory(), "written": path, "exchanges": tape.exchanges.len()});
         output.envelope(&Envelope::new("tape", ExitCode::Passed, data));
     } else {
-        output.result(&format!("{} has {} exchanges\n", surroundings.shown(&path), tape.exchanges.len()));
+        output.result(&format!("{} has {} exchanges\n", environment.shown(&path), tape.exchanges.len()));
     }
     Ok(ExitCode::Passed)
 }

@@ -12,7 +12,7 @@ use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
 use belljar_runner::tape::{Tape, find_tapes};
 use std::path::PathBuf;
 
@@ -52,22 +52,22 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     match &args.what {
-        What::Verify(args) => verify::run(args, surroundings, output),
-        What::Show(args) => show::run(args, surroundings, output),
-        What::Diff(args) => diff::run(args, surroundings, output),
-        What::Export(args) => export::run(args, surroundings, output),
-        What::Scrub(args) => scrub::run(args, surroundings, output),
-        What::Refresh(args) => refresh::run(args, surroundings, output),
+        What::Verify(args) => verify::run(args, environment, output),
+        What::Show(args) => show::run(args, environment, output),
+        What::Diff(args) => diff::run(args, environment, output),
+        What::Export(args) => export::run(args, environment, output),
+        What::Scrub(args) => scrub::run(args, environment, output),
+        What::Refresh(args) => refresh::run(args, environment, output),
     }
 }
 
 /// The tapes that paths mean, each once.
-fn tapes(paths: &[PathBuf], surroundings: &Surroundings) -> Result<Vec<AbsPath>, CliError> {
+fn tapes(paths: &[PathBuf], environment: &HostEnvironment) -> Result<Vec<AbsPath>, CliError> {
     let mut out = Vec::new();
     for path in paths {
-        let path = TryOptions::path(surroundings, path)?;
+        let path = TryOptions::path(environment, path)?;
         out.extend(find_tapes(&path).map_err(|error| not_found(&error))?);
     }
     out.sort();
@@ -75,6 +75,6 @@ fn tapes(paths: &[PathBuf], surroundings: &Surroundings) -> Result<Vec<AbsPath>,
     Ok(out)
 }
 
-fn open(path: &PathBuf, surroundings: &Surroundings) -> Result<Tape, CliError> {
-    Tape::open(&TryOptions::path(surroundings, path)?).map_err(|error| unusable(&error))
+fn open(path: &PathBuf, environment: &HostEnvironment) -> Result<Tape, CliError> {
+    Tape::open(&TryOptions::path(environment, path)?).map_err(|error| unusable(&error))
 }

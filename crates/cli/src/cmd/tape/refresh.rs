@@ -5,9 +5,9 @@ use crate::cmd::trying::{among_others, failure};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::{Consent, Trial, TrialUse};
 use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
-use belljar_runner::trial::{Consent, Trial, TrialUse};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -26,19 +26,19 @@ pub struct Args {
     pub record: record::Source,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let tapes = super::tapes(&args.paths, surroundings)?;
-    let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, surroundings, path, output))).collect();
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let tapes = super::tapes(&args.paths, environment)?;
+    let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, environment, path, output))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
-    let consent = args.record.options.consent(trials, TrialUse::Run, surroundings, output)?;
+    let consent = args.record.options.consent(trials, TrialUse::Run, environment, output)?;
     // One bad tape does not stop the others; alone, it is the error of the verb.
     let alone = tapes.len() == 1;
     let mut rows = Vec::new();
     for (path, opened) in opened {
-        let one = opened.and_then(|opened| one(args, surroundings, (opened, &consent), (path, output)));
+        let one = opened.and_then(|opened| one(args, environment, (opened, &consent), (path, output)));
         rows.push(match alone {
             true => one?,
-            false => among_others(one, surroundings, ("tape", path), output),
+            false => among_others(one, environment, ("tape", path), output),
         });
     }
     let exit = worst(rows.iter().map(|(exit, _)| *exit));
@@ -52,32 +52,32 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
 
 fn open(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     path: &AbsPath,
     output: &Output,
 ) -> Result<(Tape, Trial), CliError> {
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| not_found(&error))?;
-    Ok((tape, args.record.load(&scenario, surroundings, output)?))
+    let scenario = scenario_of(path, &tape.head, environment).map_err(|error| not_found(&error))?;
+    Ok((tape, args.record.load(&scenario, environment, output)?))
 }
 
 fn one(
     args: &Args,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     ((tape, trial), consent): ((Tape, Trial), &Consent),
     (path, output): (&AbsPath, &Output),
 ) -> Result<(ExitCode, Value), CliError> {
     let changed =
-        stale(&trial, &tape.head, surroundings, consent).map_err(|error| failure(error, surroundings))?;
+        stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
     if changed.is_empty() {
         if !output.json && !args.record.options.quiet {
-            output.result(&format!("{}: current\n", surroundings.shown(path)));
+            output.result(&format!("{}: current\n", environment.shown(path)));
         }
         return Ok((ExitCode::Passed, json!({"tape": path, "refreshed": false, "changed": changed})));
     }
     if !output.json {
         let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
-        output.result(&format!("{}: {} changed\n", surroundings.shown(path), visible(&why.join(", "))));
+        output.result(&format!("{}: {} changed\n", environment.shown(path), visible(&why.join(", "))));
     }
     let normalisers = tape.head.normalisers.iter().map(|name| Normaliser::parse(name));
     let normalisers: Vec<Normaliser> = normalisers
@@ -85,7 +85,7 @@ fn one(
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let recording =
         Recording { source: &args.record, trial: &trial, target: path, normalisers: &normalisers, consent };
-    let (exit, mut row) = record::one(&recording, surroundings, output)?;
+    let (exit, mut row) = record::one(&recording, environment, output)?;
     row["refreshed"] = json!(!row["tape"].is_null());
     row["changed"] = json!(changed);
     // A tape that was scrubbed is scrubbed again.

@@ -1,7 +1,7 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
 use belljar_runner::tape::{Private, Tape, own_names, private_findings, replaceable, scrub};
 use serde_json::json;
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let unread = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Unverified, error);
-    let mut tape = super::open(&args.tape, surroundings)?;
+    let mut tape = super::open(&args.tape, environment)?;
     let kinds: Vec<Private> = replaceable(&tape).map_err(|error| unread(&error))?;
     if !kinds.is_empty() {
         tape = cleaned(&tape, &kinds)?;
     }
-    let left = private_findings(&tape, &own_names(surroundings)).map_err(|error| unread(&error))?;
+    let left = private_findings(&tape, &own_names(environment)).map_err(|error| unread(&error))?;
     let exit = if left.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
     if output.json {
@@ -37,7 +37,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         output.envelope(&Envelope::new("tape", exit, data));
         return Ok(exit);
     }
-    let shown = surroundings.shown(tape.directory());
+    let shown = environment.shown(tape.directory());
     let done = match names.as_slice() {
         [] => "nothing can be replaced".to_owned(),
         names => format!("replaced {}", names.join(", ")),

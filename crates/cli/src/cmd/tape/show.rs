@@ -1,10 +1,10 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks, visible};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
 use belljar_runner::report::{Style, Trace, human_size, render_trace};
+use belljar_runner::suite::evidence;
 use belljar_runner::tape::{ExchangeView, Tape, exchange_views};
-use belljar_runner::trial::evidence;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -20,9 +20,9 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let unread = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Unverified, error);
-    let tape = super::open(&args.tape, surroundings)?;
+    let tape = super::open(&args.tape, environment)?;
     let views = exchange_views(&tape).map_err(|error| unread(&error))?;
     let (_, seen) = evidence(tape.directory(), Lane::Local).map_err(|error| unread(&error))?;
     let trace = Trace::of(&seen);

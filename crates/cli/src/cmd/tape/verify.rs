@@ -5,12 +5,12 @@ use crate::cmd::trying::failure;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, visible};
-use belljar_runner::Surroundings;
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::{Consent, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
     Changed, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, contradiction, own_names,
     private_findings, redacted_values, scenario_of, stale,
 };
-use belljar_runner::trial::{Consent, Trial, TrialUse, load_scenario};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let tapes = super::tapes(&args.paths, surroundings)?;
+pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let tapes = super::tapes(&args.paths, environment)?;
     let walls = AskedWalls::default();
     let used_for = TrialUse::Inspect;
-    let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, surroundings, output };
+    let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, environment, output };
     let opened: Vec<_> = tapes.iter().map(|path| (path, open(path, &agreeing))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|opened| &opened.trial));
     let consent = agreeing.ask(trials)?;
     let mut rows = Vec::new();
     for (path, opened) in opened {
-        let found = opened.and_then(|opened| one(opened, surroundings, &consent));
+        let found = opened.and_then(|opened| one(opened, environment, &consent));
         let (exit, row, text) = match found {
             Ok(checked) => told(&checked),
             Err(error) => {
@@ -55,7 +55,7 @@ pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<
         };
         if !output.json {
             let word = if exit == ExitCode::Passed { "fine" } else { exit.meaning() };
-            output.result(&format!("{}: {word}\n{text}", surroundings.shown(path)));
+            output.result(&format!("{}: {word}\n{text}", environment.shown(path)));
         }
         let mut row = row;
         (row["tape"], row["exit_code"]) = (json!(path), json!(exit.code()));
@@ -76,15 +76,15 @@ struct Opened {
 }
 
 fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
-    let surroundings = agreeing.surroundings;
+    let environment = agreeing.environment;
     let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head, surroundings).map_err(|error| match error {
+    let scenario = scenario_of(path, &tape.head, environment).map_err(|error| match error {
         FindError::Beyond { .. } => not_found(&error),
         FindError::NoTape { .. } | FindError::NoScenario { .. } => {
             not_found(&error).with_exit(ExitCode::Unverified)
         }
     })?;
-    let trial = agreeing.load(|permit| load_scenario(surroundings, &scenario, permit))??;
+    let trial = agreeing.load(|permit| load_scenario(environment, &scenario, permit))??;
     Ok(Opened { tape, trial })
 }
 
@@ -99,17 +99,17 @@ struct CheckedTape {
 
 fn one(
     Opened { tape, trial }: Opened,
-    surroundings: &Surroundings,
+    environment: &HostEnvironment,
     consent: &Consent,
 ) -> Result<CheckedTape, CliError> {
     let unread = |error: std::io::Error| CliError::from_chain(ExitCode::Unverified, &error);
     let tape = Arc::new(tape);
     let contradiction =
         contradiction(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
-    let private = private_findings(&tape, &own_names(surroundings)).map_err(unread)?;
-    let values = redacted_values(&tape, &surroundings.state).map_err(unread)?;
+    let private = private_findings(&tape, &own_names(environment)).map_err(unread)?;
+    let values = redacted_values(&tape, &environment.state).map_err(unread)?;
     let changed =
-        stale(&trial, &tape.head, surroundings, consent).map_err(|error| failure(error, surroundings))?;
+        stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
     Ok(CheckedTape { contradiction, changed, private, values })
 }
 

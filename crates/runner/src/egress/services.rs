@@ -1,0 +1,399 @@
+//! The services of one run, on one thread. When they end, whatever the cause, the sockets inside lead nowhere.
+
+use super::sinks::{Denied, KeySink, ModelSink, Notices};
+use super::{Outward, OutwardError};
+use crate::launch::Model;
+use crate::session::conversation::{ModelCall, ModelCalls};
+use belljar_contract::{Destination, Digest, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
+use belljar_egress::gateway::{
+    self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed,
+    PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
+};
+use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
+use belljar_egress::model_log::ModelLog;
+use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary, Reach};
+use belljar_egress::resolve::SystemResolver;
+use belljar_egress::script::{Listen, Playing, Transcript};
+use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
+use belljar_egress::tape::{Recorder, Replay, ReplayReport, Taped};
+use belljar_egress::tls::TlsClient;
+use belljar_record::Redact;
+use belljar_sandbox::{MODEL_LISTENER, PROXY_LISTENER, Running, SSH_LISTENER};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// For a name to be resolved.
+const RESOLVE_TIME: Duration = Duration::from_secs(10);
+
+/// The live model, as the user's side of the world has it.
+pub(crate) struct LiveModel {
+    pub upstream: Upstream,
+    pub found: FoundCredential,
+    pub cap: Option<Usd>,
+    pub provider_tools: ProviderTools,
+    pub tls: TlsClient,
+}
+
+/// What is needed once the sandbox stands.
+pub(crate) struct ServingRequest<'a> {
+    pub plan: &'a Plan,
+    pub running: &'a mut Running,
+    pub model: Model,
+    /// What somebody beside the agent asks the model.
+    pub calls: Option<ModelCalls>,
+    pub recorder: Option<Recorder>,
+    /// Where the exchanges of a conversation are logged.
+    pub model_log: Option<ModelLog>,
+    pub run: RunId,
+    pub log: File,
+    pub redact: Redact,
+}
+
+/// Services that run.
+pub(crate) struct Serving {
+    /// Its other end is closed when the services have ended.
+    alive: OwnedFd,
+    shutdown: watch::Sender<bool>,
+    thread: Option<JoinHandle<io::Result<Option<ProxySummary>>>>,
+    script: Option<Playing>,
+    live: Option<Live>,
+    replay: Option<Replay>,
+    recorder: Option<Recorder>,
+    model_log: Option<ModelLog>,
+    log: Arc<EgressLog>,
+    notices: Arc<Notices>,
+    _keys: Option<HeldKeys>,
+}
+
+/// What the services have to tell.
+#[derive(Debug, Default)]
+pub(crate) struct OutwardEnd {
+    /// What was refused.
+    pub denied: Vec<Denied>,
+    /// What only the user can mend.
+    pub troubles: Vec<GatewayTrouble>,
+    /// What rules would have to name, in the mode that learns.
+    pub needed: BTreeSet<Destination>,
+    /// What the model used.
+    pub usage: Option<UsageTotals>,
+    /// What was charged, in millionths of a dollar.
+    pub cost_micros: Option<u64>,
+    /// What the scripted model was asked.
+    pub transcript: Option<Transcript>,
+    /// How many exchanges were kept, or why they are not whole.
+    pub taped: Option<Result<Taped, String>>,
+    /// How the replay of a tape went.
+    pub replayed: Option<ReplayReport>,
+    /// The chain of the model log's last line, where the log was closed in order.
+    pub model_head: Option<Digest>,
+    /// The chain of the egress log's last line, where the log was closed in order.
+    pub egress_head: Option<Digest>,
+    /// Why the log is not whole, or the services ended early.
+    pub failures: Vec<String>,
+}
+
+impl Serving {
+    /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
+    pub fn start(outward: Outward, request: ServingRequest<'_>) -> Result<Self, OutwardError> {
+        let Outward { mode, reach, policy, token, interceptor, live, keys, .. } = outward;
+        let ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact } = request;
+        let sockets = Sockets::take(plan, running);
+        let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let opening = LogOpening {
+            run,
+            opened_at_ms: u64::try_from(opened_at.as_millis()).unwrap_or(u64::MAX),
+            policy: policy.digest(),
+            listeners: sockets.names.clone(),
+            limit: LOG_LIMIT,
+        };
+        let bytes = crate::tape::scrub_secrets(Arc::clone(&redact));
+        let scrub = Arc::new(move |text: &str| redact.scrub(text));
+        let log = EgressLog::open(log, opening, scrub).map_err(OutwardError::Log)?;
+        let notices = Arc::new(Notices::default());
+        let live = live.map(|live| live_answer(live, &log, &notices));
+        let recording = recorder.clone().map(|recorder| Arc::new(recorder) as Arc<dyn Observe>);
+        let logging = model_log.clone().map(|log| Arc::new(log) as Arc<dyn Observe>);
+        let observers: Vec<Arc<dyn Observe>> = recording.into_iter().chain(logging).collect();
+        let mut replay = None;
+        let (script, answer) = match (model, sockets.model) {
+            (Model::Script(script), Some(socket)) => {
+                let playing =
+                    Playing::new(script).map_err(|faults| OutwardError::Start(io::Error::other(faults)))?;
+                let answer = observed(playing.answer(), observers);
+                (Some(playing), Some((socket, answer)))
+            }
+            (Model::Replay(model), socket) => {
+                let live = live.clone().map(|live| Arc::new(live) as Arc<dyn Answer>);
+                let served = replay.insert(model.replay(bytes, live));
+                (None, socket.map(|socket| (socket, observed(Arc::new(served.clone()), observers))))
+            }
+            (Model::Live | Model::Absent, socket) => {
+                let answer = live.clone().map(|live| observed(Arc::new(live), observers));
+                (None, socket.zip(answer))
+            }
+            (Model::Script(_), None) => (None, None),
+        };
+        let proxy = sockets.proxy.map(|listener| ProxyConfig {
+            listeners: vec![listener.into()],
+            doors: sockets.doors,
+            policy,
+            resolver: Arc::new(SystemResolver::new(RESOLVE_TIME)),
+            log: Arc::clone(&log),
+            token,
+            agent: plan.agent.clone(),
+            mode,
+            reach,
+            intercept: interceptor.map(|one| one as Arc<dyn proxy::Intercept>),
+            raw: raw_destinations(plan),
+            on_refusal: {
+                let (notices, agent) = (Arc::clone(&notices), plan.agent.clone());
+                Arc::new(move |refusal| notices.refused(refusal, &agent))
+            },
+            limits: ProxyLimits::default(),
+        });
+        // Without a network nothing is signed that could log in anywhere.
+        let signing = sockets.ssh.filter(|_| reach == Reach::AsRuled);
+        let broker = signing.zip(keys.as_ref()).map(|(listener, keys)| {
+            let sink = Arc::new(KeySink(Arc::clone(&log)));
+            (listener, SshConfig { grants: keys.grants.clone(), sink, limits: SshLimits::default() })
+        });
+        // Whoever answers the agent answers those beside it, on a tape as well.
+        let beside = match &script {
+            Some(script) => Some(script.answer()),
+            None => answer.as_ref().map(|(_, answer)| Arc::clone(answer)),
+        };
+        let services = Services { proxy, broker, model: answer, calls: calls.zip(beside) };
+        let (alive, held) = io::pipe().map_err(OutwardError::Start)?;
+        let (shutdown, wish) = watch::channel(false);
+        let thread = std::thread::Builder::new()
+            .name("outward".to_owned())
+            .spawn(move || {
+                let _held = held;
+                services.run(wish)
+            })
+            .map_err(OutwardError::Start)?;
+        Ok(Self {
+            alive: alive.into(),
+            shutdown,
+            thread: Some(thread),
+            script,
+            live,
+            replay,
+            recorder,
+            model_log,
+            log,
+            notices,
+            _keys: keys,
+        })
+    }
+
+    /// Becomes readable when the services have ended, which before the command's end is a failure.
+    pub fn alive(&self) -> BorrowedFd<'_> {
+        self.alive.as_fd()
+    }
+
+    /// Ends the services and tells what there is to tell.
+    pub fn finish(mut self) -> OutwardEnd {
+        let mut end = OutwardEnd::default();
+        // It may have ended by itself.
+        self.shutdown.send(true).ok();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Ok(summary))) => {
+                let summary = summary.into_iter();
+                end.needed = summary.flat_map(|summary| summary.needed).collect();
+            }
+            Some(Ok(Err(error))) => end.failures.push(format!("the way out failed: {error}")),
+            Some(Err(_panic)) => {
+                end.failures.push("the way out broke down; this is a fault of belljar".to_owned())
+            }
+            None => {}
+        }
+        end.transcript = self.script.as_ref().map(Playing::transcript);
+        end.taped = self.recorder.take().map(|recorder| recorder.finish());
+        end.replayed = self.replay.take().map(|replay| replay.report());
+        match self.model_log.take().map(|log| log.close()) {
+            Some(Ok(head)) => end.model_head = Some(head),
+            Some(Err(error)) => end.failures.push(error),
+            None => {}
+        }
+        match self.log.close() {
+            Ok(summary) => end.egress_head = summary.head,
+            Err(error) => end.failures.push(error.to_string()),
+        }
+        if let Some(live) = &self.live {
+            end.usage = Some(live.totals());
+            end.cost_micros = Some(live.spent().micros());
+        }
+        (end.denied, end.troubles) = self.notices.take();
+        end
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // A run that failed half way: the thread ends by itself once it is told.
+        self.shutdown.send(true).ok();
+    }
+}
+
+/// What the guest opened inside and handed out.
+struct Sockets {
+    names: Vec<String>,
+    model: Option<OwnedFd>,
+    ssh: Option<UnixListener>,
+    proxy: Option<OwnedFd>,
+    doors: Option<OpenDoors>,
+}
+
+impl Sockets {
+    fn take(plan: &Plan, running: &mut Running) -> Self {
+        let mut names = Vec::new();
+        let mut take = |name: &str| {
+            let taken = running.take_listener(name);
+            names.extend(taken.is_some().then(|| name.to_owned()));
+            taken
+        };
+        let model = take(MODEL_LISTENER);
+        let ssh = take(SSH_LISTENER).map(UnixListener::from);
+        let proxy = take(PROXY_LISTENER);
+        let doors = Doors::of(&plan.egress);
+        let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
+        let open = resolver.map(|resolver| OpenDoors {
+            listeners: doors.listeners().iter().filter_map(|door| take(&door.name)).map(Into::into).collect(),
+            doors,
+            resolver,
+        });
+        Self { names, model, ssh, proxy, doors: open }
+    }
+}
+
+/// Whoever answers, with whoever watches.
+fn observed(answer: Arc<dyn Answer>, observers: Vec<Arc<dyn Observe>>) -> Arc<dyn Answer> {
+    observers.into_iter().fold(answer, |answer, observer| Arc::new(Observed::new(answer, observer)))
+}
+
+fn live_answer(live: LiveModel, log: &Arc<EgressLog>, notices: &Arc<Notices>) -> Live {
+    let LiveModel { upstream, found, cap, provider_tools, tls } = live;
+    let sink = ModelSink {
+        log: Arc::clone(log),
+        notices: Arc::clone(notices),
+        credential: found.source.to_string(),
+        open: Mutex::default(),
+    };
+    Live::new(LiveSetup {
+        upstream,
+        resolver: Arc::new(SystemResolver::new(RESOLVE_TIME)),
+        tls,
+        credential: Ok(found),
+        cap,
+        prices: PriceTable::built_in(),
+        provider_tools,
+        times: UpstreamTimes::default(),
+        sink: Arc::new(sink),
+    })
+}
+
+/// Hosts of ssh: their tunnels do not begin with TLS, whatever their port.
+fn raw_destinations(plan: &Plan) -> BTreeSet<Destination> {
+    let entries = plan.ssh.iter().filter(|entry| matches!(entry.hostname, Host::Name(_)));
+    entries.map(|entry| Destination { host: entry.hostname.clone(), port: entry.port }).collect()
+}
+
+struct Services {
+    proxy: Option<ProxyConfig>,
+    broker: Option<(UnixListener, SshConfig)>,
+    model: Option<(OwnedFd, Arc<dyn Answer>)>,
+    calls: Option<(ModelCalls, Arc<dyn Answer>)>,
+}
+
+impl Services {
+    /// Serves until it is told to end, or until one of the services cannot go on.
+    fn run(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.serve(wish))
+    }
+
+    async fn serve(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
+        let Self { proxy, broker, model, calls } = self;
+        let ended = |mut wish: watch::Receiver<bool>| async move {
+            // An error means that whoever could wish is gone.
+            wish.wait_for(|end| *end).await.map(drop).unwrap_or(());
+        };
+        let proxying = {
+            let wish = ended(wish.clone());
+            async {
+                match proxy {
+                    Some(config) => proxy::serve(config, wish).await.map(Some).map_err(io::Error::other),
+                    None => {
+                        wish.await;
+                        Ok(None)
+                    }
+                }
+            }
+        };
+        let brokering = {
+            let wish = ended(wish.clone());
+            async {
+                match broker {
+                    Some((listener, config)) => {
+                        listener.set_nonblocking(true)?;
+                        let listener = tokio::net::UnixListener::from_std(listener)?;
+                        ssh::serve(config, listener, wish).await;
+                    }
+                    None => wish.await,
+                }
+                io::Result::Ok(())
+            }
+        };
+        let asking = {
+            let wish = ended(wish.clone());
+            async {
+                match calls {
+                    Some((calls, answer)) => tokio::select! {
+                        () = pass_on(calls, &*answer) => {}
+                        () = wish => {}
+                    },
+                    None => wish.await,
+                }
+                io::Result::Ok(())
+            }
+        };
+        let answering = {
+            let wish = ended(wish);
+            async {
+                match model {
+                    Some((socket, answer)) => {
+                        let bound = Listen::BoundUnix(socket.into()).open().map_err(io::Error::other)?.0;
+                        let listener = bound.listener().map_err(io::Error::other)?;
+                        tokio::select! {
+                            () = gateway::serve(listener, answer, FrontLimits::default()) => {
+                                return Err(io::Error::other("the model's gateway ended"));
+                            }
+                            () = wish => {}
+                        }
+                    }
+                    None => wish.await,
+                }
+                io::Result::Ok(())
+            }
+        };
+        let (summary, (), (), ()) = tokio::try_join!(proxying, brokering, asking, answering)?;
+        Ok(summary)
+    }
+}
+
+/// Questions to the model, one after the other, until nobody can ask any more.
+async fn pass_on(mut calls: ModelCalls, answer: &dyn Answer) {
+    while let Some(ModelCall { request, reply }) = calls.0.recv().await {
+        let answered = gateway::ask(answer, &request).await.map_err(|error| error.to_string());
+        // Whoever asked may have lost patience.
+        reply.send(answered).ok();
+    }
+}

@@ -1,0 +1,100 @@
+//! Which values of a run no record may hold.
+
+use crate::egress::{Outward, PROXY_TOKEN};
+use crate::environment::HostEnvironment;
+use crate::launch::values::Found;
+use crate::plan::planner::Planned;
+use crate::plan::shared_values;
+use crate::tape::{Taping, digests_of};
+use belljar_contract::{Scrubber, Secret, TapeValues, Unsearched};
+use belljar_record::Redact;
+use std::io;
+use std::sync::Arc;
+
+/// The secrets of a run: what replaces them, which of them cannot be replaced, and their digests for a tape.
+pub(super) struct Secrets {
+    pub redact: Redact,
+    pub unsearched: Vec<Unsearched>,
+    pub digests: Option<TapeValues>,
+}
+
+/// Takes every value that did not come from the manifest's own text, those that did under a secret's name, and those that
+/// stay outside.
+///
+/// # Errors
+/// When the key of the digests can neither be read nor made.
+pub(super) fn secrets(
+    planned: &Planned,
+    environment: &HostEnvironment,
+    values: &[Found],
+    outward: Option<&Outward>,
+    taping: &Taping,
+) -> io::Result<Secrets> {
+    let shared = shared_values::values(&planned.shared_files, &environment.home);
+    let outside = outward.map(Outward::secrets).unwrap_or_default();
+    let inside = values.iter().filter(|found| !found.value.is_empty()).filter_map(|found| {
+        let entry = planned.compiled.plan.env.iter().find(|entry| entry.name == found.name)?;
+        let secret = entry.enters_as_secret();
+        secret.then(|| (found.name.as_str(), &found.value, entry.not_redacted(&found.value)))
+    });
+    let shared = shared.iter().map(|one| (one.name.as_str(), &one.value, one.not_redacted()));
+    let outside = outside.iter().map(|(name, value)| (name.as_str(), *value, None));
+    let (searched, skipped): (Vec<_>, Vec<_>) =
+        inside.chain(shared).chain(outside).partition(|(_, _, why)| why.is_none());
+    let mut pairs: Vec<(&str, &Secret)> =
+        searched.into_iter().map(|(name, value, _)| (name, value)).collect();
+    let further: Vec<(&str, Secret)> =
+        pairs.iter().flat_map(|(name, value)| parts(value).into_iter().map(|part| (*name, part))).collect();
+    pairs.extend(further.iter().map(|(name, value)| (*name, value)));
+    let (scrubber, mut unsearched) = Scrubber::new(pairs.iter().copied());
+    let skipped = skipped.into_iter().filter_map(|(name, _, why)| Some((name, why?)));
+    unsearched.extend(skipped.map(|(name, why)| Unsearched { name: name.to_owned(), why }));
+    let digests = match taping {
+        Taping::Off => None,
+        Taping::On(_) => {
+            // The token of the run's proxy opens nothing once the run has ended.
+            let lasting = pairs.into_iter().filter(|(name, _)| *name != PROXY_TOKEN);
+            Some(digests_of(&environment.state, lasting, &unsearched)?)
+        }
+    };
+    Ok(Secrets { redact: Arc::new(scrubber), unsearched, digests })
+}
+
+/// Shorter lines are words that stand elsewhere too.
+const SHORTEST_LINE: usize = 8;
+
+/// What of a value also gives it away: each line of one with several, and the forms that paths and
+/// names of hosts have.
+fn parts(value: &Secret) -> Vec<Secret> {
+    let whole = value.expose();
+    let lines: Vec<&[u8]> = whole.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
+    let lines = lines.iter().filter(|line| line.len() >= SHORTEST_LINE && line.len() < whole.len());
+    let mut out: Vec<Secret> = lines.map(|line| Secret::new(*line)).collect();
+    // A path has one slash where a value may have several.
+    let mut path = whole.to_vec();
+    path.dedup_by(|later, first| *later == b'/' && *first == b'/');
+    if path != whole {
+        out.push(Secret::new(path));
+    }
+    let lower = whole.to_ascii_lowercase();
+    if lower != whole {
+        out.push(Secret::new(lower));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_the_form_of_host_names_are_searched_too() {
+        let parts = |text: &str| -> Vec<Vec<u8>> {
+            parts(&Secret::new(text)).iter().map(|part| part.expose().to_vec()).collect()
+        };
+        assert_eq!(parts("user\npassword=hunter2\n"), [b"password=hunter2".to_vec()]);
+        assert_eq!(parts("QwErTy-Secret"), [b"qwerty-secret".to_vec()]);
+        assert_eq!(parts("ftp://u:p@h"), [b"ftp:/u:p@h".to_vec()]);
+        assert!(parts("plain-token-9").is_empty());
+    }
+}

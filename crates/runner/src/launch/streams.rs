@@ -1,0 +1,106 @@
+//! Who stands at the streams of a command: the user's terminal, or a conversation in the agent's protocol.
+
+use super::terms::{Attendant, RunError};
+use crate::session::console::{Console, Emit};
+use crate::session::conversation::{ModelCalls, Talk, TalkRecord};
+use crate::session::terminal::{Terminal, TerminalError};
+use crate::store::journal::Journal;
+use belljar_contract::{GuestFiles, GuestFilter, Launch};
+use belljar_sandbox::Streams;
+use std::os::fd::OwnedFd;
+
+impl Attendant {
+    /// Takes out what the one who answers wants to ask the model itself.
+    pub(super) fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
+        let calls = match &mut self {
+            Self::User => None,
+            Self::Talk(talk) => talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls()),
+        };
+        (self, calls)
+    }
+}
+
+/// Keeps tools from reaching into the agent, whose frames a verdict is made from. A run at the user's terminal stays open
+/// for debuggers.
+pub(super) fn keep_apart(launch: &mut Launch) {
+    launch.guest.filter = GuestFilter::Apart;
+    launch.guest.files = GuestFiles::ProcessesApart;
+}
+
+/// What stands at the streams.
+pub(super) enum Attended {
+    User(Box<Terminal>),
+    Talk(Box<Talk>),
+}
+
+impl Attended {
+    pub(super) fn open(attendant: Attendant, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
+        match (attendant, journal) {
+            (Attendant::Talk(request), Some(journal)) => {
+                let record = TalkRecord {
+                    run: journal.id().clone(),
+                    frames: journal.frames()?,
+                    stderr: journal.agent_stderr()?,
+                    began: journal.began(),
+                };
+                let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
+                Ok((Self::Talk(Box::new(talk)), streams))
+            }
+            (Attendant::Talk(_), None) => Err(RunError::UnrecordedConversation),
+            (Attendant::User, _) => {
+                let (terminal, streams) = Terminal::open()?;
+                Ok((Self::User(Box::new(terminal)), streams))
+            }
+        }
+    }
+
+    pub(super) fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
+        match self {
+            Self::User(terminal) => terminal.attach(controller),
+            Self::Talk(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn enter(&mut self) -> Result<(), TerminalError> {
+        match self {
+            Self::User(terminal) => terminal.enter(),
+            Self::Talk(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn begin(&mut self, emit: Emit<'_>) {
+        match self {
+            Self::User(_) => {}
+            Self::Talk(talk) => talk.begin(emit),
+        }
+    }
+
+    pub(super) fn as_console(&mut self) -> &mut dyn Console {
+        match self {
+            Self::User(terminal) => &mut **terminal,
+            Self::Talk(talk) => &mut **talk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::conversation::{Deciders, TalkRequest, TalkTimes, Then};
+    use belljar_session::MachineConfig;
+    use belljar_session::decider::Chain;
+
+    #[test]
+    fn a_conversation_without_a_record_is_an_error() {
+        let request = TalkRequest {
+            config: MachineConfig::default(),
+            messages: vec!["go".to_owned()],
+            then: Then::End,
+            deciders: Deciders { chain: Chain::default(), outside: None },
+            react: None,
+            times: TalkTimes::default(),
+        };
+        let opened = Attended::open(Attendant::Talk(Box::new(request)), None);
+        assert!(matches!(opened, Err(RunError::UnrecordedConversation)));
+    }
+}

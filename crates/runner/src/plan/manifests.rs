@@ -1,0 +1,85 @@
+//! Where manifests lie, and reading them with a bound.
+
+use crate::plan::planner::PlanningError;
+use belljar_contract::AbsPath;
+use belljar_plan::{Layer, LayerText, ProjectFacts, SIZE_LIMIT};
+use std::fs;
+use std::io::Read;
+
+/// The name of a manifest, in a project and in the user's configuration.
+pub const MANIFEST_NAME: &str = "belljar.toml";
+
+/// Where to look, in rising order of precedence: the user's file, then the project's, which may lie in any
+/// directory from the project's root down to the working directory; the nearest counts.
+pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(Layer, AbsPath)> {
+    let mut out = vec![(Layer::User, config.child(MANIFEST_NAME))];
+    let mut directory = Some(project.directory.clone());
+    while let Some(current) = directory {
+        if !current.is_within(&project.root) {
+            break;
+        }
+        out.push((Layer::Project, current.child(MANIFEST_NAME)));
+        directory = current.parent();
+    }
+    out
+}
+
+/// Reads what is there; at most one file of the project.
+pub(crate) fn read(
+    places: &[(Layer, AbsPath)],
+    shown: impl Fn(&AbsPath) -> String,
+) -> Result<Vec<LayerText>, PlanningError> {
+    let mut out: Vec<LayerText> = Vec::new();
+    let root = places.last().and_then(|(_, path)| path.parent());
+    for (layer, path) in places {
+        if out.iter().any(|text| text.layer == Layer::Project) {
+            break;
+        }
+        if *layer == Layer::Project {
+            stays(path, root.as_ref())?;
+        }
+        if let Some(bytes) = read_bounded(path)? {
+            let directory = path.parent().unwrap_or_else(|| path.clone());
+            out.push(LayerText { layer: *layer, name: shown(path), directory, bytes });
+        }
+    }
+    Ok(out)
+}
+
+/// A manifest of the project is not one by a link out of it: a fault quotes lines, and the link may be a stranger's.
+fn stays(path: &AbsPath, root: Option<&AbsPath>) -> Result<(), PlanningError> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
+    if is_link && !root.is_some_and(|root| real.starts_with(root)) {
+        let cause = std::io::Error::other("it is a link that leads out of the project");
+        return Err(PlanningError::Read { path: path.clone(), cause });
+    }
+    Ok(())
+}
+
+/// A file's bytes, a little more than the limit at most; `None` when there is no such file.
+pub(crate) fn read_bounded(path: &AbsPath) -> Result<Option<Vec<u8>>, PlanningError> {
+    let failed = |cause| PlanningError::Read { path: path.clone(), cause };
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // A link to nothing is a mistake, not the wish to have no manifest.
+            return match fs::symlink_metadata(path) {
+                Ok(_) => {
+                    let cause = "it is a symbolic link to something that does not exist";
+                    Err(failed(std::io::Error::other(cause)))
+                }
+                Err(_) => Ok(None),
+            };
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if !found.is_file() {
+        return Err(failed(std::io::Error::other("it is not a regular file")));
+    }
+    let mut bytes = Vec::new();
+    let limit = SIZE_LIMIT as u64 + 1;
+    fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(failed)?;
+    Ok(Some(bytes))
+}

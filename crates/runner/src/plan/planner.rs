@@ -1,0 +1,420 @@
+//! From a directory to a plan.
+
+use crate::environment::HostEnvironment;
+use crate::git::UserFiles;
+use crate::plan::secret_values::entering;
+use crate::plan::shared_values::{self, SharedFile};
+use crate::plan::{agreed_files, facts, manifests, project};
+use belljar_contract::{
+    AbsPath, AgentName, AgentVersions, AskedWalls, DefaultLimit, Diagnostic, Entering, Harness,
+    HarnessProfile, ImageName, PathError, Plan, Purpose, Sources,
+};
+use belljar_plan::{
+    BUILT_IN_AGENT, Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
+    ProjectFacts, Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest,
+    further_questions, questions, select,
+};
+use belljar_sandbox::Capacity;
+use belljar_session::{HarnessError, Harnesses};
+use std::collections::BTreeSet;
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanningError {
+    /// No manifest where one is needed.
+    #[error("no manifest was found")]
+    NoManifest {
+        /// Where it was looked for.
+        looked: Vec<String>,
+    },
+    /// A file is there but cannot be read.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// The file.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The files, or what they refer to, are wrong.
+    #[error("the manifest cannot be used")]
+    Invalid {
+        /// The texts.
+        sources: Sources,
+        /// What is wrong.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// The agent that was named, or not named, is none.
+    #[error("{}", .0.message)]
+    Selection(SelectionError),
+    /// A path that no file system has.
+    #[error("a path cannot be used")]
+    Path(#[from] PathError),
+    /// A profile that is shipped with belljar is broken.
+    #[error("belljar itself is broken")]
+    Harness(#[from] HarnessError),
+}
+
+impl From<ManifestError> for PlanningError {
+    fn from(ManifestError { sources, diagnostics, partial: _ }: ManifestError) -> Self {
+        PlanningError::Invalid { sources, diagnostics }
+    }
+}
+
+/// A plan, with what the caller shows beside it.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plan and its reasons.
+    pub compiled: Compiled,
+    /// The texts that reasons and warnings point into.
+    pub sources: Sources,
+    /// Warnings.
+    pub warnings: Vec<Diagnostic>,
+    /// Whether the project's own file takes part, or the user's names something of the project, so that there must be an
+    /// agreement.
+    pub needs_agreement: bool,
+    /// Where the model's credential is now, if anywhere.
+    pub credential_found: Option<String>,
+    /// Where the model is, when it is not where it usually is.
+    pub upstream: Option<String>,
+    /// Where the agent's program is now, if anywhere.
+    pub program_found: Option<AbsPath>,
+    /// The repository of the project, where it lies elsewhere.
+    pub repository: Option<AbsPath>,
+    /// What other agents of the manifests have run or read outside: a run of this one must not change it either.
+    pub used_by_others: Vec<AbsPath>,
+    /// The user's own files that git reads: what they name is executed in every project.
+    pub git_files: UserFiles,
+    /// How the agent is asked to go on with a conversation.
+    pub session_flags: SessionFlags,
+    /// Arguments with which it speaks its protocol, those of every ability included.
+    pub conversation_arguments: Vec<String>,
+    /// What is known of its versions.
+    pub versions: AgentVersions,
+    /// Values that enter the sandbox as secrets, by name.
+    pub entering: Vec<Entering>,
+    /// Limits that hold without being declared, on this machine.
+    pub defaults: Vec<DefaultLimit>,
+    /// Files of the user's own configuration whose values enter with them.
+    pub shared_files: Vec<SharedFile>,
+}
+
+/// How an agent is asked to go on with a conversation.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFlags {
+    /// Flags whose value names it.
+    pub named: Vec<String>,
+    /// Flags that mean the newest.
+    pub newest: Vec<String>,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The texts.
+    pub sources: Sources,
+    /// Errors and warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// How many agents there are.
+    pub agents: usize,
+    /// How many library entries there are.
+    pub library: usize,
+    /// The files that were read.
+    pub files: Vec<String>,
+}
+
+/// Makes plans for one directory.
+pub struct Planner {
+    environment: HostEnvironment,
+    harnesses: Harnesses,
+    project: ProjectFacts,
+    walls: AskedWalls,
+    /// Where copies of a suite's files lie, for the plan of a trial.
+    stage: Option<AbsPath>,
+}
+
+impl Planner {
+    /// Finds the project; reads no manifest yet.
+    ///
+    /// # Errors
+    /// When belljar itself is broken.
+    pub fn new(environment: HostEnvironment) -> Result<Self, PlanningError> {
+        let project = project::find(&environment.directory)?;
+        let walls = AskedWalls::default();
+        Ok(Self { harnesses: Harnesses::load()?, project, environment, walls, stage: None })
+    }
+
+    /// The same, with the walls that the command line asks for, whatever the manifest says.
+    #[must_use]
+    pub fn with_walls(mut self, walls: AskedWalls) -> Self {
+        self.walls = walls;
+        self
+    }
+
+    /// The project.
+    #[must_use]
+    pub fn project(&self) -> &ProjectFacts {
+        &self.project
+    }
+
+    /// The environment it was made for.
+    #[must_use]
+    pub fn environment(&self) -> &HostEnvironment {
+        &self.environment
+    }
+
+    fn places(&self) -> Vec<(belljar_plan::Layer, AbsPath)> {
+        manifests::places(&self.environment.config, &self.project)
+    }
+
+    fn texts(&self) -> Result<Vec<LayerText>, PlanningError> {
+        manifests::read(&self.places(), |path| self.environment.shown(path))
+    }
+
+    fn no_manifest(&self) -> PlanningError {
+        let looked = self.places().iter().map(|(_, path)| self.environment.shown(path)).collect();
+        PlanningError::NoManifest { looked }
+    }
+
+    fn user(&self) -> UserFacts {
+        UserFacts {
+            home: self.environment.home.clone(),
+            instances: self.environment.data.child("instances"),
+            config: self.environment.config.clone(),
+        }
+    }
+
+    /// The plan of the named agent, of the only one, or of the built-in one where none is declared.
+    ///
+    /// # Errors
+    /// See [`PlanningError`].
+    pub fn plan(&self, agent: Option<&str>, purpose: Purpose) -> Result<Planned, PlanningError> {
+        let mut texts = self.texts()?;
+        if texts.is_empty() && agent.is_some() {
+            return Err(self.no_manifest());
+        }
+        let mut manifest = if texts.is_empty() { None } else { Some(belljar_plan::parse(texts.clone())?) };
+        let selection = match &manifest {
+            Some(manifest) => select(manifest, agent).map_err(PlanningError::Selection)?,
+            None => Selection::BuiltIn,
+        };
+        let name = match selection {
+            Selection::Agent(name) => name,
+            Selection::BuiltIn => {
+                texts.insert(0, built_in_manifest()?);
+                manifest = Some(belljar_plan::parse(texts)?);
+                AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?
+            }
+        };
+        let manifest = manifest.ok_or_else(|| self.no_manifest())?;
+        self.compile(&manifest, &name, purpose)
+    }
+
+    /// The plan of the only agent of a text, for a stage. No manifest of the user or of a project takes part.
+    ///
+    /// # Errors
+    /// See [`PlanningError`].
+    pub(crate) fn plan_stage(
+        environment: &HostEnvironment,
+        (stage, workspace): (&AbsPath, &AbsPath),
+        text: LayerText,
+    ) -> Result<Planned, PlanningError> {
+        let project = ProjectFacts {
+            directory: workspace.clone(),
+            root: workspace.clone(),
+            canonical_root: workspace.clone(),
+            outside_repository: None,
+        };
+        let planner = Self {
+            environment: environment.clone(),
+            harnesses: Harnesses::load()?,
+            project,
+            walls: AskedWalls::default(),
+            stage: Some(stage.clone()),
+        };
+        let manifest = belljar_plan::parse(vec![text])?;
+        match select(&manifest, None).map_err(PlanningError::Selection)? {
+            Selection::Agent(name) => planner.compile(&manifest, &name, Purpose::Test),
+            Selection::BuiltIn => Err(planner.no_manifest()),
+        }
+    }
+
+    /// The answers, and those to what the first ones lead to.
+    fn facts(&self, asked: Questions, harnesses: &[&dyn Harness]) -> HostFacts {
+        let answer = |asked| {
+            let is_set = |name: &str| self.environment.is_set(name);
+            let seal = |digest| agreed_files::seal(&self.environment.state, digest);
+            let (user, project) = (self.user(), self.project.clone());
+            facts::answer(asked, (user, project, self.stage.as_ref()), is_set, seal)
+        };
+        let mut facts = answer(asked);
+        let further = further_questions(harnesses, &facts);
+        facts.extend(answer(further));
+        facts
+    }
+
+    fn compile(
+        &self,
+        manifest: &Manifest,
+        name: &AgentName,
+        purpose: Purpose,
+    ) -> Result<Planned, PlanningError> {
+        let list = self.harnesses.list();
+        let asked = questions(
+            manifest,
+            Some(std::slice::from_ref(name)),
+            &list,
+            &self.environment.home,
+            &self.project,
+        );
+        let facts = self.facts(asked, &list);
+        let mut compiler = Compiler::new(Request {
+            manifest,
+            harnesses: &list,
+            facts: &facts,
+            purpose,
+            rigour: Rigour::Launch,
+            walls: &self.walls,
+        });
+        let compiled = compiler.agent(name);
+        let (sources, diagnostics) = compiler.finish();
+        let Some(compiled) = compiled else {
+            return Err(PlanningError::Invalid { sources, diagnostics });
+        };
+        let shared_files = self.shared_files(&compiled.plan);
+        Ok(Planned {
+            entering: entering(&compiled.plan, &shared_files, &self.environment),
+            shared_files,
+            defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
+            credential_found: self.credential(&compiled.plan.model_credentials),
+            upstream: crate::egress::upstream_shown(&self.environment),
+            program_found: self.program(&compiled.plan.harness),
+            repository: self.project.outside_repository.clone(),
+            used_by_others: self.used_by_others(manifest, &list),
+            git_files: self.environment.git_files(),
+            session_flags: self.session_flags(&compiled.plan.harness),
+            conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
+            versions: self.versions(&compiled.plan.harness),
+            needs_agreement: manifest.has_project_layer()
+                || compiled.plan.workspace.unguarded.is_some()
+                || compiled.takes_from_project
+                || !compiled.plan.used_outside.is_empty(),
+            compiled,
+            sources,
+            warnings: diagnostics,
+        })
+    }
+
+    /// The files and directories of the project that the values of all agents come from.
+    fn used_by_others(&self, manifest: &Manifest, harnesses: &[&dyn Harness]) -> Vec<AbsPath> {
+        let asked = questions(manifest, None, harnesses, &self.environment.home, &self.project).contents;
+        let place = |path: &AbsPath| match facts::content_fact(path, &self.project) {
+            ContentFact::Digest(real, _) => Some(real),
+            ContentFact::Elsewhere | ContentFact::Unusable(_) => None,
+        };
+        asked.keys().filter_map(place).collect()
+    }
+
+    /// The images that the manifests name, as far as they can be read.
+    #[must_use]
+    pub fn images(&self) -> Vec<ImageName> {
+        let manifest = match self.texts().map(belljar_plan::parse) {
+            Ok(Ok(manifest)) => manifest,
+            Ok(Err(ManifestError { partial: Some(partial), .. })) => *partial,
+            Ok(Err(ManifestError { partial: None, .. })) | Err(_) => return Vec::new(),
+        };
+        let named = manifest.agents.values().filter_map(|agent| agent.spec.image.as_ref());
+        named.map(|image| image.value.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Everything that can be wrong with the files, whichever agent it concerns.
+    ///
+    /// # Errors
+    /// When no file is there, one cannot be read, or they cannot be parsed.
+    pub fn check(&self) -> Result<Checked, PlanningError> {
+        let texts = self.texts()?;
+        if texts.is_empty() {
+            return Err(self.no_manifest());
+        }
+        let (manifest, mut found) = match belljar_plan::parse(texts) {
+            Ok(manifest) => (manifest, Vec::new()),
+            Err(ManifestError { diagnostics, partial: Some(partial), .. }) => (*partial, diagnostics),
+            Err(error) => return Err(error.into()),
+        };
+        let list = self.harnesses.list();
+        let asked = questions(&manifest, None, &list, &self.environment.home, &self.project);
+        let facts = self.facts(asked, &list);
+        let walls = AskedWalls::default();
+        let mut compiler = Compiler::new(Request {
+            manifest: &manifest,
+            harnesses: &list,
+            facts: &facts,
+            purpose: Purpose::Session,
+            rigour: Rigour::Check,
+            walls: &walls,
+        });
+        compiler.library();
+        for name in manifest.agents.keys() {
+            compiler.agent(name);
+        }
+        let (sources, diagnostics) = compiler.finish();
+        found.extend(diagnostics);
+        // In the order of the files, whoever found it.
+        found.sort_by_key(|finding| finding.label.as_ref().map(|label| (label.file, label.span.start)));
+        Ok(Checked {
+            files: manifest.sources.iter().map(|source| source.name.clone()).collect(),
+            agents: manifest.agents.len(),
+            library: manifest.skills.len() + manifest.mcp.len() + manifest.plugins.len(),
+            sources,
+            diagnostics: found,
+        })
+    }
+
+    /// The first place of the model's credential that holds one now. Its value is not read.
+    fn credential(&self, order: &[String]) -> Option<String> {
+        let here = |place: &&String| match place.strip_prefix("~/") {
+            Some(below) => self.environment.home.child(below).as_path().is_file(),
+            None => self.environment.is_set(place),
+        };
+        order.iter().find(here).cloned()
+    }
+
+    fn shared_files(&self, plan: &Plan) -> Vec<SharedFile> {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == plan.harness);
+        profile.map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
+    }
+
+    fn session_flags(&self, harness: &str) -> SessionFlags {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
+        profile.map_or_else(SessionFlags::default, |profile| SessionFlags {
+            named: profile.session_flags.clone(),
+            newest: profile.newest_session_flags.clone(),
+        })
+    }
+
+    fn conversation_arguments(&self, harness: &str) -> Vec<String> {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
+        let abilities = |profile: &HarnessProfile| {
+            let abilities = profile.versions.abilities.iter();
+            let arguments = abilities.flat_map(|ability| ability.arguments.clone());
+            profile.conversation.iter().cloned().chain(arguments).collect()
+        };
+        profile.map(abilities).unwrap_or_default()
+    }
+
+    fn versions(&self, harness: &str) -> AgentVersions {
+        let list = self.harnesses.list();
+        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
+        profile.map(|profile| profile.versions.clone()).unwrap_or_default()
+    }
+
+    /// The agent's program on the search path, symbolic links followed.
+    fn program(&self, harness: &str) -> Option<AbsPath> {
+        let list = self.harnesses.list();
+        let program = &list.iter().find(|known| known.profile().name == harness)?.profile().program;
+        self.environment.program_inside(program)
+    }
+}

@@ -1,0 +1,46 @@
+//! The list of values that enter a sandbox as secrets, for a plan.
+
+use crate::environment::HostEnvironment;
+use crate::plan::shared_values::{self, SharedFile};
+use belljar_contract::{Entering, EnvEntry, EnvGiver, EnvSource, Plan, Secret};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Every value that enters as a secret, by name. Variables and shared files are looked at to tell which of their values
+/// records cannot redact; no file, command or question of the manifest is.
+pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], environment: &HostEnvironment) -> Vec<Entering> {
+    let entries = plan.env.iter().filter(|entry| entry.enters_as_secret());
+    let own = entries.map(|entry| Entering {
+        name: entry.name.to_string(),
+        source: source(entry),
+        not_redacted: present(entry, environment).and_then(|value| entry.not_redacted(&value)),
+    });
+    let shared = shared_values::values(shared, &environment.home);
+    let mut out: Vec<Entering> = own.chain(shared.iter().map(shared_values::SharedValue::entering)).collect();
+    // Several parts of one text have one name.
+    out.dedup();
+    out
+}
+
+fn source(entry: &EnvEntry) -> String {
+    match &entry.giver {
+        EnvGiver::McpServer(server) => format!("{}, for the MCP server {server}", entry.source.describe()),
+        EnvGiver::Agent | EnvGiver::Harness(_) => entry.source.describe(),
+    }
+}
+
+/// The value, where it is at hand without reading, running or asking anything.
+fn present(entry: &EnvEntry, environment: &HostEnvironment) -> Option<Secret> {
+    match &entry.source {
+        EnvSource::Variable(name) => {
+            let value = environment.variables.get(OsStr::new(name.as_str()))?;
+            (!value.is_empty()).then(|| Secret::new(value.as_bytes()))
+        }
+        EnvSource::Literal(text) => (!text.is_empty()).then(|| Secret::new(text.as_bytes())),
+        EnvSource::Constant(_)
+        | EnvSource::Prompt(_)
+        | EnvSource::File(_)
+        | EnvSource::Command(_)
+        | EnvSource::Run(_) => None,
+    }
+}

@@ -1,0 +1,419 @@
+//! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
+//! terminal, and the streams themselves where they are files or pipes.
+
+use crate::session::console::{Console, Emit, Interrupt, Pumped};
+use crate::session::prompt::{Prompt, Typed};
+use crate::session::screen::Screen;
+use belljar_contract::{GuestYes, HeldAnswer, visible};
+use belljar_sandbox::{StreamEnd, Streams};
+use belljar_sys::pty::{self, RawMode};
+use rustix::event::PollFlags;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::stdio::{stderr, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// As much input as is held for a program that does not read.
+const HELD: usize = 64 << 10;
+
+/// How long the command's terminal has another size after a question: long enough for a program to look.
+const NUDGE: Duration = Duration::from_millis(80);
+
+/// What could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set up the terminal")]
+pub struct TerminalError(#[source] pub std::io::Error);
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TerminalError {
+    TerminalError(std::io::Error::other(error))
+}
+
+/// Where output that was read goes.
+#[derive(Debug, Clone, Copy)]
+enum Sink {
+    Stdin,
+    Stdout,
+    Stderr,
+}
+
+impl Sink {
+    /// The stream that leads to the user's terminal. Standard output may be a file, which gets the command's standard
+    /// output and nothing of its terminal.
+    fn terminal() -> Self {
+        if pty::is_terminal(stdout()) {
+            Sink::Stdout
+        } else if pty::is_terminal(stderr()) {
+            Sink::Stderr
+        } else {
+            // A terminal is opened for reading and writing.
+            Sink::Stdin
+        }
+    }
+}
+
+impl Drop for Terminal {
+    /// Before the user's own mode is restored, and before belljar speaks.
+    fn drop(&mut self) {
+        self.settle(HeldAnswer::Unanswered, None);
+        self.reset();
+    }
+}
+
+/// An output of the command that is copied to the user's terminal.
+#[derive(Debug)]
+struct Relay {
+    from: OwnedFd,
+    to: Sink,
+    open: bool,
+}
+
+/// The streams of one run.
+#[derive(Debug)]
+pub struct Terminal {
+    pty: Option<OwnedFd>,
+    raw: Option<RawMode<'static>>,
+    relays: Vec<Relay>,
+    held: Vec<u8>,
+    stdin_open: bool,
+    /// What the command did to the user's terminal, and where that is reached.
+    screen: Screen,
+    used: Sink,
+    prompt: Option<Prompt>,
+    /// When the command's terminal gets its size back, which was changed so that the command draws anew.
+    nudged: Option<Instant>,
+}
+
+/// Whether a command that is started for the user gets a terminal, and its screen with it.
+#[must_use]
+pub fn is_interactive() -> bool {
+    Terminal::wanted()
+}
+
+impl Terminal {
+    /// Whether the command will have one: decided before anything is opened.
+    #[must_use]
+    pub fn wanted() -> bool {
+        pty::is_terminal(stdin())
+    }
+
+    /// Opens what is needed. A terminal for the command is the backend's to open, where the command sees it; the user's
+    /// is left as it is until [`Terminal::enter`].
+    ///
+    /// # Errors
+    /// When descriptors are used up.
+    pub fn open() -> Result<(Self, Streams), TerminalError> {
+        let mut terminal = Self {
+            pty: None,
+            raw: None,
+            relays: Vec::new(),
+            held: Vec::new(),
+            stdin_open: true,
+            screen: Screen::default(),
+            used: Sink::terminal(),
+            prompt: None,
+            nudged: None,
+        };
+        let wanted = Self::wanted();
+        let stdin_end = if wanted { StreamEnd::Terminal } else { StreamEnd::Open(copy_or_null(stdin())?) };
+        let mut output = |stream: BorrowedFd<'static>, to: Sink| match (wanted, pty::is_terminal(stream)) {
+            (true, true) => Ok(StreamEnd::Terminal),
+            (false, true) => {
+                let (from, into) =
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
+                terminal.relays.push(Relay { from, to, open: true });
+                Ok(StreamEnd::Open(into))
+            }
+            (_, false) => copy_or_null(stream).map(StreamEnd::Open),
+        };
+        let (stdout_end, stderr_end) = (output(stdout(), Sink::Stdout)?, output(stderr(), Sink::Stderr)?);
+        Ok((terminal, Streams { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end }))
+    }
+
+    /// Takes the controlling end of the command's terminal, which becomes as large as the user's.
+    ///
+    /// # Errors
+    /// When it does not let itself be resized.
+    pub fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
+        if let Ok(size) = pty::size(stdin()) {
+            pty::resize(controller.as_fd(), size).map_err(failed)?;
+        }
+        let flags = rustix::fs::fcntl_getfl(&controller).map_err(failed)?;
+        rustix::fs::fcntl_setfl(&controller, flags | OFlags::NONBLOCK).map_err(failed)?;
+        self.pty = Some(controller);
+        Ok(())
+    }
+
+    /// Takes over the user's terminal; given back when `self` is dropped, however that happens.
+    ///
+    /// # Errors
+    /// When the terminal does not let itself be switched.
+    pub fn enter(&mut self) -> Result<(), TerminalError> {
+        if self.pty.is_some() {
+            self.raw = Some(RawMode::enter(stdin()).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// Copies output of the command to the user's terminal.
+    fn show(&mut self, to: Sink, bytes: &[u8]) {
+        write_all(to, bytes);
+        self.screen.see(bytes);
+        self.used = to;
+    }
+
+    /// Gives the terminal back in a state in which text can be read.
+    fn reset(&mut self) {
+        write_all(self.used, self.screen.reset().as_bytes());
+    }
+
+    fn take_input(&mut self, buffer: &mut [u8]) {
+        // An answer must be heard, whether or not the command reads.
+        let room = self.held.len() < HELD || self.prompt.is_some();
+        if self.pty.is_some() && self.stdin_open && room && readable(stdin()) {
+            match rustix::io::read(stdin(), &mut *buffer) {
+                Ok(0) => self.stdin_open = false,
+                Ok(count) => self.typed(&buffer[..count]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => self.stdin_open = false,
+            }
+            if !self.stdin_open {
+                self.answered(HeldAnswer::No);
+            }
+        }
+        let Some(controller) = &self.pty else { return };
+        if !self.held.is_empty()
+            && let Ok(count) = rustix::io::write(controller, &self.held)
+        {
+            self.held.drain(..count);
+        }
+    }
+
+    /// Takes what the user typed: for the command, or for the question that is open.
+    fn typed(&mut self, bytes: &[u8]) {
+        let typed = match &mut self.prompt {
+            None => Typed::ForCommand,
+            Some(prompt) => prompt.typed(bytes, Instant::now()),
+        };
+        match typed {
+            Typed::ForCommand if self.held.len() < HELD => self.held.extend_from_slice(bytes),
+            Typed::ForCommand | Typed::Ignored => {}
+            Typed::Answer(answer) => self.answered(answer),
+        }
+    }
+
+    /// The first answer counts.
+    fn answered(&mut self, answer: HeldAnswer) {
+        if let Some(prompt) = &mut self.prompt {
+            prompt.answer.get_or_insert(answer);
+        }
+    }
+
+    /// Makes the command draw anew. Programs do so when their terminal has another size, and many not for less.
+    fn nudge(&mut self) {
+        let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) else { return };
+        let smaller = pty::Size { rows: size.rows.saturating_sub(1).max(1), ..size };
+        // A terminal that has just gone has no size to set.
+        pty::resize(controller.as_fd(), smaller).ok();
+        self.nudged = Some(Instant::now() + NUDGE);
+    }
+}
+
+impl Console for Terminal {
+    fn resized(&self) {
+        if let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) {
+            // A terminal that has just gone has no size to set.
+            pty::resize(controller.as_fd(), size).ok();
+        }
+    }
+
+    /// belljar suspends itself, and the user's shell is there again. When the shell brings belljar back, the command
+    /// goes on.
+    fn suspended(&mut self) {
+        if self.pty.is_none() {
+            return;
+        }
+        self.reset();
+        self.raw = None;
+        // Returns once the shell continues us. Without a shell to come back to, the next line runs at once.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
+        // A terminal that cannot be entered again is gone, and the hang-up that follows ends the run.
+        self.enter().ok();
+        self.resized();
+        if let Some(prompt) = &mut self.prompt {
+            prompt.renew(Instant::now());
+            write_all(self.used, prompt.text().as_bytes());
+        }
+    }
+
+    fn ask(&mut self, question: &str, yes: GuestYes) -> bool {
+        // What was typed before is for the command.
+        self.take_input(&mut vec![0; 64 << 10]);
+        if self.raw.is_none() || !self.stdin_open || self.prompt.is_some() {
+            return false;
+        }
+        self.used = Sink::terminal();
+        let before = self.screen.clone();
+        self.reset();
+        let prompt = Prompt::new(question, yes, before, Instant::now());
+        write_all(self.used, prompt.text().as_bytes());
+        self.prompt = Some(prompt);
+        true
+    }
+
+    fn answer(&self) -> Option<HeldAnswer> {
+        self.prompt.as_ref()?.answer
+    }
+
+    /// Gives the terminal back to the command as it was.
+    fn settle(&mut self, answer: HeldAnswer, line: Option<&str>) {
+        let Some(prompt) = self.prompt.take() else { return };
+        write_all(self.used, Prompt::trace(answer, line).as_bytes());
+        write_all(self.used, prompt.before.restore().as_bytes());
+        self.screen = prompt.before;
+        self.screen.begin_line();
+        if self.screen.is_drawn_on() {
+            self.nudge();
+        }
+    }
+
+    fn interrupted(&mut self, _emit: Emit<'_>) -> Interrupt {
+        if self.prompt.is_none() {
+            return Interrupt::PassOn;
+        }
+        self.answered(HeldAnswer::No);
+        Interrupt::Taken
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.nudged
+    }
+
+    fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut out = Vec::new();
+        if let (Some(controller), Some(_)) = (&self.pty, &self.prompt) {
+            out.push((stdin(), PollFlags::IN));
+            if !self.held.is_empty() {
+                out.push((controller.as_fd(), PollFlags::OUT));
+            }
+            return out;
+        }
+        if let Some(controller) = &self.pty {
+            let wants = if self.held.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            out.push((controller.as_fd(), wants));
+            if self.stdin_open && self.held.len() < HELD {
+                out.push((stdin(), PollFlags::IN));
+            }
+        }
+        out.extend(
+            self.relays.iter().filter(|relay| relay.open).map(|relay| (relay.from.as_fd(), PollFlags::IN)),
+        );
+        out
+    }
+
+    fn pump(&mut self, _emit: Emit<'_>) -> Pumped {
+        let mut buffer = vec![0; 64 << 10];
+        if self.nudged.is_some_and(|until| until <= Instant::now()) {
+            self.nudged = None;
+            self.resized();
+        }
+        if self.prompt.is_some() {
+            // What the command writes waits.
+            self.take_input(&mut buffer);
+            return Pumped::Open;
+        }
+        let mut alive = false;
+        if let Some(controller) = &self.pty {
+            match rustix::io::read(controller, &mut buffer) {
+                Ok(0) => {}
+                Ok(count) => {
+                    self.show(Sink::terminal(), &buffer[..count]);
+                    alive = true;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => alive = true,
+                // Every copy of the other end is closed: nothing more will come.
+                Err(_) => {}
+            }
+            self.take_input(&mut buffer);
+        }
+        for at in 0..self.relays.len() {
+            let relay = &mut self.relays[at];
+            if relay.open && readable(relay.from.as_fd()) {
+                match rustix::io::read(&relay.from, &mut buffer) {
+                    Ok(0) => relay.open = false,
+                    Ok(count) => {
+                        let to = relay.to;
+                        self.show(to, &buffer[..count]);
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(_) => relay.open = false,
+                }
+            }
+            alive |= self.relays[at].open;
+        }
+        if alive { Pumped::Open } else { Pumped::Closed }
+    }
+}
+
+/// A closed standard stream becomes `/dev/null`: the next file to be opened must not take its place.
+fn copy_or_null(stream: BorrowedFd<'_>) -> Result<OwnedFd, TerminalError> {
+    match stream.try_clone_to_owned() {
+        Ok(copy) => Ok(copy),
+        Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => {
+            let null =
+                std::fs::File::options().read(true).write(true).open("/dev/null").map_err(TerminalError)?;
+            Ok(null.into())
+        }
+        Err(error) => Err(TerminalError(error)),
+    }
+}
+
+fn readable(descriptor: BorrowedFd<'_>) -> bool {
+    let mut polled = [rustix::event::PollFd::new(&descriptor, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(count) if count > 0)
+}
+
+/// The user's terminal takes everything, or is gone; then there is nobody to tell.
+fn write_all(sink: Sink, mut bytes: &[u8]) {
+    let descriptor = match sink {
+        Sink::Stdin => stdin(),
+        Sink::Stdout => stdout(),
+        Sink::Stderr => stderr(),
+    };
+    while !bytes.is_empty() {
+        match rustix::io::write(descriptor, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let mut polled = [rustix::event::PollFd::new(&descriptor, PollFlags::OUT)];
+                rustix::event::poll(&mut polled, None).ok();
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Asks at the user's terminal without showing what is typed.
+///
+/// # Errors
+/// When there is no terminal, or it ends before an answer.
+pub fn ask_hidden(message: &str) -> std::io::Result<String> {
+    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+    use std::io::{BufRead, Write};
+    let mut tty = std::fs::File::options().read(true).write(true).open("/dev/tty")?;
+    let before = tcgetattr(&tty)?;
+    let mut hidden = before.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    hidden.local_modes.insert(LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG);
+    // A message from a manifest could otherwise paint a false question.
+    tty.write_all(format!("{}: ", visible(message)).as_bytes())?;
+    tcsetattr(&tty, OptionalActions::Flush, &hidden)?;
+    let mut line = String::new();
+    let read = std::io::BufReader::new(&tty).read_line(&mut line);
+    tcsetattr(&tty, OptionalActions::Now, &before)?;
+    match read? {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(line.trim_end_matches(['\n', '\r']).to_owned()),
+    }
+}

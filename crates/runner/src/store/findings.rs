@@ -1,0 +1,395 @@
+//! What runs left in the project, kept whole: the report at the end of a run shows the most dangerous part of it.
+
+use crate::environment::HostEnvironment;
+use belljar_contract::{
+    AbsPath, Danger, Event, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack, Plan, Purpose, UtcTime,
+    visible_name, visible_start,
+};
+use belljar_record::Redact;
+use belljar_sandbox::{BUILD_OUTPUT, Class, Created, Grade, Redirected, RepositoryChanges, Since, short_ref};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Entries that are kept of one run.
+const KEPT: usize = 100_000;
+/// A list is not larger; each entry holds a path twice at most.
+const LARGEST: u64 = 1 << 30;
+const SUFFIX: &str = ".json";
+
+/// Why a list cannot be kept or shown.
+#[derive(Debug, thiserror::Error)]
+pub enum FindingsError {
+    /// It cannot be written.
+    #[error("cannot write the findings to `{path}`")]
+    Write {
+        /// Where.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// It cannot be read.
+    #[error("cannot read the findings in `{path}`")]
+    Read {
+        /// Where.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// A list that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindingsEntry {
+    /// The name under which it is asked for.
+    pub name: String,
+    /// Where it is.
+    pub path: AbsPath,
+    /// When it was written.
+    pub written: SystemTime,
+}
+
+/// The lists below belljar's state.
+#[derive(Debug)]
+pub struct FindingsStore {
+    directory: AbsPath,
+}
+
+impl FindingsStore {
+    /// The lists in this state directory.
+    #[must_use]
+    pub fn new(state: &AbsPath) -> Self {
+        Self { directory: state.child("findings") }
+    }
+
+    /// Where the lists are.
+    #[must_use]
+    pub fn directory(&self) -> &AbsPath {
+        &self.directory
+    }
+
+    /// The lists, the newest last; none where there is no directory yet.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<FindingsEntry>, FindingsError> {
+        let failed = |cause| FindingsError::Read { path: self.directory.clone(), cause };
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut out = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let (Some(name), Ok(path)) = (name.strip_suffix(SUFFIX), AbsPath::new(entry.path())) else {
+                continue;
+            };
+            let written = entry.metadata().and_then(|found| found.modified()).map_err(failed)?;
+            out.push(FindingsEntry { name: name.to_owned(), path, written });
+        }
+        out.sort_by(|one, other| (one.written, &one.name).cmp(&(other.written, &other.name)));
+        Ok(out)
+    }
+
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is of another version.
+    pub fn read(&self, entry: &FindingsEntry) -> Result<Findings, FindingsError> {
+        let read = || -> std::io::Result<Findings> {
+            let mut text = String::new();
+            fs::File::open(&entry.path)?.take(LARGEST).read_to_string(&mut text)?;
+            let found: Findings = serde_json::from_str(&text)?;
+            if found.format != FINDINGS_FORMAT {
+                return Err(std::io::Error::other(format!("format {} is not known", found.format)));
+            }
+            Ok(found)
+        };
+        read().map_err(|cause| FindingsError::Read { path: entry.path.clone(), cause })
+    }
+
+    /// Writes a list, whole or not at all; gives its name.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn write(&self, findings: &Findings) -> Result<String, FindingsError> {
+        let date = UtcTime::from_unix_ms(findings.at_ms).compact();
+        let name = format!("{date}-{}-{}", findings.agent, std::process::id());
+        let path = self.directory.child(&format!("{name}{SUFFIX}"));
+        let write = || -> std::io::Result<()> {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+            let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
+            file.write_all(&serde_json::to_vec(findings)?)?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(|cause| FindingsError::Write { path: path.clone(), cause })?;
+        Ok(name)
+    }
+}
+
+/// Keeps what a run left, the most dangerous first; `None` where nothing was found. A trial works on a copy that goes
+/// away with it, so nothing of it lands in the project and nothing is kept here; its record has the events.
+pub(crate) fn keep(
+    environment: &HostEnvironment,
+    plan: &Plan,
+    found: &mut [Finding],
+    held: Vec<HeldBack>,
+) -> Result<Option<String>, FindingsError> {
+    found.sort_by(|one, other| (one.danger, &one.path).cmp(&(other.danger, &other.path)));
+    if (found.is_empty() && held.is_empty()) || plan.purpose == Purpose::Test {
+        return Ok(None);
+    }
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let kept = found.len().min(KEPT);
+    let findings = Findings {
+        format: FINDINGS_FORMAT,
+        agent: plan.agent.clone(),
+        project: plan.workspace.source.clone(),
+        at_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        items: found[..kept].to_vec(),
+        held,
+        dropped: (found.len() - kept) as u64,
+    };
+    FindingsStore::new(&environment.state).write(&findings).map(Some)
+}
+
+/// A finding without secrets in the names that the run chose, which are those below the project.
+pub(crate) fn redacted(finding: Finding, project: &AbsPath, redact: &Redact) -> Finding {
+    let Finding { danger, path, since, what, target, output } = finding;
+    Finding {
+        danger,
+        path: redacted_path(path, project, redact),
+        since,
+        what: redact.scrub(&what),
+        target: target.map(|target| redact.scrub(&target)),
+        output: output.map(|output| redacted_path(output, project, redact)),
+    }
+}
+
+fn redacted_path(path: AbsPath, project: &AbsPath, redact: &Redact) -> AbsPath {
+    let chosen = path.relative_to(project).map(|chosen| chosen.as_os_str().as_encoded_bytes().to_vec());
+    let whole = || path.as_path().as_os_str().as_encoded_bytes().to_vec();
+    let (above, chosen) = match chosen {
+        Some(chosen) => (project.as_path(), chosen),
+        None => (Path::new("/"), whole()),
+    };
+    match redact.scrub_bytes(&chosen) {
+        None => path,
+        Some(scrubbed) => {
+            let below = String::from_utf8_lossy(&scrubbed).into_owned();
+            AbsPath::new(above.join(below.trim_start_matches('/'))).unwrap_or_else(|_never| project.clone())
+        }
+    }
+}
+
+/// The event that the record has of a finding.
+pub(crate) fn event(finding: &Finding) -> Event {
+    Event::HostExecutedCreated { path: finding.path.clone(), why: finding.why() }
+}
+
+/// What a person should know about an entry; nothing about an ordinary one.
+pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
+    let output = build_output(&created.path);
+    let (danger, what, target) = match created.class {
+        Class::Ordinary => return None,
+        Class::HostExecuted { grade: Grade::Guarded, why } => (Danger::Guarded, why, None),
+        Class::HostExecuted { grade: Grade::Watched, why } if output.is_some() => {
+            (Danger::BuildOutput, why, None)
+        }
+        Class::HostExecuted { grade: Grade::Watched, why } => (Danger::Watched, why, None),
+        Class::EscapingSymlink { target } => {
+            (Danger::EscapingLink, "a link that leads out of the project", Some(visible_name(target)))
+        }
+        Class::Special { .. } => (Danger::Special, "neither a file nor a directory", None),
+    };
+    let output = output.filter(|_| danger == Danger::BuildOutput);
+    Some(Finding {
+        danger,
+        path: root.join(&created.path).ok()?,
+        since: match created.since {
+            Since::Appeared => FoundAs::New,
+            Since::Changed => FoundAs::Changed,
+        },
+        what: what.to_owned(),
+        target,
+        output: output.and_then(|output| root.join(output).ok()),
+    })
+}
+
+/// What commits and the index would write to the work tree, of the kind that this machine executes or that leads out.
+pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Finding> {
+    let refs = changes.refs.iter().flat_map(|change| {
+        let name = visible_name(short_ref(&change.name));
+        change.class.iter().map(move |carried| (carried, format!("a commit on `{name}` changes it: ")))
+    });
+    let staged =
+        changes.staged_class.iter().map(|carried| (carried, "the git index changes it: ".to_owned()));
+    let mut out: Vec<Finding> = refs
+        .chain(staged)
+        .filter_map(|(carried, how)| {
+            let created =
+                Created { path: carried.path.clone(), class: carried.class.clone(), since: Since::Changed };
+            let mut finding = finding_of(root, created)?;
+            finding.what = format!("{how}{}", finding.what);
+            Some(finding)
+        })
+        .collect();
+    let unread =
+        changes.refs.iter().filter_map(|change| Some((change.name.as_slice(), change.unread.as_ref()?)));
+    let all = changes.unread_refs.iter().map(|why| (&b"refs"[..], why));
+    out.extend(unread.chain(all).filter_map(|(name, why)| {
+        Some(Finding {
+            danger: Danger::Guarded,
+            path: root.join(Path::new(".git").join(OsStr::from_bytes(name))).ok()?,
+            since: FoundAs::Changed,
+            what: format!("what its commits would check out is not known: {}", visible_start(why, 200)),
+            target: None,
+            output: None,
+        })
+    }));
+    out
+}
+
+/// A setting that decides where the user's next push goes. One that was there before comes first: it is relied on.
+pub(crate) fn of_redirection(path: AbsPath, change: Redirected) -> Finding {
+    let Redirected { setting, was_set, values } = change;
+    let setting = visible_start(&setting, 80);
+    let what = match values.as_slice() {
+        [] => format!("git configuration: {setting} removed"),
+        values => {
+            let how = if was_set { "changed to" } else { "set to" };
+            format!("git configuration: {setting} {how} {}", visible_start(&values.join(", "), 300))
+        }
+    };
+    let danger = if was_set { Danger::Guarded } else { Danger::Watched };
+    Finding { danger, path, since: FoundAs::Changed, what, target: None, output: None }
+}
+
+/// A place that the run closed to its owner: nothing is known of what it holds.
+pub(crate) fn hidden(path: AbsPath) -> Finding {
+    Finding {
+        danger: Danger::Guarded,
+        path,
+        since: FoundAs::New,
+        what: "it could not be looked at and may hold anything".to_owned(),
+        target: None,
+        output: None,
+    }
+}
+
+/// Places that could not be looked at: the beginning of the first ones, and how many there are. A command that makes
+/// many, or some with long names, must not push the findings off the screen.
+pub(crate) fn few(places: Vec<String>) -> Vec<String> {
+    const PLACES: usize = 5;
+    const LETTERS: usize = 300;
+    let more = places.len().saturating_sub(PLACES);
+    let mut out: Vec<String> =
+        places.iter().take(PLACES).map(|place| visible_start(place, LETTERS)).collect();
+    if more > 0 {
+        out.push(format!("{more} more places could not be looked at; what is in them is not known"));
+    }
+    out
+}
+
+/// The outermost directory of build output above a path.
+fn build_output(path: &Path) -> Option<PathBuf> {
+    let above = path.parent()?;
+    let is_output = |name: &OsStr| BUILD_OUTPUT.iter().any(|known| OsStr::new(known) == name);
+    let at = above.iter().position(is_output)?;
+    Some(above.iter().take(at + 1).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::{Scrubber, Secret};
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
+
+    fn created(path: &str, class: Class) -> Created {
+        Created { path: path.into(), class, since: Since::Appeared }
+    }
+
+    fn root() -> AbsPath {
+        AbsPath::new("/p").unwrap()
+    }
+
+    #[test]
+    fn what_builds_write_is_told_apart() {
+        let watched = || Class::HostExecuted { grade: Grade::Watched, why: "a shim" };
+        let guarded = || Class::HostExecuted { grade: Grade::Guarded, why: "a hook" };
+        let of = |path: &str, class: Class| {
+            let found = finding_of(&root(), created(path, class)).unwrap();
+            (found.danger, found.output.map(|output| output.to_string()))
+        };
+        let output = Some("/p/web/node_modules".to_owned());
+        assert_eq!(of("web/node_modules/a/node_modules/.bin/x", watched()), (Danger::BuildOutput, output));
+        assert_eq!(of("web/bin/x", watched()), (Danger::Watched, None));
+        // Not the directory itself, and nothing that is guarded.
+        assert_eq!(of("node_modules", watched()), (Danger::Watched, None));
+        assert_eq!(of("node_modules/a/.git/hooks/x", guarded()), (Danger::Guarded, None));
+        let link = Class::EscapingSymlink { target: "/etc/\u{1b}[2J".into() };
+        let found = finding_of(&root(), created(".venv/bin/python", link)).unwrap();
+        assert_eq!(found.danger, Danger::EscapingLink);
+        assert_eq!(found.target.as_deref(), Some("/etc/\\u{1b}[2J"));
+        assert!(finding_of(&root(), created("x", Class::Ordinary)).is_none());
+    }
+
+    #[test]
+    fn names_that_a_run_chose_are_redacted() {
+        let secrets = [("A", Secret::new("a-secret-value")), ("P", Secret::new("/p/where-it-lies"))];
+        let redact: Redact = Arc::new(Scrubber::new(secrets.iter().map(|(name, one)| (*name, one))).0);
+        let of = |path: &str, project: &str| {
+            let path = AbsPath::new(path).unwrap();
+            redacted_path(path, &AbsPath::new(project).unwrap(), &redact).to_string()
+        };
+        assert_eq!(of("/p/.git/hooks/a-secret-value", "/p"), "/p/.git/hooks/[redacted:A]");
+        assert_eq!(of("/p/where-it-lies/x", "/p/where-it-lies"), "/p/where-it-lies/x");
+        assert_eq!(of("/p/where-it-lies/x", "/other"), "/[redacted:P]/x");
+    }
+
+    #[test]
+    fn many_places_are_counted() {
+        let places = |count: usize| -> Vec<String> { (0..count).map(|at| at.to_string()).collect() };
+        assert_eq!(few(places(5)), places(5));
+        let shown = few(places(10_000));
+        assert_eq!((shown.len(), shown[4].as_str()), (6, "4"));
+        assert!(shown[5].starts_with("9995 more places"), "{shown:?}");
+        assert_eq!(few(vec!["long/".repeat(1000)])[0].chars().count(), 301);
+    }
+
+    #[test]
+    fn a_list_is_private_and_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FindingsStore::new(&AbsPath::new(folder.path()).unwrap());
+        assert_eq!(store.list().unwrap(), []);
+        let link = Class::EscapingSymlink { target: "/etc".into() };
+        let findings = Findings {
+            format: FINDINGS_FORMAT,
+            agent: belljar_contract::AgentName::new("a").unwrap(),
+            project: root(),
+            at_ms: 1_700_000_000_000,
+            items: vec![finding_of(&root(), created("out", link)).unwrap()],
+            held: Vec::new(),
+            dropped: 0,
+        };
+        let name = store.write(&findings).unwrap();
+        let list = store.list().unwrap();
+        assert_eq!(list.iter().map(|entry| &entry.name).collect::<Vec<_>>(), [&name]);
+        assert_eq!(store.read(&list[0]).unwrap(), findings);
+        let mode = |path: &AbsPath| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&list[0].path), mode(store.directory())), (0o600, 0o700));
+        fs::write(&list[0].path, "{\"format\": 2}").unwrap();
+        assert!(store.read(&list[0]).is_err());
+    }
+}

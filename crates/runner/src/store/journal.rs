@@ -1,0 +1,306 @@
+//! What a run leaves behind: its name while it runs, and its folder for good.
+
+use crate::environment::HostEnvironment;
+use crate::launch::Spent;
+use crate::plan::planner::Planned;
+use crate::store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
+use crate::store::runtime::{RuntimeDirectory, RuntimeError};
+use belljar_contract::{
+    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, MODEL_LOG_FORMAT, Metrics,
+    MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
+};
+use belljar_egress::model_log::ModelLog;
+use belljar_egress::tape::{Normaliser, Recorder};
+use belljar_record::tape::{ExchangeLog, TapeWriteError};
+use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError, redact_value};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The version of a run that says that its conversation has a model log.
+pub(crate) const MODEL_LOG: &str = "model_log";
+
+/// Why a run cannot be recorded; it is not started then.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// There is no place for what belongs to a run while it runs.
+    #[error("there is no place for the run")]
+    Runtime(#[from] RuntimeError),
+    /// There is no name for it.
+    #[error("there is no name for the run")]
+    Name(#[from] NameClaimError),
+    /// Its folder cannot be made.
+    #[error("the run cannot be recorded")]
+    Write(#[from] WriteError),
+    /// Its exchanges cannot be kept.
+    #[error("the exchanges of the run cannot be kept")]
+    Tape(#[from] TapeWriteError),
+}
+
+/// A run that is being recorded. Trouble while it runs does not change how the run ends; it is told at the end.
+pub(crate) struct Journal {
+    writer: RunWriter,
+    id: RunId,
+    redact: Redact,
+    began: Instant,
+    name: ClaimedName,
+    trouble: Option<WriteError>,
+    /// Whether something that happened could not be recorded.
+    hole: bool,
+    used: Used,
+}
+
+impl Journal {
+    /// Claims a name and makes the folder.
+    pub fn open(
+        planned: &Planned,
+        environment: &HostEnvironment,
+        pinned: Option<&RunName>,
+        redact: Redact,
+    ) -> Result<Self, JournalError> {
+        let plan = &planned.compiled.plan;
+        let runtime = RuntimeDirectory::open(&environment.runtime)?;
+        let name = RunNames::new(&runtime)
+            .claim(pinned.map_or(NameWish::Numbered(&plan.agent), NameWish::Pinned), std::process::id())?;
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let versions = BTreeMap::from([
+            ("belljar".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            (MODEL_LOG.to_owned(), MODEL_LOG_FORMAT.to_string()),
+        ]);
+        let host = BTreeMap::from([
+            ("project".to_owned(), json!(plan.workspace.source)),
+            ("agent_program".to_owned(), json!(planned.program_found)),
+        ]);
+        let head = RunHead {
+            format: RUN_FORMAT,
+            event_format: EVENT_FORMAT,
+            id: fresh_run_id(),
+            name: name.name().clone(),
+            agent: plan.agent.clone(),
+            instance: plan.instance.key.clone(),
+            backend: plan.backend,
+            purpose: plan.purpose,
+            started_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            versions,
+            host,
+            plan_digest: plan.digest(),
+            plan: json!(plan),
+        };
+        let writer = RunStore::new(&environment.state).create(&head, Arc::clone(&redact))?;
+        Ok(Self {
+            writer,
+            id: head.id,
+            redact,
+            began: Instant::now(),
+            name,
+            trouble: None,
+            hole: false,
+            used: Used::ByChildren,
+        })
+    }
+
+    /// The run's name.
+    pub fn name(&self) -> &str {
+        self.name.name().as_str()
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// When the run began.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The place for the frames of a conversation.
+    pub fn frames(&self) -> Result<FrameLog, JournalError> {
+        Ok(self.writer.frames()?)
+    }
+
+    /// The place for the agent's complaints.
+    pub fn agent_stderr(&self) -> Result<AgentStderr, JournalError> {
+        Ok(self.writer.agent_stderr()?)
+    }
+
+    /// The file of the egress log, and what keeps secrets out of it.
+    pub fn egress_log(&self) -> Result<(File, Redact), JournalError> {
+        Ok((self.writer.egress_log()?, Arc::clone(&self.redact)))
+    }
+
+    /// Begins the model log.
+    pub fn model_log(&self) -> Result<ModelLog, JournalError> {
+        let redact = Arc::clone(&self.redact);
+        let redact = Arc::new(move |value: &mut serde_json::Value| redact_value(value, &redact));
+        Ok(ModelLog::open(self.writer.model_log()?, self.id.clone(), self.began, redact))
+    }
+
+    /// Takes the exchanges with the model down, in the run's folder.
+    pub fn recorder(
+        &self,
+        normalisers: Vec<Normaliser>,
+        sought: BTreeMap<String, &'static str>,
+    ) -> Result<Recorder, JournalError> {
+        let log = ExchangeLog::create(self.writer.directory().child("tape"))?;
+        let keep = Box::new(crate::tape::KeptExchanges(log));
+        let scrub = crate::tape::scrub_secrets(Arc::clone(&self.redact));
+        Ok(Recorder::new(keep, scrub, normalisers, sought))
+    }
+
+    /// Records what happened.
+    pub fn emit(&mut self, event: &Event) {
+        let written = self.writer.emit(self.elapsed_ms(), event);
+        self.hole |= written.is_err();
+        self.trouble = self.trouble.take().or(written.err());
+    }
+
+    /// Keeps a text in the run's folder.
+    pub fn keep(&mut self, name: &str, parts: &[&str]) {
+        let written = self.writer.keep(name, parts);
+        self.trouble = self.trouble.take().or(written.err());
+    }
+
+    /// Keeps the listing of the workspace's files, and those that are new or changed.
+    pub fn keep_files(&mut self, files: FilesSeen) {
+        match self.writer.keep_files(files) {
+            Ok(listing) => self.emit(&Event::FilesListed { listing }),
+            Err(error) => self.trouble = self.trouble.take().or(Some(error)),
+        }
+    }
+
+    /// Keeps the conversations that the run wrote to the project's state, redacted.
+    pub fn keep_transcripts(&mut self, plan: &Plan) {
+        let since = SystemTime::now() - self.began.elapsed();
+        let kept = plan.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::InstanceDirectory(path) => Some(path.as_path()),
+            _ => None,
+        });
+        for path in kept.flat_map(|directory| written_since(directory, since, DEPTH)) {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            // One that cannot be read as text is not a conversation.
+            if let Ok(text) = std::fs::read_to_string(&path) {
+                self.keep(&format!("transcript-{name}"), &[&text]);
+            }
+        }
+    }
+
+    /// Takes what the command used up, where it is no child of this process; nothing where that is not known.
+    pub fn used(&mut self, used: Option<GuestUsage>) {
+        self.used = Used::Inside(used);
+    }
+
+    /// Records how it ended; gives the folder, and what could not be recorded.
+    pub fn finish(self, status: RunStatus, spent: Option<Spent>) -> (AbsPath, Option<WriteError>) {
+        let duration = self.elapsed_ms();
+        let Self { writer, trouble, hole, used, .. } = self;
+        let directory = writer.directory().clone();
+        if hole {
+            // Without an end nobody judges it as if it were whole.
+            return (directory, trouble);
+        }
+        let used = match used {
+            Used::ByChildren => Some(of_children()),
+            Used::Inside(used) => used,
+        };
+        let metrics = Metrics {
+            input_tokens: spent.map(|spent| spent.input_tokens),
+            output_tokens: spent.map(|spent| spent.output_tokens),
+            cost_micros_usd: spent.map(|spent| spent.cost_micros),
+            cpu_ms: used.map(|used| used.cpu_ms),
+            peak_memory_bytes: used.map(|used| used.peak_memory_bytes),
+        };
+        let ended = writer.finish(duration, status, metrics);
+        (directory, trouble.or(ended.err()))
+    }
+}
+
+/// Who says what was used up.
+#[derive(Debug, Clone, Copy)]
+enum Used {
+    /// The kernel, of the children of this process.
+    ByChildren,
+    /// The guest, if it came to it.
+    Inside(Option<GuestUsage>),
+}
+
+fn of_children() -> GuestUsage {
+    let usage = belljar_sys::process::usage_of_children();
+    GuestUsage {
+        cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+        peak_memory_bytes: usage.peak_memory,
+    }
+}
+
+/// Conversations lie a few folders deep.
+const DEPTH: u32 = 4;
+/// Longer than any conversation that is worth keeping twice.
+const TRANSCRIPT_LIMIT: u64 = 64 << 20;
+
+/// Files of lines of JSON that were written since; no link is followed.
+fn written_since(directory: &Path, since: SystemTime, depth: u32) -> Vec<PathBuf> {
+    // A folder that is not there holds no conversation.
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut out = Vec::new();
+    for entry in entries.flatten() {
+        let (Ok(kind), path) = (entry.file_type(), entry.path()) else { continue };
+        if kind.is_dir() && depth > 0 {
+            out.extend(written_since(&path, since, depth - 1));
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "jsonl") {
+            let fresh = entry.metadata().is_ok_and(|found| {
+                found.len() <= TRANSCRIPT_LIMIT && found.modified().is_ok_and(|modified| modified >= since)
+            });
+            out.extend(fresh.then_some(path));
+        }
+    }
+    out
+}
+
+/// The limits that were put in force.
+pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
+    let belljar_contract::Limits { memory, pids, cpu, time, cost_usd, tmpfs, unlimited: _ } = &launch.limits;
+    let mechanism = |need| {
+        let control = launch.controls.iter().find(|control| control.need == need);
+        control.map(|control| control.mechanism.clone()).unwrap_or_default()
+    };
+    use belljar_contract::Need;
+    let rows = [
+        (LimitKind::Memory, Need::Memory, memory.map(|v| v.to_string())),
+        (LimitKind::Pids, Need::Pids, pids.map(|v| v.to_string())),
+        (LimitKind::Cpu, Need::Cpu, cpu.map(|v| v.to_string())),
+        (LimitKind::Time, Need::Time, time.map(|v| v.to_string())),
+        (LimitKind::Cost, Need::Cost, cost_usd.map(|v| v.to_string())),
+        (LimitKind::Tmpfs, Need::Tmpfs, tmpfs.map(|v| v.to_string())),
+    ];
+    let declared = rows.into_iter().filter_map(|(limit, need, value)| {
+        Some(Event::LimitSet { limit, value: value?, mechanism: mechanism(need) })
+    });
+    // The time holds in some runs only, and is recorded where the clock is watched.
+    let others = launch.defaults.iter().filter(|default| default.limit != LimitKind::Time);
+    let defaults = others.map(|default| match &default.mechanism {
+        Ok(how) => Event::LimitSet {
+            limit: default.limit,
+            value: default.value.clone(),
+            mechanism: format!("{how} (default)"),
+        },
+        Err(why) => Event::Notice {
+            text: format!("the default {} limit is not enforced: {why}", default.limit.describe()),
+        },
+    });
+    declared.chain(defaults).collect()
+}
+
+/// How a run ended, for its folder.
+pub(crate) fn status(end: GuestEnd) -> RunStatus {
+    match end {
+        GuestEnd::Code(code) => RunStatus::Exited { code },
+        GuestEnd::Signal(signal) => RunStatus::Killed { signal },
+    }
+}

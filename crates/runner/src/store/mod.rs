@@ -1,0 +1,12 @@
+//! What belljar keeps on disk: instances, locks, names of runs, records, findings; and how it is removed again.
+
+pub(crate) mod findings;
+pub(crate) mod instances;
+pub(crate) mod journal;
+pub(crate) mod keeper;
+pub(crate) mod leftovers;
+pub(crate) mod locks;
+pub(crate) mod machine_key;
+pub(crate) mod names;
+pub(crate) mod runtime;
+pub(crate) mod sweep;

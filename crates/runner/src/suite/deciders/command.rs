@@ -1,0 +1,182 @@
+//! A program of the user's that answers: started once, a JSON line each way.
+
+use crate::session::conversation::{Outside, Pending, Stopper};
+use belljar_session::Answer;
+use belljar_session::decider::ExternalRequest;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A reply has at most this many bytes.
+const LONGEST: usize = 1 << 20;
+
+/// A program beside belljar, outside the sandbox: the user's own word on the command line started it.
+pub struct CommandDecider {
+    command: String,
+    patience: Duration,
+    started: Option<Started>,
+    asked: u64,
+    /// The program while it runs, for who must end it while it is waited for.
+    running: Arc<Mutex<Option<Pid>>>,
+}
+
+struct Started {
+    child: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    /// Read, but not yet a line.
+    held: Vec<u8>,
+    running: Arc<Mutex<Option<Pid>>>,
+}
+
+impl CommandDecider {
+    /// A decider that the shell starts when the first question comes, and that may take this long for each.
+    #[must_use]
+    pub fn new(command: String, patience: Duration) -> Self {
+        Self { command, patience, started: None, asked: 0, running: Arc::default() }
+    }
+
+    fn started(&mut self) -> Result<&mut Started, String> {
+        if self.started.is_none() {
+            // outside: decider-command
+            let spawned = Command::new("/bin/sh")
+                .arg("-c")
+                .arg(&self.command)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn();
+            let mut child =
+                spawned.map_err(|error| format!("`{}` cannot be started: {error}", self.command))?;
+            let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+                return Err("the decider has no streams".to_owned());
+            };
+            // One that does not read must not be waited for: a question can be longer than a pipe is.
+            let waits = rustix::fs::fcntl_getfl(&input)
+                .and_then(|flags| rustix::fs::fcntl_setfl(&input, flags | rustix::fs::OFlags::NONBLOCK));
+            waits.map_err(|error| error.to_string())?;
+            let running = Arc::clone(&self.running);
+            *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Pid::from_child(&child));
+            self.started = Some(Started { child, input, output, held: Vec::new(), running });
+        }
+        self.started.as_mut().ok_or_else(|| "the decider is gone".to_owned())
+    }
+}
+
+impl Outside for CommandDecider {
+    fn decide(&mut self, pending: &Pending) -> Result<Answer, String> {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        let request = ExternalRequest {
+            id: &id,
+            run: &pending.run,
+            transcript: &pending.transcript,
+            question: &pending.question,
+        };
+        let Some(line) = request.to_line() else {
+            return Err(format!("no program is asked about {}", pending.question.about()));
+        };
+        let (command, patience) = (self.command.clone(), self.patience);
+        let started = self.started()?;
+        let deadline = Instant::now() + patience;
+        let late = || format!("`{command}` did not answer in {} s", patience.as_secs());
+        started.say(&command, format!("{line}\n").as_bytes(), deadline)?.ok_or_else(late)?;
+        let reply = started.line(&command, deadline)?.ok_or_else(late)?;
+        let reply = request.read_reply(&reply).map_err(|error| format!("`{command}`: {}", chain(&error)))?;
+        Ok(reply.0)
+    }
+
+    fn stopper(&self) -> Option<Stopper> {
+        let running = Arc::clone(&self.running);
+        Some(Box::new(move || {
+            // Not waited for yet, so the number is still its own.
+            if let Some(pid) = *running.lock().unwrap_or_else(PoisonError::into_inner) {
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }))
+    }
+}
+
+impl Started {
+    /// Says something; none when it does not listen in time.
+    fn say(&mut self, command: &str, mut bytes: &[u8], deadline: Instant) -> Result<Option<()>, String> {
+        let deaf = |error: std::io::Error| format!("`{command}` does not listen: {error}");
+        while !bytes.is_empty() {
+            if !ready(self.input.as_fd(), PollFlags::OUT, deadline).map_err(deaf)? {
+                return Ok(None);
+            }
+            match self.input.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(deaf(error)),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// The next line; none when there is none in time.
+    fn line(&mut self, command: &str, deadline: Instant) -> Result<Option<String>, String> {
+        let broken = |error: std::io::Error| format!("`{command}` cannot be read: {error}");
+        loop {
+            if let Some(at) = self.held.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.held.drain(..=at).collect();
+                let line = String::from_utf8(line);
+                return line
+                    .map(Some)
+                    .map_err(|_broken| format!("`{command}` wrote a line that is not UTF-8"));
+            }
+            if self.held.len() > LONGEST {
+                return Err(format!("`{command}` wrote a line that does not end"));
+            }
+            if !ready(self.output.as_fd(), PollFlags::IN, deadline).map_err(broken)? {
+                return Ok(None);
+            }
+            let mut buffer = [0; 4096];
+            match self.output.read(&mut buffer) {
+                Ok(0) => return Err(format!("`{command}` ended without an answer")),
+                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(broken(error)),
+            }
+        }
+    }
+}
+
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
+}
+
+/// Waits for a stream; whether it was ready before the deadline.
+fn ready(stream: BorrowedFd<'_>, wanted: PollFlags, deadline: Instant) -> std::io::Result<bool> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).map_err(std::io::Error::other)?;
+    match poll(&mut [PollFd::new(&stream, wanted)], Some(&timeout)) {
+        Ok(count) => Ok(count > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Its input is closed with `self`, which is the word to end; one that does not hear it is ended.
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        *running = None;
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// An error and its causes in a line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,97 @@
+//! A model that answers the agent's questions, by the run's own gateway: it is paid for and written down with the run.
+
+use crate::session::conversation::{ModelCalls, ModelLine, Outside, Pending};
+use belljar_contract::AskedQuestion;
+use belljar_session::decider::ModelQuestion;
+use belljar_session::{Answer, AnswerValue, By, Chosen, Question};
+use serde_json::json;
+use std::time::Duration;
+
+/// The model that answers unless another is named: quick and cheap.
+pub const DECIDER_MODEL: &str = "claude-haiku-4-5";
+/// An answer is a number or a sentence.
+const MOST_TOKENS: u32 = 500;
+/// One reply that is no answer is forgiven.
+const TRIES: u32 = 2;
+
+/// Who the model is, and what it is to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelWish {
+    /// What the user is after.
+    pub intent: Option<String>,
+    /// The model's name.
+    pub model: String,
+    /// For each request.
+    pub patience: Duration,
+}
+
+impl Default for ModelWish {
+    fn default() -> Self {
+        let patience = Duration::from_secs(600);
+        Self { intent: None, model: DECIDER_MODEL.to_owned(), patience }
+    }
+}
+
+/// A model that answers questions, and nothing else: what a tool may do is not its to say.
+#[derive(Debug)]
+pub struct ModelDecider {
+    wish: ModelWish,
+    line: ModelLine,
+    calls: Option<ModelCalls>,
+}
+
+impl ModelDecider {
+    /// A decider that is connected when the run begins.
+    #[must_use]
+    pub fn new(wish: ModelWish) -> Self {
+        let (line, calls) = ModelLine::new();
+        Self { wish, line, calls: Some(calls) }
+    }
+
+    fn choose(&self, asked: &AskedQuestion, transcript: &str) -> Result<Chosen, String> {
+        let ModelWish { intent, model, patience } = &self.wish;
+        let question = ModelQuestion { asked, intent: intent.as_deref(), transcript };
+        let mut messages = vec![json!({"role": "user", "content": question.prompt()})];
+        let mut faults = Vec::new();
+        for _ in 0..TRIES {
+            let request = json!({
+                "model": model, "max_tokens": MOST_TOKENS, "system": ModelQuestion::system(), "messages": messages,
+            });
+            let reply = self.line.ask(request, *patience)?;
+            match question.read(&reply) {
+                Ok(chosen) => return Ok(chosen),
+                Err(fault) => {
+                    let again = format!("That is no answer: {fault}. Reply in the form that was asked for.");
+                    messages.push(json!({"role": "assistant", "content": reply}));
+                    messages.push(json!({"role": "user", "content": again}));
+                    faults.push(fault.to_string());
+                }
+            }
+        }
+        Err(format!("the model {model} gave no answer in {TRIES} tries: {}", faults.join("; ")))
+    }
+}
+
+impl Outside for ModelDecider {
+    fn decide(&mut self, pending: &Pending) -> Result<Answer, String> {
+        let questions = match &pending.question {
+            Question::Choice { questions, .. } => questions,
+            Question::Permission(_)
+            | Question::Unreadable { .. }
+            | Question::Elicitation(_)
+            | Question::Dialog(_)
+            | Question::Hook(_)
+            | Question::Mcp(_) => {
+                return Err(format!("no model is asked about {}", pending.question.about()));
+            }
+        };
+        let chosen = questions.iter().map(|asked| self.choose(asked, &pending.transcript));
+        let value = AnswerValue::Choices(chosen.collect::<Result<_, _>>()?);
+        let reason = format!("the model {} said so", self.wish.model);
+        Ok(Answer { value, by: By::Model, reason, grant: None })
+    }
+
+    fn model_calls(&mut self) -> Option<ModelCalls> {
+        self.calls.take()
+    }
+}

@@ -1,0 +1,394 @@
+//! The stage of a trial: a workspace with copies of what the agent works on, and copies of what is tested, made afresh
+//! each time. The originals are never mounted: whatever the agent does, it does to copies.
+
+use super::originals::{Original, Permitted};
+use crate::git::{Shared, SharedError, UserFiles, shared_files};
+use crate::store::locks::{self, Lock};
+use crate::store::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
+use belljar_contract::{AbsPath, LibraryName, RunId};
+use belljar_plan::FolderMode;
+use belljar_sandbox::{CopyError, copy_tree};
+use belljar_sys::Errno;
+use belljar_sys::beneath::{Directory, Kind};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Where results are expected.
+pub const OUTPUTS: &str = "outputs";
+/// Where files lie that the user gave.
+pub const UPLOADS: &str = "uploads";
+
+/// Why a stage could not be made. Nothing is left of it.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// There is no place for it.
+    #[error("there is no place for the trial")]
+    Place(#[from] RuntimeError),
+    /// Something that the files name is not there, or is not what it should be.
+    #[error("{what} `{path}` {why}")]
+    Source {
+        /// What it was to be.
+        what: &'static str,
+        /// Where it was looked for.
+        path: AbsPath,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// It cannot be told which of its files others would get.
+    #[error("cannot tell which files of `{path}` git would share")]
+    Shared {
+        /// The folder.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: SharedError,
+    },
+    /// It cannot be copied.
+    #[error("cannot copy `{path}`")]
+    Copy {
+        /// From where.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: CopyError,
+    },
+    /// It cannot be copied or made.
+    #[error("cannot stage `{path}`")]
+    Make {
+        /// What.
+        path: AbsPath,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// Another trial is on it.
+    #[error("another run goes on with the conversation in `{path}`")]
+    Taken {
+        /// The stage.
+        path: AbsPath,
+    },
+    /// The agent put something else in the place of a folder.
+    #[error(
+        "`{path}` is not a folder any more: an earlier part of the conversation replaced it; begin a new conversation"
+    )]
+    Replaced {
+        /// The folder.
+        path: AbsPath,
+    },
+    /// A name that is none.
+    #[error("`{name}` cannot be the name of {what}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Where stages lie that go with their trial.
+pub(crate) fn staging(state: &AbsPath) -> AbsPath {
+    state.child("staging")
+}
+
+/// Where stages lie that stay.
+pub(crate) fn conversations(state: &AbsPath) -> AbsPath {
+    state.child("conversations")
+}
+
+/// Where a stage lies.
+#[derive(Debug)]
+enum Place {
+    /// Gone when dropped, however the trial ends.
+    Passing(RunDirectory),
+    /// Of a conversation that can be gone on with; the workspace stays, the library is staged afresh.
+    Lasting { path: AbsPath, _lock: Lock },
+}
+
+/// A stage.
+#[derive(Debug)]
+pub struct Stage {
+    place: Place,
+    workspace: AbsPath,
+    was_there: bool,
+    taken: BTreeSet<String>,
+    /// Folders below the workspace whose files the user would see.
+    pub visible: Vec<String>,
+    /// Folders below the workspace that the agent may not change.
+    pub read_only: Vec<String>,
+}
+
+impl Stage {
+    /// An empty stage.
+    ///
+    /// # Errors
+    /// When there is no place for it.
+    pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
+        let directory = RuntimeDirectory::open(&staging(state))?.make_run(id)?;
+        let workspace = directory.path().child("workspace");
+        Self::with(Place::Passing(directory), workspace, false)
+    }
+
+    /// The stage of a conversation that can be gone on with.
+    ///
+    /// # Errors
+    /// When there is no place for it, or a trial is on it.
+    pub fn lasting(state: &AbsPath, name: &str) -> Result<Self, StageError> {
+        let path = conversations(state).child(name);
+        let made = |cause| StageError::Make { path: path.clone(), cause };
+        make_private(&path).map_err(made)?;
+        let Some(lock) = locks::try_exclusive(&path.child("lock")).map_err(made)? else {
+            return Err(StageError::Taken { path });
+        };
+        lock.touch().map_err(made)?;
+        let workspace = path.child("workspace");
+        let was_there = workspace.as_path().is_dir();
+        for family in ["skills", "plugins"] {
+            let old = path.child(family);
+            if old.as_path().symlink_metadata().is_ok() {
+                belljar_record::remove_tree(old.as_path()).map_err(made)?;
+            }
+        }
+        Self::with(Place::Lasting { path, _lock: lock }, workspace, was_there)
+    }
+
+    fn with(place: Place, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
+        let outputs = workspace.child(OUTPUTS);
+        is_folder(&outputs)?;
+        fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
+        let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
+        let visible = vec![OUTPUTS.to_owned()];
+        Ok(Self { place, workspace, was_there, taken, visible, read_only: Vec::new() })
+    }
+
+    /// Whether an earlier part of the conversation took place on it.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.was_there
+    }
+
+    pub(super) fn path(&self) -> &AbsPath {
+        match &self.place {
+            Place::Passing(directory) => directory.path(),
+            Place::Lasting { path, .. } => path,
+        }
+    }
+
+    /// Keeps the workspace as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn keep_workspace(&self, to: &AbsPath) -> Result<(), StageError> {
+        copy_folder(&Original::open("the workspace", (&self.workspace, &|_| true))?, to)
+    }
+
+    /// The workspace, on the host.
+    #[must_use]
+    pub fn workspace(&self) -> &AbsPath {
+        &self.workspace
+    }
+
+    /// A folder that the agent works with; `access` says whether it may change the copy.
+    ///
+    /// # Errors
+    /// When it is no folder, or cannot be copied.
+    pub fn folder(
+        &mut self,
+        (from, permitted): (&AbsPath, Permitted<'_>),
+        access: FolderAccess,
+    ) -> Result<String, StageError> {
+        let base = base_name("a folder", from)?;
+        let mut name = base.clone();
+        let mut number = 2;
+        while !self.taken.insert(name.clone()) {
+            name = format!("{base}-{number}");
+            number += 1;
+        }
+        let to = self.workspace.child(&name);
+        // What an earlier part of the conversation made of it stays.
+        if !(is_folder(&to)? && self.was_there) {
+            copy_folder(&Original::open("the folder", (from, permitted))?, &to)?;
+        }
+        match access {
+            FolderAccess::ReadWrite => {}
+            FolderAccess::ReadOnly => self.read_only.push(name.clone()),
+        }
+        self.visible.push(name.clone());
+        Ok(name)
+    }
+
+    /// A file or folder that the user gave.
+    ///
+    /// # Errors
+    /// When it is not there, or cannot be copied.
+    pub fn upload(&mut self, (from, permitted): (&AbsPath, Permitted<'_>)) -> Result<(), StageError> {
+        let uploads = self.workspace.child(UPLOADS);
+        if !self.read_only.iter().any(|name| name == UPLOADS) {
+            is_folder(&uploads)?;
+            fs::create_dir_all(&uploads)
+                .map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
+            self.read_only.push(UPLOADS.to_owned());
+        }
+        let to = uploads.child(&base_name("an upload", from)?);
+        let wrong = |why| StageError::Source { what: "the upload", path: from.clone(), why };
+        if to.as_path().symlink_metadata().is_ok() {
+            if self.was_there {
+                return Ok(());
+            }
+            return Err(wrong("has the name of another one"));
+        }
+        let original = Original::open("the upload", (from, permitted))?;
+        match original.metadata() {
+            Err(_gone) => Err(wrong("does not exist")),
+            Ok(found) if found.is_dir() => copy_folder(&original, &to),
+            Ok(found) if found.is_file() => {
+                let copied = fs::copy(original.place(), &to).map(|_bytes| ());
+                copied.map_err(|cause| StageError::Make { path: to.clone(), cause })
+            }
+            Ok(_) => Err(wrong("is neither a file nor a folder")),
+        }
+    }
+
+    /// A skill or a plugin, staged under its name. Of a folder in a repository only what git would share is taken: what
+    /// others do not have must not make a test pass.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn library(
+        &self,
+        (family, name): (&str, &LibraryName),
+        (from, permitted): (&AbsPath, Permitted<'_>),
+        user: &UserFiles,
+    ) -> Result<AbsPath, StageError> {
+        let place = self.path().child(family);
+        fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
+        let to = place.child(name.as_str());
+        let made = |cause| StageError::Make { path: from.clone(), cause };
+        let original = Original::open("the folder", (from, permitted))?;
+        let shared = shared_files(&original.real, user);
+        match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
+            Shared::Everything => copy_folder(&original, &to)?,
+            Shared::Files(files) => {
+                let folder = Directory::open(&original.place()).map_err(|cause| made(cause.into()))?;
+                for file in files {
+                    copy_one(&folder, &file, &to).map_err(made)?;
+                }
+            }
+        }
+        Ok(to)
+    }
+}
+
+/// Whether a folder of the workspace is there. The agent of an earlier part may have left a link in its place, which belljar
+/// would follow; nobody writes there now.
+fn is_folder(path: &AbsPath) -> Result<bool, StageError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(true),
+        Ok(_) => Err(StageError::Replaced { path: path.clone() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(StageError::Make { path: path.clone(), cause }),
+    }
+}
+
+fn copy_folder(from: &Original, to: &AbsPath) -> Result<(), StageError> {
+    let wrong = |why| StageError::Source { what: from.what, path: from.path.clone(), why };
+    match from.metadata() {
+        Err(_gone) => return Err(wrong("does not exist")),
+        Ok(found) if !found.is_dir() => return Err(wrong("is not a folder")),
+        Ok(_) => {}
+    }
+    let copied = copy_tree(&from.place(), to.as_path());
+    copied.map(|_tree| ()).map_err(|cause| StageError::Copy { path: from.path.clone(), cause })
+}
+
+/// What the agent may do in a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FolderAccess {
+    /// Look.
+    ReadOnly,
+    /// Change the copy.
+    ReadWrite,
+}
+
+impl FolderAccess {
+    /// What a session's word means. Deleting needs no word of its own: what is deleted is a copy.
+    #[must_use]
+    pub const fn of(mode: FolderMode) -> Self {
+        match mode {
+            FolderMode::Read => Self::ReadOnly,
+            FolderMode::ReadWrite | FolderMode::ReadWriteDelete => Self::ReadWrite,
+        }
+    }
+}
+
+fn base_name(what: &'static str, path: &AbsPath) -> Result<String, StageError> {
+    let name = path.file_name().and_then(OsStr::to_str).filter(|name| !name.starts_with('.'));
+    name.map(str::to_owned).ok_or_else(|| StageError::Name { what, name: path.to_string() })
+}
+
+/// Copies one file of a folder. What is not there, or lies behind a link, is not one of its files.
+fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
+    let Some(name) = file.file_name() else { return Ok(()) };
+    let parent = match from.passage(file.parent().unwrap_or(Path::new(""))) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        parent => parent?,
+    };
+    let Some(found) = parent.status_if_present(name)? else { return Ok(()) };
+    let target = to.as_path().join(file);
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match found.kind {
+        Kind::Symlink => std::os::unix::fs::symlink(parent.link_target(name)?, target),
+        Kind::File => {
+            let mut source = parent.file(name)?;
+            let mut made = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
+            io::copy(&mut source, &mut made)?;
+            // Without set-id bits, as a whole folder is copied.
+            made.set_permissions(fs::Permissions::from_mode(found.mode & 0o777))
+        }
+        // A repository in a repository; pipes and sockets hold nothing.
+        Kind::Directory
+        | Kind::Fifo
+        | Kind::Socket
+        | Kind::CharacterDevice
+        | Kind::BlockDevice
+        | Kind::Unknown => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_that_an_agent_left_in_the_place_of_a_folder_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        let (state, given) = (top.child("state"), top.child("pre-commit"));
+        fs::create_dir_all(top.child("hooks")).unwrap();
+        fs::write(&given, "mine").unwrap();
+        let workspace = Stage::lasting(&state, "talk").unwrap().workspace().clone();
+        symlink(top.child("hooks"), workspace.child(UPLOADS)).unwrap();
+        symlink(top.child("hooks"), workspace.child("folder")).unwrap();
+        let mut stage = Stage::lasting(&state, "talk").unwrap();
+        let refused = stage.upload((&given, &|_| true)).unwrap_err();
+        assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
+        fs::create_dir(top.child("folder")).unwrap();
+        let refused = stage.folder((&top.child("folder"), &|_| true), FolderAccess::ReadOnly).unwrap_err();
+        assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
+        assert_eq!(
+            fs::read_dir(top.child("hooks")).unwrap().count(),
+            0,
+            "nothing was written through a link"
+        );
+        drop(stage);
+        fs::remove_dir(workspace.child(OUTPUTS)).unwrap();
+        symlink(top.child("hooks"), workspace.child(OUTPUTS)).unwrap();
+        Stage::lasting(&state, "talk").unwrap_err();
+    }
+}

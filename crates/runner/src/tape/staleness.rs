@@ -1,0 +1,38 @@
+//! Whether a tape still belongs to what lies around it.
+
+use super::facts::{Changed, TapeFacts, content};
+use super::make::scenario_changes;
+use crate::environment::HostEnvironment;
+use crate::suite::{Consent, Conversation, Planning, Trial, TrialError, skill_places};
+use belljar_contract::{AskedWalls, TapeHead};
+
+/// What is not as it was when the tape was recorded. Nothing runs.
+///
+/// # Errors
+/// When the scenario cannot be planned here, so that nothing can be said.
+pub fn stale(
+    trial: &Trial,
+    head: &TapeHead,
+    environment: &HostEnvironment,
+    consent: &Consent,
+) -> Result<Vec<Changed>, TrialError> {
+    let walls = AskedWalls::default();
+    let planning = Planning { environment, walls: &walls, conversation: &Conversation::Fresh, consent };
+    let (_stage, planned) = trial.planned(&planning)?;
+    let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
+    let mut out = scenario_changes(trial, head);
+    out.extend(facts.changed_since(head, None));
+    // An agent that is not here may be the same.
+    let program = facts.program.and_then(|path| content(path.as_path()).ok());
+    if let (Some(recorded), Some(present)) = (head.agent.program, program)
+        && recorded != present
+    {
+        out.push(Changed {
+            cause: "agent",
+            what: "the agent's program".to_owned(),
+            recorded: recorded.to_string(),
+            present: present.to_string(),
+        });
+    }
+    Ok(out)
+}

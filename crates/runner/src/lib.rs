@@ -38,7 +38,7 @@ pub use launch::guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use launch::memory::guard_secrets;
 pub use launch::workspace::WorkspaceError;
 pub use launch::{
-    Ask, Attendant, Model, Outcome, Report, RunError, RunRequest, Spent, lowered, refused_limits, run,
+    Ask, Model, Outcome, Report, RunError, RunRequest, Spent, Stdio, lowered, refused_limits, run,
 };
 pub use plan::agreements::{Agreement, AgreementError, Agreements, Standing, Terms};
 pub use plan::allowances::Allowances;

@@ -1,4 +1,4 @@
-use super::start::{Begun, StartOptions, start, word};
+use super::start::{Begun, Start, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
@@ -23,5 +23,6 @@ pub struct Args {
 
 pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
-    start(begun, args.agent.as_deref(), &Errand::Command(command), None, Model::Absent, &args.options, output)
+    let (agent, errand) = (args.agent.as_deref(), &Errand::Command(command));
+    start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)
 }

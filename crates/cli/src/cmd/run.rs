@@ -1,4 +1,4 @@
-use super::start::{Begun, StartOptions, start, word};
+use super::start::{Begun, Start, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Errand, ExitCode, RunName};
@@ -41,5 +41,6 @@ pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
             Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
         }
     };
-    start(begun, args.agent.as_deref(), &Errand::Agent(arguments), name, model, &args.options, output)
+    let (agent, errand) = (args.agent.as_deref(), &Errand::Agent(arguments));
+    start(Start { begun, agent, errand, name, model, options: &args.options }, output)
 }

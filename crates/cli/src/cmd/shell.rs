@@ -1,4 +1,4 @@
-use super::start::{Begun, StartOptions, start, word};
+use super::start::{Begun, Start, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
@@ -20,5 +20,6 @@ const SHELL: &str = "command -v bash >/dev/null && exec bash; exec /bin/sh";
 pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let words = ["/bin/sh", "-c", SHELL].map(|text| word(text.into()));
     let errand = Errand::Command(words.into_iter().collect::<Result<_, _>>()?);
-    start(begun, args.agent.as_deref(), &errand, None, Model::Absent, &args.options, output)
+    let (agent, errand) = (args.agent.as_deref(), &errand);
+    start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)
 }

@@ -12,9 +12,8 @@ use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Attendant, Denied, EgressMode, Ending, HostEnvironment, Model, Outcome, Planned, Planner,
-    Reach, Report, RunRequest, Spent, Standing, Waiting, ask_hidden, is_interactive, launch_hints, lowered,
-    run as carry_out,
+    Agreements, Denied, EgressMode, Ending, HostEnvironment, Model, Outcome, Planned, Planner, Reach, Report,
+    RunRequest, Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
 };
 use serde_json::json;
 use std::ffi::OsString;
@@ -102,17 +101,19 @@ pub fn word(word: OsString) -> Result<OsText, CliError> {
     OsText::new(word.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
 }
 
-/// Plans, asks, runs; gives the status to end with.
-pub fn start(
-    begun: Begun,
-    agent: Option<&str>,
-    errand: &Errand,
-    name: Option<RunName>,
-    model: Model,
-    options: &StartOptions,
-    output: &Output,
-) -> Result<u8, CliError> {
-    let Begun { planner, waiting } = begun;
+/// A command to start, as the command line describes it.
+pub struct Start<'a> {
+    pub begun: Begun,
+    pub agent: Option<&'a str>,
+    pub errand: &'a Errand,
+    pub name: Option<RunName>,
+    pub model: Model,
+    pub options: &'a StartOptions,
+}
+
+/// Plans, asks, runs, reports; returns the exit status.
+pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
+    let Start { begun: Begun { planner, waiting }, agent, errand, name, model, options } = request;
     let planner = &planner;
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
@@ -136,30 +137,14 @@ pub fn start(
     let mut watch = |event: &Event| match event {
         Event::HostExecutedHeld { path, act, why } => {
             let line = super::findings::held_line(path, *act, why, planner.environment());
-            // Not into the screen of a program that draws on it.
+            // A program that draws on the screen would be disturbed; these lines wait for its end.
             if interactive { held.push(line) } else { output.say(&line) }
         }
-        // Afterwards the terminal is the command's.
+        // Once the command runs, the terminal is its own.
         Event::Notice { text } if !running => output.say(&format!("belljar: {}", visible(text))),
         other => running |= matches!(other, Event::CommandStarted { .. }),
     };
-    let Report {
-        outcome,
-        folder,
-        trouble,
-        planted,
-        findings,
-        kept,
-        denied,
-        needed,
-        troubles,
-        spent,
-        transcript: _,
-        taped: _,
-        replayed: _,
-        values: _,
-        reached,
-    } = carry_out(RunRequest {
+    let report = run(RunRequest {
         notice: None,
         planned: &planned,
         environment: planner.environment(),
@@ -169,7 +154,7 @@ pub fn start(
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
         reach: Reach::AsRuled,
         ask: &mut ask,
-        attendant: Attendant::User,
+        stdio: Stdio::User,
         waiting,
         files: None,
         taping: belljar_runner::tape::Taping::Off,
@@ -179,7 +164,65 @@ pub fn start(
         let hints = launch_hints(&error, planner.environment());
         hints.into_iter().fold(CliError::from(error), CliError::hint)
     })?;
-    match &outcome {
+    let status = report.outcome.status();
+    print_report(report, &held, (planner, &planned), options, output);
+    Ok(status)
+}
+
+fn print_report(
+    report: Report,
+    held: &[String],
+    (planner, planned): (&Planner, &Planned),
+    options: &StartOptions,
+    output: &Output,
+) {
+    let Report {
+        outcome,
+        directory,
+        record_errors,
+        planted,
+        findings,
+        kept,
+        denied,
+        needed,
+        warnings,
+        spent,
+        transcript: _,
+        taped: _,
+        replayed: _,
+        values: _,
+        reached,
+    } = report;
+    print_outcome(&outcome, planned, output);
+    for limit in &reached {
+        output.say(&format!("belljar: {limit}"));
+    }
+    report_denied(&denied, output);
+    for (what, fix) in warnings {
+        output.say(&format!("error: {}\nhint: {}", visible(&what), visible(&fix)));
+    }
+    if options.learn {
+        output.say(&proposal(planned, &needed));
+    }
+    super::findings::report_held(held, output);
+    // Last of what can be long, so that nothing that a command causes pushes it off the screen.
+    super::findings::report(&planted, findings.as_deref(), planner.environment(), output);
+    if let Some(kept) = kept {
+        output.say(&keeping(&kept, planner));
+    }
+    if let Some(spent) = spent {
+        output.say(&format!("belljar: {}", spending(spent)));
+    }
+    for error in record_errors {
+        output.say(&format!("belljar: {}", visible(&error)));
+    }
+    if let Some(directory) = directory {
+        output.say(&format!("belljar: the run is recorded in {}", planner.environment().shown(&directory)));
+    }
+}
+
+fn print_outcome(outcome: &Outcome, planned: &Planned, output: &Output) {
+    match outcome {
         Outcome::NotExecuted { what, exit } => {
             let why = if *exit == ExitCode::NotFound {
                 "was not found in the sandbox"
@@ -189,43 +232,17 @@ pub fn start(
             output.say(&format!("error: `{}` {why}", visible(&what.to_string())));
             if let (Some(image), ExitCode::NotFound) = (&planned.compiled.plan.image, *exit) {
                 output.say(&format!(
-                    "hint: the image `{image}` does not have it, or not what it is started with; \
-                     `exec -- PROGRAM` starts what is there"
+                    "hint: the image `{image}` lacks it, or the interpreter that it needs; \
+                     `exec -- PROGRAM` runs a program of the image"
                 ));
             }
         }
-        Outcome::Ended(Ending::Lost) => output.say("error: the sandbox was gone without a word"),
+        Outcome::Ended(Ending::Lost) => output.say("error: the sandbox ended without reporting a status"),
         Outcome::Ended(Ending::Unguarded) => {
-            output.say("error: what guards the way out of the sandbox failed; everything was ended");
+            output.say("error: the egress services failed; the sandbox was ended");
         }
         Outcome::Ended(Ending::Own(_) | Ending::TimeLimit(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
     }
-    for limit in &reached {
-        output.say(&format!("belljar: {limit}"));
-    }
-    report_denied(&denied, output);
-    for (what, fix) in troubles {
-        output.say(&format!("error: {}\nhint: {}", visible(&what), visible(&fix)));
-    }
-    if options.learn {
-        output.say(&proposal(&planned, &needed));
-    }
-    super::findings::report_held(&held, output);
-    // Last of what can be long: nothing that a command causes pushes it off the screen.
-    super::findings::report(&planted, findings.as_deref(), planner.environment(), output);
-    if let Some(kept) = kept {
-        output.say(&keeping(&kept, planner));
-    }
-    if let Some(spent) = spent {
-        output.say(&format!("belljar: {}", spending(spent)));
-    }
-    for trouble in trouble {
-        output.say(&format!("belljar: {}", visible(&trouble)));
-    }
-    if let Some(folder) = folder {
-        output.say(&format!("belljar: the run is recorded in {}", planner.environment().shown(&folder)));
-    }
-    Ok(outcome.status())
 }
 
 fn show(planner: &Planner, planned: &Planned, output: &Output) {

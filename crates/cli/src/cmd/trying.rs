@@ -296,10 +296,10 @@ pub fn tell(
     for limit in &tried.report.reached {
         text.push_str(&format!("belljar: {limit}\n"));
     }
-    for (what, fix) in &tried.report.troubles {
+    for (what, fix) in &tried.report.warnings {
         text.push_str(&format!("error: {}\nhint: {}\n", visible(what), visible(fix)));
     }
-    for trouble in &tried.report.trouble {
+    for trouble in &tried.report.record_errors {
         text.push_str(&format!("belljar: {}\n", visible(trouble)));
     }
     output.say(&text);
@@ -335,7 +335,7 @@ pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
         "plan": tried.run.head.plan_digest,
         "folder": tried.folder,
         "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
-        "troubles": tried.report.troubles,
+        "troubles": tried.report.warnings,
         "limits_reached": tried.report.reached,
         "notice": tried.notice,
     })

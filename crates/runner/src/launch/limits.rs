@@ -1,6 +1,6 @@
 //! Limits of a run: which time holds, and which limits were reached.
 
-use super::Attendant;
+use super::Stdio;
 use crate::session::conversation::Then;
 use belljar_contract::{
     Errand, GuestEnd, Launch, LimitKind, Limits, Plan, Purpose, ReachedLimit, RunStatus, SCENARIO_TIME,
@@ -11,15 +11,10 @@ use belljar_contract::{
 const KILLED: u8 = 137;
 
 /// The time of a run: what is declared, or the default where nobody watches.
-pub(super) fn time_limit(
-    plan: &Plan,
-    errand: &Errand,
-    attendant: &Attendant,
-    terminal: bool,
-) -> Option<TimeSpan> {
-    let talks = match attendant {
-        Attendant::User => false,
-        Attendant::Talk(talk) => matches!(talk.then, Then::Listen(_)),
+pub(super) fn time_limit(plan: &Plan, errand: &Errand, stdio: &Stdio, terminal: bool) -> Option<TimeSpan> {
+    let talks = match stdio {
+        Stdio::User => false,
+        Stdio::Talk(talk) => matches!(talk.then, Then::Listen(_)),
     };
     let agent = matches!(errand, Errand::Agent(_));
     let default = match plan.purpose {

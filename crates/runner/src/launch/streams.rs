@@ -1,6 +1,6 @@
 //! Who stands at the streams of a command: the user's terminal, or a conversation in the agent's protocol.
 
-use super::terms::{Attendant, RunError};
+use super::{RunError, Stdio};
 use crate::session::console::{Console, Emit};
 use crate::session::conversation::{ModelCalls, Talk, TalkRecord};
 use crate::session::terminal::{Terminal, TerminalError};
@@ -9,7 +9,7 @@ use belljar_contract::{GuestFiles, GuestFilter, Launch};
 use belljar_sandbox::Streams;
 use std::os::fd::OwnedFd;
 
-impl Attendant {
+impl Stdio {
     /// Takes out what the one who answers wants to ask the model itself.
     pub(super) fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
         let calls = match &mut self {
@@ -28,15 +28,15 @@ pub(super) fn keep_apart(launch: &mut Launch) {
 }
 
 /// What stands at the streams.
-pub(super) enum Attended {
+pub(super) enum Streamed {
     User(Box<Terminal>),
     Talk(Box<Talk>),
 }
 
-impl Attended {
-    pub(super) fn open(attendant: Attendant, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
-        match (attendant, journal) {
-            (Attendant::Talk(request), Some(journal)) => {
+impl Streamed {
+    pub(super) fn open(stdio: Stdio, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
+        match (stdio, journal) {
+            (Stdio::Talk(request), Some(journal)) => {
                 let record = TalkRecord {
                     run: journal.id().clone(),
                     frames: journal.frames()?,
@@ -46,8 +46,8 @@ impl Attended {
                 let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
                 Ok((Self::Talk(Box::new(talk)), streams))
             }
-            (Attendant::Talk(_), None) => Err(RunError::UnrecordedConversation),
-            (Attendant::User, _) => {
+            (Stdio::Talk(_), None) => Err(RunError::UnrecordedConversation),
+            (Stdio::User, _) => {
                 let (terminal, streams) = Terminal::open()?;
                 Ok((Self::User(Box::new(terminal)), streams))
             }
@@ -100,7 +100,7 @@ mod tests {
             react: None,
             times: TalkTimes::default(),
         };
-        let opened = Attended::open(Attendant::Talk(Box::new(request)), None);
+        let opened = Streamed::open(Stdio::Talk(Box::new(request)), None);
         assert!(matches!(opened, Err(RunError::UnrecordedConversation)));
     }
 }

@@ -34,7 +34,7 @@ pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 
 use crate::environment::HostEnvironment;
-use crate::launch::{Attendant, Model, Outcome, Report, RunError, RunRequest, run};
+use crate::launch::{Model, Outcome, Report, RunError, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planner::{Planned, Planner, PlanningError};
 use crate::session::conversation::{Deciders, Outside, TalkRequest, TalkTimes, Then};
@@ -321,7 +321,7 @@ impl Trial {
             model,
             mode: Mode::Enforce,
             ask: &mut ask,
-            attendant: Attendant::Talk(Box::new(talk)),
+            stdio: Stdio::Talk(Box::new(talk)),
             // The stage comes first.
             waiting: None,
             files: Some(files),
@@ -336,7 +336,7 @@ impl Trial {
         if let Outcome::NotExecuted { what, .. } = &report.outcome {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
-        let Some(folder) = report.folder.clone() else { return Err(TrialError::NoRecord) };
+        let Some(folder) = report.directory.clone() else { return Err(TrialError::NoRecord) };
         if keep == Keep::Workspace {
             stage.keep_workspace(&folder.child("workspace"))?;
         }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use belljar_contract::{AbsPath, Digest, Errand, Event, Lane, ModelEvidence, OsText, Purpose};
 use belljar_runner::{
-    Attendant, Deciders, EgressMode, GuestImage, GuestProgram, HostEnvironment, Model, Outside, Pending,
-    Planner, RunRequest, TalkRequest, TalkTimes, Then, run,
+    Deciders, EgressMode, GuestImage, GuestProgram, HostEnvironment, Model, Outside, Pending, Planner,
+    RunRequest, Stdio, TalkRequest, TalkTimes, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -57,7 +57,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         model: Model::Script(script),
         mode: EgressMode::Enforce,
         ask: &mut |_| panic!("nothing is asked for"),
-        attendant: Attendant::Talk(Box::new(talk)),
+        stdio: Stdio::Talk(Box::new(talk)),
         waiting: None,
         files: None,
         taping: belljar_runner::tape::Taping::Off,

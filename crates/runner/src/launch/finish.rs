@@ -1,0 +1,137 @@
+//! After the sandbox is gone: the project is examined, findings are kept, the record is closed.
+
+use super::error::RunError;
+use super::limits;
+use super::live::Ended;
+use super::prepare::Record;
+use super::report::{Outcome, Report, Spent};
+use crate::changes::KeptSummary;
+use crate::egress::OutwardEnd;
+use crate::session::supervise::Ending;
+use crate::store::findings;
+use belljar_contract::{Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ReachedLimit, RunStatus};
+use belljar_egress::gateway::{TokenCount, UsageTotals};
+
+/// Closes the record of a run and says what came of it.
+///
+/// # Errors
+/// The failure of the launch, after everything that it left is recorded.
+pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, RunError> {
+    let Ended { outcome, egress, reached, held } = ended;
+    let plan = &record.planned.compiled.plan;
+    if let Some(journal) = &mut record.journal {
+        journal.keep_transcripts(plan);
+        if let Some(files) = record.files.take() {
+            journal.keep_files(files.end());
+        }
+    }
+    let Examined { planted, findings, kept, mut record_errors } = examine(&mut record, held);
+    if let Some(journal) = &mut record.journal {
+        planted.iter().for_each(|finding| journal.emit(&findings::event(finding)));
+    }
+    let OutwardEnd {
+        mut denied,
+        troubles,
+        needed,
+        usage,
+        cost_micros,
+        transcript,
+        taped,
+        replayed,
+        model_head: _in_the_journal,
+        egress_head: _in_the_journal_too,
+        failures,
+    } = egress;
+    let Record { journal, redact, value_digests, session, .. } = record;
+    record_errors.extend(failures);
+    denied.iter_mut().for_each(|one| one.redact(&redact));
+    let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
+    let directory = journal.map(|mut journal| {
+        for refused in &denied {
+            journal.emit(&Event::Notice { text: refused.sentence.clone() });
+        }
+        let (directory, failed) = journal.finish(status(&outcome, &reached), spent);
+        record_errors.extend(failed.map(|error| format!("the record is not complete: {error}")));
+        directory
+    });
+    drop(session);
+    let record_errors = record_errors.iter().map(|text| redact.scrub(text)).collect();
+    let warnings = troubles.into_iter().map(|trouble| (redact.scrub(&trouble.to_string()), trouble.fix()));
+    // A host whose name holds a value is not proposed for a manifest.
+    let holds = |to: &Destination| redact.scrub_bytes(to.to_string().as_bytes()).is_some();
+    let needed = needed.into_iter().filter(|to| !holds(to)).collect();
+    Ok(Report {
+        outcome: outcome?,
+        directory,
+        record_errors,
+        planted,
+        findings,
+        kept,
+        denied,
+        needed,
+        warnings: warnings.collect(),
+        spent,
+        transcript,
+        taped,
+        replayed,
+        values: value_digests,
+        reached,
+    })
+}
+
+/// What the run left in the project and beside it.
+struct Examined {
+    planted: Vec<Finding>,
+    findings: Option<String>,
+    kept: Option<KeptSummary>,
+    record_errors: Vec<String>,
+}
+
+fn examine(record: &mut Record<'_>, held: Vec<HeldBack>) -> Examined {
+    let plan = &record.planned.compiled.plan;
+    let (mut planted, mut record_errors) = std::mem::take(&mut record.project).end();
+    let mut kept = None;
+    match record.layer.take().map(|layer| crate::changes::look_at(record.planned, layer)) {
+        None => {}
+        Some(Ok((summary, carried))) => {
+            kept = summary;
+            planted.extend(carried);
+        }
+        Some(Err(error)) => {
+            record_errors.push(format!("the changes are kept, but cannot be examined: {error}"));
+        }
+    }
+    // A program inside chose the names: they are kept and shown redacted.
+    let mut planted: Vec<_> = planted
+        .into_iter()
+        .map(|finding| findings::redacted(finding, &plan.workspace.source, &record.redact))
+        .collect();
+    let findings = findings::keep(record.environment, plan, &mut planted, held).unwrap_or_else(|error| {
+        record_errors.push(format!("cannot keep the findings: {error}"));
+        None
+    });
+    Examined { planted, findings, kept, record_errors }
+}
+
+fn status(outcome: &Result<Outcome, RunError>, reached: &[ReachedLimit]) -> RunStatus {
+    match outcome {
+        Ok(Outcome::Ended(Ending::Own(end))) => limits::status(*end, reached),
+        Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
+        Ok(Outcome::Ended(Ending::Stopped(_) | Ending::Dismissed)) => RunStatus::Stopped,
+        Ok(Outcome::Ended(Ending::Lost | Ending::Unguarded)) => {
+            limits::status(GuestEnd::Signal(rustix::process::Signal::KILL.as_raw()), reached)
+        }
+        Ok(Outcome::NotExecuted { what, .. }) => {
+            RunStatus::NotStarted { why: format!("`{what}` cannot be executed") }
+        }
+        Err(error) => RunStatus::NotStarted { why: error.to_string() },
+    }
+}
+
+fn spent(usage: &UsageTotals, cost_micros: u64) -> Spent {
+    let tokens = |count: &TokenCount| (count.input + count.cache_read + count.cache_creation, count.output);
+    let sums = usage.models.values().map(|model| tokens(&model.tokens));
+    let (input_tokens, output_tokens) =
+        sums.fold((0, 0), |(read, written), (more, much)| (read + more, written + much));
+    Spent { input_tokens, output_tokens, cost_micros }
+}

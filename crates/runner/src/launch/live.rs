@@ -1,0 +1,272 @@
+//! While the sandbox exists: it is built, its services are started, the command runs and is supervised.
+
+use super::allowances;
+use super::error::RunError;
+use super::limits;
+use super::prepare::Sandbox;
+use super::report::Outcome;
+use super::request::{Model, Stdio};
+use super::streams::Streamed;
+use crate::egress::{Outward, OutwardEnd, Serving, ServingRequest};
+use crate::environment::HostEnvironment;
+use crate::launch::engine::engine_places;
+use crate::session::conversation::ModelCalls;
+use crate::session::questions::Questions;
+use crate::session::supervise::{Ending, Watched, supervise, take_signals};
+use crate::store::journal::{self, Journal};
+use crate::tape::Taping;
+use belljar_contract::{
+    Event, ExitCode, GuestVariable, HeldBack, LimitKind, OsText, Plan, ReachedLimit, RunId, TimeSpan,
+};
+use belljar_egress::gateway::GatewayTrouble;
+use belljar_egress::model_log::ModelLog;
+use belljar_egress::tape::Recorder;
+use belljar_record::{Redact, redacted_event};
+use belljar_sandbox::{Beginning, LaunchRequest, Running};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+
+/// A command whose sandbox is gone again.
+pub(super) struct Ended {
+    pub outcome: Result<Outcome, RunError>,
+    pub egress: OutwardEnd,
+    pub reached: Vec<ReachedLimit>,
+    pub held: Vec<HeldBack>,
+}
+
+/// Builds the sandbox, runs the command in it and waits until nothing of it is left. What was seen until a failure is
+/// part of the answer.
+pub(super) fn launch(sandbox: Sandbox<'_>, journal: Option<&mut Journal>, redact: &Redact) -> Ended {
+    let mut seen = Seen::default();
+    let outcome = carry_out(sandbox, journal, redact, &mut seen);
+    let Seen { egress, reached, held } = seen;
+    Ended { outcome, egress, reached, held }
+}
+
+#[derive(Default)]
+struct Seen {
+    egress: OutwardEnd,
+    reached: Vec<ReachedLimit>,
+    held: Vec<HeldBack>,
+}
+
+/// Where events go: to the caller, to the record, and attempts that the guard held back to the findings.
+struct Events<'a> {
+    watch: &'a mut dyn FnMut(&Event),
+    journal: Option<&'a mut Journal>,
+    redact: &'a Redact,
+    held: &'a mut Vec<HeldBack>,
+}
+
+impl Events<'_> {
+    fn emit(&mut self, event: &Event) {
+        let shown = redacted_event(event, self.redact);
+        (self.watch)(&shown);
+        if let Event::HostExecutedHeld { path, act, why } = shown.as_ref() {
+            self.held.push(HeldBack { path: path.clone(), act: *act, why: why.clone() });
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.emit(event);
+        }
+    }
+}
+
+fn carry_out(
+    sandbox: Sandbox<'_>,
+    journal: Option<&mut Journal>,
+    redact: &Redact,
+    seen: &mut Seen,
+) -> Result<Outcome, RunError> {
+    let Sandbox {
+        plan,
+        errand,
+        launch,
+        mut variables,
+        identities,
+        overlays,
+        environment,
+        services,
+        model,
+        stdio,
+        waiting,
+        terminal,
+        taping,
+        watch,
+    } = sandbox;
+    let (plan, launch) = (&plan, &launch);
+    let name = match &journal {
+        Some(journal) => journal.name().to_owned(),
+        None => format!("{}-{}", plan.agent, std::process::id()),
+    };
+    let time = limits::time_limit(plan, errand, &stdio, terminal);
+    let logs = match (&journal, &services) {
+        (Some(journal), Some(_)) => Some(Logs::open(journal, taping, &stdio, environment)?),
+        (Some(_), None) | (None, _) => None,
+    };
+    let signals = take_signals()?;
+    let (stdio, calls) = stdio.with_model_calls();
+    let (mut console, streams) = Streamed::open(stdio, journal.as_deref())?;
+    let mut events = Events { watch, journal, redact, held: &mut seen.held };
+    if terminal {
+        variables.extend(terminal_variables(environment));
+    }
+    let engine = launch.container.is_some().then(|| engine_places(environment));
+    let request = LaunchRequest {
+        launch,
+        waiting,
+        variables,
+        streams,
+        name: &name,
+        overlays: &overlays,
+        engine: engine.as_ref(),
+        identities: &identities,
+    };
+    let mut running = belljar_sandbox::launch(request)?;
+    if let Some(controller) = running.take_controller() {
+        console.attach(controller)?;
+    }
+    for text in running.lacks() {
+        events.emit(&Event::Notice { text: text.clone() });
+    }
+    if let Some(landlock) = running.landlock() {
+        events.emit(&Event::Sealed { landlock });
+    }
+    journal::limit_events(launch).iter().for_each(|event| events.emit(event));
+    // Their log is begun before the command is. They serve until the end of this function; the sandbox ends before it.
+    let serving = match services.zip(logs) {
+        Some((services, logs)) => Some(serve(services, logs, (plan, &mut running), model, calls)?),
+        None => None,
+    };
+    console.enter()?;
+    match running.start()? {
+        Beginning::Started => events.emit(&Event::CommandStarted { argv0: launch.guest.program.clone() }),
+        Beginning::Failed { what, errno } => {
+            let missing = errno == rustix::io::Errno::NOENT.raw_os_error();
+            let exit = if missing { ExitCode::NotFound } else { ExitCode::NotExecutable };
+            return Ok(Outcome::NotExecuted { what, exit });
+        }
+    }
+    if let (Some(time), None) = (time, plan.limits.time) {
+        let mechanism = "the supervisor's clock (default)".to_owned();
+        events.emit(&Event::LimitSet { limit: LimitKind::Time, value: time.to_string(), mechanism });
+    }
+    console.begin(&mut |event| events.emit(event));
+    let ending = supervise(Watched {
+        plan,
+        running: &mut running,
+        console: console.as_console(),
+        signals: &signals,
+        time_limit: time.map(TimeSpan::duration),
+        guard: serving.as_ref().map(Serving::alive),
+        questions: Questions::new(environment, allowances(plan, environment)),
+        emit: &mut |event| events.emit(event),
+    })?;
+    let mut kinds = running.reached().to_vec();
+    for limit in &kinds {
+        events.emit(&Event::LimitReached { limit: *limit });
+    }
+    emit_ending(ending, &mut kinds, &mut events);
+    if events.journal.is_some() {
+        running.settle();
+    }
+    if let Some(serving) = serving {
+        seen.egress = serving.finish();
+    }
+    emit_egress(&seen.egress, &mut kinds, &mut events);
+    seen.reached = limits::reached(&kinds, launch, time);
+    if let Some(journal) = events.journal {
+        if launch.container.is_some() {
+            journal.used(running.used());
+        }
+        keep_model_requests(&seen.egress, journal);
+    }
+    Ok(Outcome::Ended(ending))
+}
+
+/// The files that the egress services write to.
+struct Logs {
+    run: RunId,
+    egress: (File, Redact),
+    recorder: Option<Recorder>,
+    model: Option<ModelLog>,
+}
+
+impl Logs {
+    fn open(
+        journal: &Journal,
+        taping: Taping,
+        stdio: &Stdio,
+        environment: &HostEnvironment,
+    ) -> Result<Self, RunError> {
+        let egress = journal.egress_log()?;
+        let recorder = match taping {
+            Taping::On(normalisers) => Some(journal.recorder(normalisers, crate::tape::sought(environment))?),
+            Taping::Off => None,
+        };
+        let model = match stdio {
+            Stdio::Talk(_) => Some(journal.model_log()?),
+            Stdio::User => None,
+        };
+        Ok(Self { run: journal.id().clone(), egress, recorder, model })
+    }
+}
+
+fn serve(
+    services: Outward,
+    logs: Logs,
+    (plan, running): (&Plan, &mut Running),
+    model: Model,
+    calls: Option<ModelCalls>,
+) -> Result<Serving, RunError> {
+    let Logs { run, egress: (log, redact), recorder, model: model_log } = logs;
+    let request = ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact };
+    Ok(Serving::start(services, request)?)
+}
+
+fn emit_ending(ending: Ending, kinds: &mut Vec<LimitKind>, events: &mut Events<'_>) {
+    match ending {
+        Ending::Own(end) => events.emit(&Event::CommandEnded { end }),
+        Ending::TimeLimit(end) => {
+            kinds.push(LimitKind::Time);
+            events.emit(&Event::LimitReached { limit: LimitKind::Time });
+            events.emit(&Event::CommandEnded { end });
+        }
+        Ending::Unguarded => {
+            let text = "the egress services failed, and the sandbox was ended".to_owned();
+            events.emit(&Event::Notice { text });
+        }
+        Ending::Stopped(_) | Ending::Dismissed | Ending::Lost => {}
+    }
+}
+
+fn emit_egress(egress: &OutwardEnd, kinds: &mut Vec<LimitKind>, events: &mut Events<'_>) {
+    if egress.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
+        kinds.push(LimitKind::Cost);
+        events.emit(&Event::LimitReached { limit: LimitKind::Cost });
+    }
+    if let Some(head) = egress.model_head {
+        events.emit(&Event::ModelLogged { head });
+    }
+    if let Some(head) = egress.egress_head {
+        events.emit(&Event::EgressLogged { head });
+    }
+}
+
+/// Keeps the requests that a scripted model received, one a line: the evidence of what the agent knew.
+fn keep_model_requests(egress: &OutwardEnd, journal: &mut Journal) {
+    let Some(transcript) = &egress.transcript else { return };
+    let bodies = transcript.requests.iter().filter_map(|request| Some(request.json_text()?.as_str()));
+    journal.keep("model-requests.jsonl", &bodies.flat_map(|body| [body, "\n"]).collect::<Vec<_>>());
+}
+
+/// The variables that describe the user's terminal.
+fn terminal_variables(environment: &HostEnvironment) -> Vec<GuestVariable> {
+    let known = |name: &str| environment.variables.get(std::ffi::OsStr::new(name));
+    let pair = |name: &str, value: &[u8]| {
+        Some(GuestVariable { name: OsText::new(name).ok()?, value: OsText::new(value).ok()? })
+    };
+    let term =
+        known("TERM").filter(|term| !term.is_empty()).map_or(&b"xterm-256color"[..], |term| term.as_bytes());
+    let colour = known("COLORTERM").and_then(|value| pair("COLORTERM", value.as_bytes()));
+    pair("TERM", term).into_iter().chain(colour).collect()
+}

@@ -1,0 +1,252 @@
+//! Before the sandbox exists: the machine is examined, values are found, directories and the record are made.
+
+use super::error::RunError;
+use super::request::{Model, RunRequest, Stdio};
+use super::secrets::secrets;
+use super::streams;
+use super::values::{for_the_guest, values};
+use super::workspace::{self, Watch, WorkspaceError};
+use super::{allowances, examine, lower_here};
+use crate::changes::layers::Layer;
+use crate::egress::{Outward, OutwardRequest};
+use crate::environment::HostEnvironment;
+use crate::launch::engine::engine_places;
+use crate::plan::allowances::Allowances;
+use crate::plan::planner::{Planned, SessionFlags};
+use crate::session::terminal::Terminal;
+use crate::store::instances::HeldInstance;
+use crate::store::journal::Journal;
+use crate::store::locks::{Holder, SessionLock};
+use crate::suite::FilesWatch;
+use crate::tape::Taping;
+use belljar_contract::{
+    AbsPath, BackendKind, Errand, Event, GuestOnHeld, GuestVariable, Launch, MountSource, Plan, RunName,
+    TapeValues, WorkspaceMode,
+};
+use belljar_record::Redact;
+use belljar_sandbox::{Engine, LaunchError, Overlay, Waiting};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// A run whose sandbox can be launched.
+pub(super) struct Prepared<'a> {
+    pub sandbox: Sandbox<'a>,
+    pub record: Record<'a>,
+}
+
+/// What the launch consumes.
+pub(super) struct Sandbox<'a> {
+    pub plan: Plan,
+    pub errand: &'a Errand,
+    pub launch: Launch,
+    pub variables: Vec<GuestVariable>,
+    pub identities: BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
+    pub overlays: Vec<Overlay>,
+    pub environment: &'a HostEnvironment,
+    pub services: Option<Outward>,
+    pub model: Model,
+    pub stdio: Stdio,
+    pub waiting: Option<Waiting>,
+    pub terminal: bool,
+    pub taping: Taping,
+    pub watch: &'a mut dyn FnMut(&Event),
+}
+
+/// What outlives the sandbox: the record, and what the end is compared with.
+pub(super) struct Record<'a> {
+    pub planned: &'a Planned,
+    pub environment: &'a HostEnvironment,
+    pub journal: Option<Journal>,
+    pub redact: Redact,
+    pub value_digests: Option<TapeValues>,
+    pub project: Watch,
+    pub layer: Option<Layer>,
+    pub files: Option<FilesWatch>,
+    /// Held until the end, so that no other run continues the same conversation.
+    pub session: Option<SessionLock>,
+}
+
+/// Finds and makes everything that can fail before anything is built.
+pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError> {
+    let RunRequest {
+        planned,
+        environment,
+        errand,
+        notice,
+        name,
+        model,
+        mode,
+        reach,
+        ask,
+        stdio,
+        waiting,
+        files,
+        taping,
+        watch,
+    } = request;
+    let terminal = matches!(stdio, Stdio::User) && Terminal::wanted();
+    let (mut machine, project) = examine(planned, environment)?;
+    if let Some(guard) = &mut machine.guard
+        && terminal
+    {
+        guard.on_held = GuestOnHeld::Ask;
+    }
+    let mut plan = planned.compiled.plan.clone();
+    let mut notices: Vec<String> = notice.into_iter().collect();
+    let identity = crate::git::fill_identity(&mut plan, &environment.git_files());
+    // A need that this machine cannot enforce is reported before the user is asked for a value.
+    let mut launch = lower_here(&plan, errand, &machine, terminal)?;
+    if let Some(image) = &plan.image {
+        let engine = Engine::find(&engine_places(environment)).map_err(LaunchError::from)?;
+        engine.named_image(image).map_err(LaunchError::from)?;
+    }
+    let services = match (&model, plan.has_proxy()) {
+        (Model::Absent, false) => None,
+        (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
+            let request =
+                OutwardRequest { plan: &plan, environment, model: &model, mode, reach, ask: &mut *ask };
+            let services = Outward::prepare(request)?;
+            services.fill(&mut plan)?;
+            launch = lower_here(&plan, errand, &machine, terminal)?;
+            Some(services)
+        }
+    };
+    let mut identities = identities(&plan);
+    if plan.backend != BackendKind::Host {
+        identities.insert(environment.guest.path().clone(), environment.guest.unpack()?);
+    }
+    let values = values(&plan, environment, ask)?;
+    let kept = Kept::prepare(planned, &plan, errand)?;
+    if let Some(layer) = &kept.layer {
+        machine.kept = Some(layer.at());
+        launch = lower_here(&plan, errand, &machine, terminal)?;
+    }
+    if let Stdio::Talk(_) = stdio {
+        streams::keep_apart(&mut launch);
+    }
+    let found = secrets(planned, environment, &values, services.as_ref(), &taping);
+    let found = found.map_err(RunError::TapeKey)?;
+    let (redact, value_digests) = (found.redact, found.digests);
+    let mut journal = None;
+    if records(errand, services.is_some()) {
+        let mut opened = Journal::open(planned, environment, name.as_ref(), Arc::clone(&redact))?;
+        found.unsearched.iter().for_each(|one| opened.emit(&Event::Notice { text: one.to_string() }));
+        if launch.container.is_some() {
+            opened.used(None);
+        }
+        journal = Some(opened);
+    }
+    if machine.guard.is_some() {
+        notices.extend(Allowances::notice(&allowances(&plan, environment).read()?, environment));
+    }
+    notices.extend(identity);
+    for text in notices {
+        let event = Event::Notice { text };
+        watch(&event);
+        journal.iter_mut().for_each(|journal| journal.emit(&event));
+    }
+    let mut variables = for_the_guest(&values)?;
+    variables.extend(services.iter().flat_map(|services| services.variables(&plan)));
+    let Kept { layer, overlays, session } = kept;
+    let sandbox = Sandbox {
+        plan,
+        errand,
+        launch,
+        variables,
+        identities,
+        overlays,
+        environment,
+        services,
+        model,
+        stdio,
+        waiting,
+        terminal,
+        taping,
+        watch,
+    };
+    let record =
+        Record { planned, environment, journal, redact, value_digests, project, layer, files, session };
+    Ok(Prepared { sandbox, record })
+}
+
+/// Agents leave a record, and so does every command with egress services.
+fn records(errand: &Errand, serves: bool) -> bool {
+    match errand {
+        Errand::Agent(_) => true,
+        Errand::Command(_) => serves,
+    }
+}
+
+/// What the run has of the state that is kept for the project.
+struct Kept {
+    layer: Option<Layer>,
+    overlays: Vec<Overlay>,
+    session: Option<SessionLock>,
+}
+
+impl Kept {
+    fn prepare(planned: &Planned, plan: &Plan, errand: &Errand) -> Result<Self, RunError> {
+        let wanted = HeldInstance::is_wanted(plan);
+        let instance = wanted.then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
+        let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
+        // A conversation that is not kept cannot be continued by another run.
+        let session = match (continued_session(planned, errand), &instance) {
+            (Some(id), Some(instance)) => Some(SessionLock::take(instance, &id, &holder)?),
+            (Some(_), None) | (None, _) => None,
+        };
+        let layer = match (plan.workspace.mode, &instance) {
+            (WorkspaceMode::Direct, _) | (_, None) => None,
+            (WorkspaceMode::Overlay | WorkspaceMode::Copy, Some(instance)) => {
+                let repository = planned.repository.as_ref();
+                Some(Layer::for_run(plan, repository, instance).map_err(WorkspaceError::from)?)
+            }
+        };
+        let mut overlays = Vec::new();
+        if let Some(layer) = &layer {
+            overlays = workspace::overlays_of(planned, layer)?;
+            belljar_sandbox::note_repository(&overlays).map_err(WorkspaceError::Note)?;
+        }
+        if plan.workspace.mode == WorkspaceMode::Copy {
+            workspace::copy(&overlays)?;
+            overlays.clear();
+        }
+        Ok(Self { layer, overlays, session })
+    }
+}
+
+/// The conversation that the agent's arguments ask to continue.
+fn continued_session(planned: &Planned, errand: &Errand) -> Option<String> {
+    let Errand::Agent(arguments) = errand else { return None };
+    let SessionFlags { named, newest } = &planned.session_flags;
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    for (at, argument) in arguments.iter().enumerate() {
+        if newest.contains(argument) {
+            return Some("newest".to_owned());
+        }
+        for flag in named {
+            if argument == flag {
+                return arguments.get(at + 1).cloned();
+            }
+            if let Some(id) = argument.strip_prefix(flag.as_str()).and_then(|rest| rest.strip_prefix('=')) {
+                return Some(id.to_owned());
+            }
+        }
+    }
+    None
+}
+
+/// What the sources of the mounts are now: the launch compares.
+fn identities(plan: &Plan) -> BTreeMap<AbsPath, belljar_sys::mounts::Identity> {
+    let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
+        MountSource::Host(path) => Some(path),
+        MountSource::Workspace if plan.workspace.mode == WorkspaceMode::Direct => {
+            Some(&plan.workspace.source)
+        }
+        _ => None,
+    });
+    // A source that is gone has no identity; opening it says so by name.
+    sources
+        .filter_map(|path| Some((path.clone(), belljar_sys::mounts::identity(path.as_path()).ok()?)))
+        .collect()
+}

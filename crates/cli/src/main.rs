@@ -21,14 +21,14 @@ fn main() -> ExitCode {
             if !error.use_stderr() {
                 error.exit();
             }
-            // The words of the command line may be a stranger's file names.
+            // Arguments may be names of a stranger's files.
             let output = output::Output::new(output::Color::Auto, false);
             output.say(&error.render().to_string());
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let output = output::Output::new(arguments.color, arguments.verb.wants_json());
-    let Some((rest, tidy)) = arguments.verb.tidied() else {
+    let output = output::Output::new(arguments.color, arguments.verb.json());
+    let Some((rest, tidy)) = arguments.verb.cleanup() else {
         return ExitCode::from(spoken(&arguments, waiting, &output));
     };
     let status = kept(
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     }))
 }
 
-/// Does what the words say, and prints what went wrong.
+/// Runs the verb and prints its error.
 fn spoken(arguments: &cmd::Arguments, waiting: Option<Waiting>, output: &output::Output) -> u8 {
     let status = match cmd::run(arguments, waiting, output) {
         Ok(status) => status,

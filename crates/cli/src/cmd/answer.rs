@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -27,7 +28,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let pair = |text: &String| match text.rsplit_once('=') {
         Some((question, label)) => Ok((question.to_owned(), label.trim().to_owned())),
         None => {

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::aside::{NOTHING, Naming, Options, reason, repository_lines, shown, tell_recovered};
 use crate::confirm::{answer, confirmed};
 use crate::error::CliError;
@@ -54,7 +55,17 @@ enum Take {
     Markers,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(

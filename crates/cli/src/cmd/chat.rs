@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::skill::SubjectOptions;
 use super::trying::{LastWord, TryOptions, failure, limit_time, show, warn};
 use crate::error::CliError;
@@ -27,7 +28,21 @@ pub struct Args {
     pub options: TryOptions,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
     let first = match &args.say {
         Some(text) => text.clone(),

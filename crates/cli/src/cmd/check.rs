@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
@@ -17,7 +18,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Checked { sources, diagnostics, agents, library, files } = planner.check()?;
     let errors = diagnostics.iter().any(belljar_contract::Diagnostic::is_error);
     let exit = if errors { ExitCode::Invalid } else { ExitCode::Passed };

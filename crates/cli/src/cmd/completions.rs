@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::Arguments;
 use crate::error::CliError;
 use crate::output::Output;
@@ -24,7 +25,17 @@ enum Kind {
     Fish,
 }
 
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        false
+    }
+}
+
+fn run(args: &Args, output: &Output) -> Result<ExitCode, CliError> {
     let shell = match args.shell {
         Kind::Bash => Shell::Bash,
         Kind::Zsh => Shell::Zsh,

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -54,7 +55,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let invalid = |message: String| CliError::new(ExitCode::Invalid, message);
     let input = match &args.input {
         None => serde_json::Map::new(),

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::aside::{
     NOTHING, Naming, Options, both_line, machine, mark, remark, repository_lines, repository_machine, shown,
     tell_recovered,
@@ -33,7 +34,17 @@ pub struct Args {
     pub options: Options,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => {

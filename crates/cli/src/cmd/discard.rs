@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::aside::{NOTHING, Naming, Options, reason, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
@@ -19,7 +20,17 @@ pub struct Args {
     pub options: Options,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(

@@ -1,9 +1,10 @@
+use crate::cmd::{Call, Cleanup, Command};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{CheckupState, Envelope, ExitCode};
 use belljar_runner::report::render_checkups;
-use belljar_runner::{Planner, examine, versions};
+use belljar_runner::{Rest, remove_leftovers, Planner, examine, versions};
 use serde_json::json;
 
 /// Say what this machine can enforce, what it cannot, and how to change that
@@ -18,7 +19,21 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn cleanup(&self) -> Option<Cleanup> {
+        Some((Rest::Everything, remove_leftovers))
+    }
+}
+
+fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let environment = planner.environment();
     let checkups = examine(environment, &env::own()?, &planner.images());
     let bad = checkups.iter().any(|checkup| checkup.state == CheckupState::Bad);

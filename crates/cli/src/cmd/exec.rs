@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::start::{Begun, Start, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
@@ -21,7 +22,21 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, self.options.begin(call)?, call.output)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
     let (agent, errand) = (args.agent.as_deref(), &Errand::Command(command));
     start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)

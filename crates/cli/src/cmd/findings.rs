@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Finding, GuestAct, HeldBack, UtcTime, visible};
@@ -20,7 +21,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: FindingsError| CliError::from_chain(ExitCode::Invalid, &error);
     let store = FindingsStore::new(&environment.state);
     let mut list = store.list().map_err(failed)?;

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -21,7 +22,17 @@ pub struct Args {
     follow: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        false
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
     let path = TryOptions::path(environment, &args.folder)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, TimeSpan, visible};
@@ -35,7 +36,17 @@ fn age(text: &str) -> Result<TimeSpan, String> {
     TimeSpan::parse(text).map_err(|error| error.to_string())
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let list = sweep(&SweepRequest {
         environment,
         mode: if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove },

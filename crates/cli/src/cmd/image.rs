@@ -1,8 +1,9 @@
+use crate::cmd::{Call, Cleanup, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, ImageName, visible};
 use belljar_runner::report::human_size;
-use belljar_runner::{
+use belljar_runner::{Rest, 
     BuiltImage, Engine, EngineError, FromError, HostEnvironment, Image, ImageAct, ImageNews, Rebuild,
     engine_places, remove_build_leftovers,
 };
@@ -23,23 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Args {
     #[command(subcommand)]
     deed: Deed,
-}
-
-impl Args {
-    /// See [`super::Verb::tidied`].
-    pub fn tidied(&self) -> Option<fn(&HostEnvironment)> {
-        match &self.deed {
-            Deed::Build(_) => Some(remove_build_leftovers),
-            Deed::List(_) | Deed::Prune(_) => None,
-        }
-    }
-
-    pub fn json(&self) -> bool {
-        match &self.deed {
-            Deed::Build(args) => args.json,
-            Deed::List(args) | Deed::Prune(args) => args.json,
-        }
-    }
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -85,7 +69,27 @@ struct ListArgs {
     json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        match &self.deed {
+            Deed::Build(args) => args.json,
+            Deed::List(args) | Deed::Prune(args) => args.json,
+        }
+    }
+
+    fn cleanup(&self) -> Option<Cleanup> {
+        match &self.deed {
+            Deed::Build(_) => Some((Rest::AllButEngines, remove_build_leftovers)),
+            Deed::List(_) | Deed::Prune(_) => None,
+        }
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let engine = Engine::find(&engine_places(environment)).map_err(|error| failure(&error))?;
     match &args.deed {
         Deed::Build(args) => {

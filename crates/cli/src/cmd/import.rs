@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::replay::open_cassette;
 use crate::error::CliError;
 use crate::output::Output;
@@ -26,7 +27,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let directory = &planner.environment().directory;
     let file =
         directory.join(&args.file).map_err(|error| CliError::new(ExitCode::Invalid, error.to_string()))?;

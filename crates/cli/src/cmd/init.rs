@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
@@ -19,7 +20,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let (path, text) = starting(planner);
     if args.stdout {
         output.file(&text);

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime};
@@ -18,7 +19,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(_args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(_args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let list = Instances::new(&environment.data).list()?;
     if output.json {
         let data = json!({"instances": list.iter().map(machine).collect::<Vec<_>>()});

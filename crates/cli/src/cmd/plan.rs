@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
@@ -26,7 +27,17 @@ pub struct Args {
     why: Option<String>,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?.with_walls(self.walls.asked()), call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
     if !planned.warnings.is_empty() && !output.json {
         output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));

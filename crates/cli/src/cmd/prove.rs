@@ -1,10 +1,11 @@
+use crate::cmd::{Call, Cleanup, Command};
 use super::start::Backend;
 use crate::env;
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode};
 use belljar_runner::report::{Proven, proofs_html, render_proof, render_proofs, render_table};
-use belljar_runner::{
+use belljar_runner::{Rest, remove_leftovers, 
     LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
 };
 use serde_json::{Value, json};
@@ -64,7 +65,21 @@ impl Workspace {
     }
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn cleanup(&self) -> Option<Cleanup> {
+        Some((Rest::Everything, remove_leftovers))
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     if args.all {
         return all(args, planner, output);
     }

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::test::{scenario_files, worst};
 use super::trying::{Plays, TryOptions, among_others, result_json};
 use crate::error::CliError;
@@ -74,7 +75,21 @@ fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
         .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.source.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let files = scenario_files(&args.paths, None, environment)?;
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::agreeing::{AgreeOptions, Agreeing};
 use super::start::WallsOptions;
 use super::test::worst;
@@ -92,7 +93,21 @@ pub enum Drifting {
     Live,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let mut tapes = Vec::new();
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;

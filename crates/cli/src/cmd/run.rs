@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::start::{Begun, Start, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
@@ -29,7 +30,21 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, self.options.begin(call)?, call.output)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let arguments = args.arguments.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
     let name = args.name.as_deref().map(RunName::new).transpose();
     let name = name.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;

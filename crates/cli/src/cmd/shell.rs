@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::start::{Begun, Start, StartOptions, start, word};
 use crate::error::CliError;
 use crate::output::Output;
@@ -17,7 +18,21 @@ pub struct Args {
 /// Every system that has a shell has this one; where there is a better one, it gives way.
 const SHELL: &str = "command -v bash >/dev/null && exec bash; exec /bin/sh";
 
-pub fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, self.options.begin(call)?, call.output)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let words = ["/bin/sh", "-c", SHELL].map(|text| word(text.into()));
     let errand = Errand::Command(words.into_iter().collect::<Result<_, _>>()?);
     let (agent, errand) = (args.agent.as_deref(), &errand);

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::trying::{LastWord, TryOptions, failure, limit_time, result_json, show, tell, warn};
 use crate::error::CliError;
 use crate::output::Output;
@@ -110,7 +111,21 @@ impl SubjectOptions {
     }
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
     let trial = args.subject.trial(options, prompt(args)?, (environment, output))?;
     let mut trial = Trial { cost: options.max_cost_usd, ..trial };

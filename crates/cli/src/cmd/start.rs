@@ -1,5 +1,6 @@
 //! What `run`, `exec` and `shell` share: the plan is shown, agreed to, and carried out.
 
+use crate::cmd::Call;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
@@ -12,7 +13,7 @@ use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Denied, EgressMode, Ending, HostEnvironment, Model, Outcome, Planned, Planner, Reach, Report,
+    Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report,
     RunRequest, Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
 };
 use serde_json::json;
@@ -87,11 +88,11 @@ pub struct Begun {
 }
 
 impl StartOptions {
-    /// Looks at the project. A sandbox that was started for nothing is ended.
-    pub fn begin(&self, environment: HostEnvironment, waiting: Option<Waiting>) -> Result<Begun, CliError> {
-        let waiting =
-            waiting.filter(|_| !self.dry_run && matches!(self.walls.backend, None | Some(Backend::Bwrap)));
-        let planner = Planner::new(environment)?.with_walls(self.walls.asked());
+    /// Finds the project. A sandbox that was started early and does not fit is ended.
+    pub fn begin(&self, call: &Call<'_>) -> Result<Begun, CliError> {
+        let fits = !self.dry_run && matches!(self.walls.backend, None | Some(Backend::Bwrap));
+        let planner = call.planner()?.with_walls(self.walls.asked());
+        let waiting = call.waiting().filter(|_| fits);
         Ok(Begun { planner, waiting })
     }
 }

@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::trying::{Plays, TryOptions, result_json};
 use crate::env;
 use crate::error::CliError;
@@ -58,7 +59,21 @@ struct Row {
     value: Value,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.options.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
+}
+
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     if args.worker {
         end_with_input().map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     }

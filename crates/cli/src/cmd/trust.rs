@@ -1,3 +1,4 @@
+use crate::cmd::{Call, Command};
 use super::agreeing::{data as agreeing_data, listed, not_agreed, summary};
 use super::test::scenario_files;
 use super::trying::TryOptions;
@@ -37,7 +38,17 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.planner()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
+
+fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     if !args.suite.is_empty() {
         return suites(args, planner.environment(), output);
     }

@@ -7,6 +7,7 @@ mod scrub;
 mod show;
 mod verify;
 
+use crate::cmd::{Call, Command};
 use super::replay::{not_found, unusable};
 use super::trying::TryOptions;
 use crate::error::CliError;
@@ -39,8 +40,12 @@ enum What {
     Refresh(Box<refresh::Args>),
 }
 
-impl Args {
-    pub fn wants_json(&self) -> bool {
+impl Command for Args {
+    fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
+        run(self, &call.environment()?, call.output).map(ExitCode::code)
+    }
+
+    fn json(&self) -> bool {
         match &self.what {
             What::Verify(args) => args.json,
             What::Show(args) => args.json,
@@ -50,9 +55,13 @@ impl Args {
             What::Refresh(args) => args.record.options.json,
         }
     }
+
+    fn holds_secrets(&self) -> bool {
+        true
+    }
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     match &args.what {
         What::Verify(args) => verify::run(args, environment, output),
         What::Show(args) => show::run(args, environment, output),

@@ -1,13 +1,15 @@
 //! The only printer of failures: what, why, the way out; and the exit code that goes with it.
 
 use crate::output::Output;
-use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources, visible_lines};
+use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, visible_lines};
 use belljar_runner::changes::AsideError;
 use belljar_runner::report::render_diagnostics;
+use belljar_runner::suite::{DiscoverError, LoadError};
+use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
 use belljar_runner::{
     AgreementError, BackendError, ImportFailure, InstanceError, PlanningError, RunError, StartingError,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::error::Error;
 
 /// Begins the further lines of a text, deeper than any line of belljar: a quoted name must not pass for one.
@@ -110,7 +112,8 @@ impl CliError {
         let Failure { exit, message, causes, hints, details: _, data, findings } = &*self.0;
         if output.json {
             let mut envelope = Envelope::new(verb, *exit, data.clone());
-            envelope.error = Some(json!({"message": message, "causes": causes, "hints": hints}));
+            let (message, causes, hints) = (message.clone(), causes.clone(), hints.clone());
+            envelope.error = Some(ErrorText { message, causes, hints });
             if let Some((sources, diagnostics)) = findings {
                 envelope.diagnostics =
                     diagnostics.iter().map(|diagnostic| diagnostic.to_json(sources)).collect();
@@ -266,6 +269,73 @@ impl From<AsideError> for CliError {
             | AsideError::Workspace(_)
             | AsideError::Signals(_)
             | AsideError::Layers(_) => out,
+        }
+    }
+}
+
+impl From<LoadError> for CliError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Invalid { sources, diagnostics } => Self::findings(sources, diagnostics),
+            LoadError::Planning(error) => Self::from(*error),
+            LoadError::Read { .. }
+            | LoadError::Named { .. }
+            | LoadError::Beyond { .. }
+            | LoadError::Asks { .. }
+            | LoadError::Unfit(_)
+            | LoadError::Path(_) => Self::from_chain(ExitCode::Invalid, &error),
+        }
+    }
+}
+
+impl From<DiscoverError> for CliError {
+    fn from(error: DiscoverError) -> Self {
+        let out = Self::from_chain(ExitCode::Invalid, &error);
+        match error {
+            DiscoverError::NoScenario => out.hint("a scenario is a `.yaml` file with a `prompt`"),
+            DiscoverError::Read { .. } => out,
+        }
+    }
+}
+
+impl From<FindError> for CliError {
+    fn from(error: FindError) -> Self {
+        let hint = match &error {
+            FindError::NoTape { .. } => "`belljar record` makes one",
+            FindError::NoScenario { .. } => "a tape lies where it can find its scenario",
+            FindError::Beyond { .. } => "`.git` or `belljar.toml` marks the directory that both belong to",
+        };
+        Self::from_chain(ExitCode::Invalid, &error).hint(hint)
+    }
+}
+
+impl From<TapeFailure> for CliError {
+    fn from(error: TapeFailure) -> Self {
+        let exit = if error.fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
+        Self::from_chain(exit, &error).hint("record it again with `belljar record`")
+    }
+}
+
+impl From<ReplayError> for CliError {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Tape(error) => Self::from(error),
+            ReplayError::Find(error) => Self::from(error),
+            ReplayError::Load(error) => Self::from(error),
+            ReplayError::Cassette { ref cause, .. } => {
+                let exit = if cause.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
+                Self::from_chain(exit, &error)
+            }
+            ReplayError::Protocol(_) => Self::from_chain(ExitCode::Unverified, &error),
+            ReplayError::CassetteProtocol(_) => Self::from_chain(ExitCode::Invalid, &error),
+            ReplayError::Normaliser(_) => {
+                Self::from_chain(ExitCode::Invalid, &error).hint("a newer belljar may have it")
+            }
+            ReplayError::NothingToRun { .. } => Self::from_chain(ExitCode::Invalid, &error)
+                .hint("--protocol judges it without running anything"),
+            ReplayError::OpenNetwork => Self::from_chain(ExitCode::Invalid, &error)
+                .hint("--network leaves it open; --backend bwrap isolates the replay"),
+            ReplayError::Trial(ref cause) => Self::from_chain(cause.exit(), &error),
         }
     }
 }

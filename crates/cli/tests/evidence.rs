@@ -190,7 +190,7 @@ fn a_tool_that_writes_the_agents_settings_forges_nothing() {
 }
 
 fn folder(result: &Value) -> PathBuf {
-    Path::new(result["folder"].as_str().unwrap()).to_owned()
+    Path::new(result["directory"].as_str().unwrap()).to_owned()
 }
 
 #[test]

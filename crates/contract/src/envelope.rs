@@ -1,6 +1,6 @@
 //! The one JSON object that a verb prints for machines.
 
-use crate::ExitCode;
+use crate::{ErrorText, ExitCode};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub struct Envelope {
     pub diagnostics: Vec<Value>,
     /// Why it failed, when it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Value>,
+    pub error: Option<ErrorText>,
 }
 
 impl Envelope {

@@ -56,6 +56,33 @@ impl ExitCode {
         self as u8
     }
 
+    /// The code of a process status.
+    #[must_use]
+    pub fn from_status(status: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| i32::from(code.code()) == status)
+    }
+
+    /// One code for many results: the one that a person must look at first.
+    #[must_use]
+    pub fn worst(exits: impl IntoIterator<Item = Self>) -> Self {
+        const ORDER: [ExitCode; 12] = [
+            ExitCode::Bug,
+            ExitCode::Failed,
+            ExitCode::AgentFailed,
+            ExitCode::Budget,
+            ExitCode::Drifted,
+            ExitCode::Unverified,
+            ExitCode::Unsupported,
+            ExitCode::Invalid,
+            ExitCode::LaunchFailed,
+            ExitCode::NotExecutable,
+            ExitCode::NotFound,
+            ExitCode::Passed,
+        ];
+        let rank = |exit: &Self| ORDER.iter().position(|known| known == exit);
+        exits.into_iter().min_by_key(rank).unwrap_or(ExitCode::Passed)
+    }
+
     /// What the code means, in one line.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
@@ -72,6 +99,29 @@ impl ExitCode {
             ExitCode::LaunchFailed => "run, exec, shell: the sandbox could not be built",
             ExitCode::NotExecutable => "run, exec, shell: the command is not executable",
             ExitCode::NotFound => "run, exec, shell: the command was not found",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ExitCode;
+
+    #[test]
+    fn the_worst_code_is_the_one_to_look_at_first() {
+        use ExitCode::{Bug, Drifted, Failed, Invalid, Passed, Unverified};
+        for (codes, expected) in [
+            (&[][..], Passed),
+            (&[Passed, Passed], Passed),
+            (&[Passed, Invalid, Unverified], Unverified),
+            (&[Drifted, Failed, Passed], Failed),
+            (&[Failed, Bug], Bug),
+        ] {
+            assert_eq!(ExitCode::worst(codes.iter().copied()), expected, "{codes:?}");
+        }
+        for code in ExitCode::ALL {
+            assert_eq!(ExitCode::worst([code, Passed]), code);
+            assert_eq!(ExitCode::from_status(code.code().into()), Some(code));
         }
     }
 }

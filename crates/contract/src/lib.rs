@@ -41,6 +41,7 @@ mod plan;
 mod proof;
 mod quantity;
 mod request_rule;
+mod result;
 mod run;
 mod scrub;
 mod secret;
@@ -124,6 +125,7 @@ pub use request_rule::{
     Method, MethodError, Methods, PathPattern, PathPatternError, PathRefusal, Paths, RequestAdmission,
     RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
 };
+pub use result::{ErrorText, ScenarioResult, SuiteResults};
 pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 pub use scrub::{
     PatientScrubStream, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched,

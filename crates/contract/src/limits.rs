@@ -1,7 +1,7 @@
 //! What a run may use up: the limits that a manifest declares, and those that hold where it declares none.
 
 use crate::{ByteSize, Cpus, LimitKind, TimeSpan, Usd};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
 /// Processes and threads, where no limit is declared.
@@ -86,7 +86,8 @@ impl Serialize for DefaultLimit {
 }
 
 /// A limit that a run reached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReachedLimit {
     /// Of what.
     pub limit: LimitKind,

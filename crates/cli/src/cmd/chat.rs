@@ -69,7 +69,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
             watch: &mut |event| show(event, detail, output),
         })
         .map_err(|error| failure(error, environment))?;
-    output.say(&format!("the conversation is recorded in {}", environment.shown_from_home(&tried.folder)));
+    output.say(&format!("the conversation is recorded in {}", environment.shown_from_home(&tried.directory)));
     if let Some(why) = tried.unvouched() {
         output.say(&not_verified(why));
         return Ok(ExitCode::Unverified);

@@ -1,8 +1,8 @@
 use crate::cmd::{Call, Command};
-use super::replay::open_cassette;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
+use belljar_runner::tape::open_cassette;
 use belljar_runner::tape::cassette::{self, Cassette};
 use belljar_runner::{MANIFEST_NAME, Planner, import, write_new};
 use serde_json::json;

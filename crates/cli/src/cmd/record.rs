@@ -1,11 +1,10 @@
 use crate::cmd::{Call, Command};
-use super::test::{scenario_files, worst};
-use super::trying::{Plays, TryOptions, among_others, result_json};
+use super::trying::{Plays, TryOptions, among_others};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, Trial, TrialUse};
+use belljar_runner::suite::{Consent, Trial, TrialUse, scenario_files};
 use belljar_runner::tape::{MakeError, Normaliser, Taping, finds_its_scenario, make, tape_beside};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -90,7 +89,7 @@ impl Command for Args {
 }
 
 fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let files = scenario_files(&args.paths, None, environment)?;
+    let files = scenario_files(TryOptions::paths(environment, &args.paths)?, None, environment)?;
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;
     let load = |file| {
@@ -118,7 +117,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
             false => among_others(one(loaded), environment, ("file", file), output),
         });
     }
-    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let recorded = rows.iter().filter(|(_, row)| !row["tape"].is_null()).count();
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
@@ -153,7 +152,7 @@ pub(super) fn one(
     let taping = Taping::On(normalisers.to_vec());
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
-    let mut row = result_json(trial, &tried);
+    let mut row = json!(tried.result(trial));
     let passed = tried.judgement.conclusion == Conclusion::Passed;
     if !passed && !source.allow_failing {
         row["tape"] = Value::Null;

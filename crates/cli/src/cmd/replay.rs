@@ -1,28 +1,21 @@
-use crate::cmd::{Call, Command};
 use super::agreeing::{AgreeOptions, Agreeing};
 use super::start::WallsOptions;
-use super::test::worst;
-use super::trying::{
-    LastWord, TryOptions, among_others, failure, limit_time, patience, result_json, show, tell,
-};
-use crate::error::{CliError, chain};
+use super::trying::{LastWord, TryOptions, among_others, failure, patience, show, tell};
+use crate::cmd::{Call, Command};
+use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible, visible_lines};
+use belljar_runner::HostEnvironment;
 use belljar_runner::report::{Shown, Style, render_judgement};
-use belljar_runner::suite::{
-    Consent, Conversation, Fidelity, Keep, Trial, TrialRequest, TrialUse, load_scenario, load_scenario_alone,
-};
-use belljar_runner::tape::cassette::{self, Cassette};
-use belljar_runner::tape::protocol::{self, ReadAgain};
+use belljar_runner::suite::{Consent, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    Changed, Drift, FindError, Mutation, Mutations, OnDrift, Pace, ReplayModel, ReplayReport, Tape,
-    TapeFailure, Taping, agent_version, find_tapes, mutate, scenario_changes, scenario_of,
+    Changed, Drift, Mutate, Mutation, Mutations, OnDrift, Pace, Rejudged, ReplayError, ReplayReport,
+    ReplayRequest, Scenarios, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
+    rejudge_many, replay,
 };
-use belljar_runner::{HostEnvironment, Model, Then};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
 ///
@@ -115,20 +108,15 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
             tapes.push(path);
             continue;
         }
-        tapes.extend(find_tapes(&path).map_err(|error| not_found(&error))?);
+        tapes.extend(find_tapes(&path)?);
     }
     tapes.sort();
     tapes.dedup();
-    // One bad tape does not stop the others; alone, it is the error of the verb.
-    let rows = match (args.protocol, tapes.as_slice()) {
-        (true, [tape]) => {
-            let read = read(environment, tape, &Scenarios::default())?;
-            vec![tell_read(args, environment, tape, &read, output)]
-        }
-        (true, _) => read_many(args, environment, &tapes, &Scenarios::default(), output),
-        (false, _) => run_all(args, environment, &tapes, output)?,
+    let rows = match args.protocol {
+        true => rejudge_all(args, environment, &tapes, output)?,
+        false => replay_all(args, environment, &tapes, output)?,
     };
-    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
     if output.json {
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
@@ -140,8 +128,30 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
     Ok(exit)
 }
 
+/// Judges recordings again. One bad tape does not stop the others; alone, it is the error of the verb.
+fn rejudge_all(
+    args: &Args,
+    environment: &HostEnvironment,
+    tapes: &[AbsPath],
+    output: &Output,
+) -> Result<Vec<(ExitCode, Value)>, CliError> {
+    let scenarios = Scenarios::default();
+    let asked = if args.mutate { Mutate::Yes } else { Mutate::No };
+    if let [tape] = tapes {
+        let read = rejudge(tape, environment, &scenarios, asked)?;
+        return Ok(vec![print_rejudged(args, environment, tape, &read, output)]);
+    }
+    let mut rows = Vec::new();
+    rejudge_many(tapes, environment, &scenarios, asked, &mut |path, read| {
+        let found = read.map_err(CliError::from);
+        let found = found.map(|read| print_rejudged(args, environment, path, &read, output));
+        rows.push(among_others(found, environment, ("tape", path), output));
+    });
+    Ok(rows)
+}
+
 /// Runs tapes again, after the user has agreed to what all of their scenarios ask for.
-fn run_all(
+fn replay_all(
     args: &Args,
     environment: &HostEnvironment,
     tapes: &[AbsPath],
@@ -150,14 +160,14 @@ fn run_all(
     let walls = args.walls.asked();
     let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
     let agreeing = &Agreeing { options: &args.agree, walls: &walls, used_for, environment, output };
-    let scenarios = Scenarios { time: args.timeout, ..Scenarios::default() };
+    let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
     let open = |path| (path, open_to_run(args, agreeing, path, &scenarios));
     let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
     let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
     let consent = agreeing.ask(found.map(|(_, trial): &(Tape, Arc<Trial>)| &**trial))?;
     let one = |found: Result<(Tape, Arc<Trial>), CliError>| {
         let (tape, trial) = found?;
-        run_again(args, environment, tape, (&trial, &consent), output)
+        replay_one(args, environment, tape, (&trial, &consent), output)
     };
     let alone = tapes.len() == 1;
     let mut rows = Vec::new();
@@ -180,208 +190,31 @@ fn open_to_run(
     let environment = agreeing.environment;
     if path.as_path().is_file() {
         open_cassette(path, environment)?;
-        let text = format!(
-            "`{}` has no exchanges with the model, so nothing can be run from it",
-            environment.shown(path)
-        );
-        return Err(
-            CliError::new(ExitCode::Invalid, text).hint("--protocol judges it without running anything")
-        );
+        return Err(ReplayError::NothingToRun { name: environment.shown(path) }.into());
     }
-    let load = |file: &AbsPath| Ok(agreeing.load(|permit| load_scenario(environment, file, permit))??);
-    let (tape, trial) = opened(environment, path, (scenarios, load))?;
-    let asked = args.walls.asked().backend;
-    if !args.network && asked.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
-        let text = "`fidelity: protocol` runs without isolation, so a replay cannot close the network";
-        return Err(CliError::new(ExitCode::Invalid, text)
-            .hint("--network leaves it open; --backend bwrap isolates the replay"));
+    let load = |file: &AbsPath| -> Result<Trial, CliError> {
+        Ok(agreeing.load(|permit| load_scenario(environment, file, permit))??)
+    };
+    let (tape, trial) = scenarios.open(path, environment, load)?;
+    if !args.network {
+        check_closed_network(&trial, &args.walls.asked())?;
     }
     Ok((tape, trial))
 }
 
-/// Scenarios that were read: many tapes may be of one.
-#[derive(Default)]
-struct Scenarios {
-    read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
-    /// The time of the command line, which overrides theirs.
-    time: Option<TimeSpan>,
-}
-
-impl Scenarios {
-    fn load(
-        &self,
-        path: AbsPath,
-        load: impl FnOnce(&AbsPath) -> Result<Trial, CliError>,
-    ) -> Result<Arc<Trial>, CliError> {
-        // Whoever panicked with it left it whole.
-        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&path) {
-            return Ok(Arc::clone(known));
-        }
-        let mut trial = load(&path)?;
-        limit_time(&mut trial, self.time);
-        let trial = Arc::new(trial);
-        known.insert(path, Arc::clone(&trial));
-        Ok(trial)
-    }
-}
-
-/// Conversations that are held in memory at once.
-const AT_ONCE: usize = 64;
-
-/// Many recorded conversations, on all processors and told in their order.
-fn read_many(
-    args: &Args,
-    environment: &HostEnvironment,
-    paths: &[AbsPath],
-    scenarios: &Scenarios,
-    output: &Output,
-) -> Vec<(ExitCode, Value)> {
-    let mut out = Vec::new();
-    for some in paths.chunks(AT_ONCE) {
-        let read = at_once(some, |path| read(environment, path, scenarios));
-        out.extend(some.iter().zip(read).map(|(path, read)| {
-            let found = read.map(|read| tell_read(args, environment, path, &read, output));
-            among_others(found, environment, ("tape", path), output)
-        }));
-    }
-    out
-}
-
-/// The same work on each, on all processors.
-fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let work = &work;
-    std::thread::scope(|scope| {
-        let parts = items.chunks(items.len().div_ceil(workers).max(1));
-        let begun: Vec<_> =
-            parts.map(|some| scope.spawn(move || some.iter().map(work).collect::<Vec<R>>())).collect();
-        let end = |worker: std::thread::ScopedJoinHandle<'_, Vec<R>>| {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        begun.into_iter().flat_map(end).collect()
-    })
-}
-
-/// A tape and its scenario.
-fn opened(
-    environment: &HostEnvironment,
-    path: &AbsPath,
-    (scenarios, load): (&Scenarios, impl FnOnce(&AbsPath) -> Result<Trial, CliError>),
-) -> Result<(Tape, Arc<Trial>), CliError> {
-    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head, environment).map_err(|error| not_found(&error))?;
-    let trial = scenarios.load(scenario, load)?;
-    Ok((tape, trial))
-}
-
-/// A recorded conversation that was read again.
-struct Read {
-    trial: Arc<Trial>,
-    found: ReadAgain,
-    /// The format of a cassette, where it was one.
-    cassette: Option<u64>,
-}
-
-/// Reads a tape, or a recording of another tool, and judges it again.
-fn read(environment: &HostEnvironment, path: &AbsPath, scenarios: &Scenarios) -> Result<Read, CliError> {
-    if path.as_path().is_file() {
-        let cassette = open_cassette(path, environment)?;
-        let trial = Arc::new(cassette::scenario(&cassette, (path, &environment.shown(path)))?);
-        let found = cassette::replay(&cassette, &trial)
-            .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
-        return Ok(Read { trial, found, cassette: Some(cassette.format) });
-    }
-    // Without anything that the scenario names: nothing of it is needed.
-    let load = |file: &AbsPath| Ok(load_scenario_alone(environment, file)?);
-    let (tape, trial) = opened(environment, path, (scenarios, load))?;
-    let found = protocol::replay(&Arc::new(tape), &trial)
-        .map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
-    Ok(Read { trial, found, cassette: None })
-}
-
-fn tell_read(
+fn print_rejudged(
     args: &Args,
     environment: &HostEnvironment,
     path: &AbsPath,
-    read: &Read,
+    read: &Rejudged,
     output: &Output,
 ) -> (ExitCode, Value) {
-    let Read { trial, found, cassette } = read;
-    let (exit, mut value) = read_again(args, environment, path, trial, found, output);
-    if let Some(format) = cassette {
-        value["format"] = json!(format);
-        value["notes"] = json!([cassette::UNSAID]);
-        if !output.json && !args.quiet {
-            output.say(&format!("note: {}\n", cassette::UNSAID));
-        }
-    }
-    (exit, value)
-}
-
-pub(super) fn open_cassette(path: &AbsPath, environment: &HostEnvironment) -> Result<Cassette, CliError> {
-    Cassette::open(path).map_err(|fault| {
-        let exit = if fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
-        let error = CliError::new(exit, format!("the cassette `{}` cannot be used", environment.shown(path)));
-        chain(&fault).into_iter().fold(error, CliError::cause)
-    })
-}
-
-pub(super) fn not_found(error: &FindError) -> CliError {
-    let hint = match error {
-        FindError::NoTape { .. } => "`belljar record` makes one",
-        FindError::NoScenario { .. } => "a tape lies where it can find its scenario",
-        FindError::Beyond { .. } => "`.git` or `belljar.toml` marks the directory that both belong to",
-    };
-    CliError::from_chain(ExitCode::Invalid, error).hint(hint)
-}
-
-pub(super) fn unusable(error: &TapeFailure) -> CliError {
-    let exit = if error.fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
-    CliError::from_chain(exit, error).hint("record it again with `belljar record`")
-}
-
-/// The recorded conversation, read and judged again.
-fn read_again(
-    args: &Args,
-    environment: &HostEnvironment,
-    path: &AbsPath,
-    trial: &Trial,
-    found: &ReadAgain,
-    output: &Output,
-) -> (ExitCode, Value) {
-    let mut exit = match &found.mismatch {
-        Some(_) => ExitCode::Drifted,
-        None => found.judgement.conclusion.exit(),
-    };
-    // Only where everything passes does it say something that nothing noticed.
-    let mutations = (args.mutate && exit == ExitCode::Passed).then(|| mutate(&found.evidence, &trial.checks));
-    if let Some(mutations) = &mutations {
-        exit = match (mutations.tried, mutations.unnoticed.len()) {
-            (0, _) => ExitCode::Unverified,
-            (_, 0) => ExitCode::Passed,
-            _ => ExitCode::Failed,
-        };
-    }
-    let mut value = json!({
-        "tape": path,
-        "scenario": trial.scenario.name,
-        "lane": "protocol",
-        "conclusion": found.judgement.conclusion,
-        "exit_code": exit.code(),
-        "checks": found.judgement.checks,
-        "signals": found.judgement.signals,
-        "observations": found.observations,
-        "mismatch": found.mismatch,
-    });
-    if args.mutate {
-        value["mutations"] = json!(mutations);
-    }
+    let exit = read.exit();
     if !output.json && (!args.quiet || exit != ExitCode::Passed) {
         let style = output.err_style();
         let shown = if args.verbose || args.explain { Shown::Everything } else { Shown::Failures };
-        let mut text = render_judgement(&found.judgement, shown, style);
-        if let Some(mismatch) = &found.mismatch {
+        let mut text = render_judgement(&read.found.judgement, shown, style);
+        if let Some(mismatch) = &read.found.mismatch {
             text.push_str(&format!(
                 "{} observation {} is read differently\n    recorded: {}\n    present:  {}\n",
                 style.removed("x"),
@@ -390,11 +223,14 @@ fn read_again(
                 visible(mismatch.present.as_deref().unwrap_or("nothing")),
             ));
         }
-        text.push_str(&mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
+        text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
         text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
         output.say(&text);
     }
-    (exit, value)
+    if read.cassette.is_some() && !output.json && !args.quiet {
+        output.say(&format!("note: {}\n", cassette::UNSAID));
+    }
+    (exit, read.json())
 }
 
 /// What nobody would notice.
@@ -421,8 +257,7 @@ fn mutation_text(found: &Mutations, style: Style) -> String {
     text + &format!("{} of {} changes were noticed\n", found.tried - found.unnoticed.len(), found.tried)
 }
 
-/// The real agent, with the recorded answers.
-fn run_again(
+fn replay_one(
     args: &Args,
     environment: &HostEnvironment,
     tape: Tape,
@@ -430,53 +265,36 @@ fn run_again(
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
     let mut options = try_options(args)?;
-    let on_drift = match args.on_drift {
-        Drifting::Fail => OnDrift::Fail,
-        Drifting::Continue => OnDrift::Continue,
-        Drifting::Live => OnDrift::Live,
-    };
-    let pace = if args.timed { Pace::AsRecorded } else { Pace::Fast };
-    let tape = Arc::new(tape);
-    let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace).map_err(|error| {
-        CliError::from_chain(ExitCode::Invalid, &error).hint("a newer belljar may have it")
-    })?;
     let detail = options.detail();
-    let tried = trial
-        .run(TrialRequest {
-            environment,
-            model: Model::Replay(model),
-            walls: args.walls.asked(),
-            consent,
-            name: None,
-            answering: options.answering(environment, LastWord::Nobody)?,
-            then: Then::End,
-            conversation: Conversation::Fresh,
-            keep: if args.keep { Keep::Workspace } else { Keep::Changes },
-            taping: Taping::Off,
-            watch: &mut |event| show(event, detail, output),
-        })
-        .map_err(|error| failure(error, environment))?;
-    let report = tried.report.replayed.clone().unwrap_or_default();
-    let mut changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
-    changed.extend(scenario_changes(trial, &tape.head));
-    let exit = match report.is_faithful() {
-        true => tried.judgement.conclusion.exit(),
-        false => ExitCode::Drifted,
-    };
-    let mut value = result_json(trial, &tried);
-    value["tape"] = json!(tape.directory());
-    value["lane"] = json!("model");
-    value["exit_code"] = json!(exit.code());
-    value["replay"] = json!(report);
-    value["changed"] = json!(changed);
+    let replayed = replay(ReplayRequest {
+        environment,
+        tape,
+        trial,
+        consent,
+        walls: args.walls.asked(),
+        on_drift: match args.on_drift {
+            Drifting::Fail => OnDrift::Fail,
+            Drifting::Continue => OnDrift::Continue,
+            Drifting::Live => OnDrift::Live,
+        },
+        pace: if args.timed { Pace::AsRecorded } else { Pace::Fast },
+        answering: options.answering(environment, LastWord::Nobody)?,
+        keep: if args.keep { Keep::Workspace } else { Keep::Changes },
+        watch: &mut |event| show(event, detail, output),
+    })
+    .map_err(|error| match error {
+        ReplayError::Trial(error) => failure(error, environment),
+        error => CliError::from(error),
+    })?;
+    let exit = replayed.exit();
     if !output.json {
         if exit != ExitCode::Passed || !args.quiet {
-            output.say(&drift_text(&report, &changed, output.err_style()));
+            output.say(&drift_text(&replayed.report, &replayed.changed, output.err_style()));
         }
         options.verbose |= args.explain;
-        tell(trial, &tried, &options, environment, output);
+        tell(trial, &replayed.tried, &options, environment, output);
     }
-    Ok((exit, value))
+    Ok((exit, replayed.json(trial)))
 }
 
 /// Nobody who takes time answers in a replay.

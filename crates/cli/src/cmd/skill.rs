@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::trying::{LastWord, TryOptions, failure, limit_time, result_json, show, tell, warn};
+use super::trying::{LastWord, TryOptions, failure, limit_time, show, tell, warn};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
@@ -159,7 +159,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
         .map_err(|error| failure(error, environment))?;
     let exit = tried.judgement.conclusion.exit();
     if output.json {
-        output.envelope(&Envelope::new("skill", exit, result_json(&trial, &tried)));
+        output.envelope(&Envelope::new("skill", exit, json!(tried.result(&trial))));
     } else {
         tell(&trial, &tried, options, environment, output);
     }

@@ -13,8 +13,8 @@ use belljar_runner::report::{
     PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
 };
 use belljar_runner::{
-    Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report,
-    RunRequest, Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
+    Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report, RunRequest,
+    Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
 };
 use serde_json::json;
 use std::ffi::OsString;

@@ -1,17 +1,17 @@
 use crate::cmd::{Call, Command};
-use super::trying::{Plays, TryOptions, result_json};
+use super::trying::{Plays, TryOptions};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, visible, visible_lines};
+use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, ScenarioResult, SuiteResults};
 use belljar_runner::HostEnvironment;
+use belljar_runner::report::{Moment, render_result, render_summary};
 use belljar_runner::suite::{
-    Job, SuiteNews, SuiteRequest, Trial, TrialUse, WorkerOutcome, end_with_input, run_suite,
+    Job, SuiteNews, SuiteRequest, Trial, TrialUse, end_with_input, run_suite, scenario_files,
 };
 use belljar_runner::tape::Taping;
-use serde_json::{Value, json};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -52,13 +52,6 @@ pub struct Args {
     pub options: TryOptions,
 }
 
-/// What one run of a scenario gave.
-struct Row {
-    name: String,
-    exit: ExitCode,
-    value: Value,
-}
-
 impl Command for Args {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
@@ -77,68 +70,20 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
     if args.worker {
         end_with_input().map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     }
-    let files = scenario_files(&args.paths, args.filter.as_deref(), environment)?;
+    let paths = TryOptions::paths(environment, &args.paths)?;
+    let files = scenario_files(paths, args.filter.as_deref(), environment)?;
     if args.list {
         return list(&files, environment, output);
     }
-    let rows = match files.as_slice() {
-        [file] if args.repeat == 1 => vec![alone(args, environment, file, output)?],
+    let suite = match files.as_slice() {
+        [file] if args.repeat == 1 => SuiteResults::new(vec![alone(args, environment, file, output)?]),
         _ => together(args, environment, &files, output)?,
     };
-    let exit = worst(rows.iter().map(|row| row.exit));
+    let exit = suite.exit();
     if output.json {
-        let passed = rows.iter().filter(|row| row.exit == ExitCode::Passed).count();
-        let results: Vec<&Value> = rows.iter().map(|row| &row.value).collect();
-        let data = json!({"results": results, "passed": passed, "failed": rows.len() - passed});
-        output.envelope(&Envelope::new("test", exit, data));
+        output.envelope(&Envelope::new("test", exit, json!(suite)));
     }
     Ok(exit)
-}
-
-/// The scenario files that the arguments mean, sorted, each once.
-pub(super) fn scenario_files(
-    paths: &[PathBuf],
-    filter: Option<&str>,
-    environment: &HostEnvironment,
-) -> Result<Vec<AbsPath>, CliError> {
-    let mut out = Vec::new();
-    for path in paths {
-        let path = TryOptions::path(environment, path)?;
-        match std::fs::metadata(&path) {
-            Err(cause) => return Err(CliError::io(format!("cannot read `{path}`"), cause)),
-            Ok(found) if found.is_dir() => below(&path, 0, &mut out),
-            Ok(_) => out.push(path),
-        }
-    }
-    out.sort();
-    out.dedup();
-    if let Some(wanted) = filter {
-        out.retain(|path| environment.shown(path).contains(wanted));
-    }
-    if out.is_empty() {
-        return Err(CliError::new(ExitCode::Invalid, "there is no scenario to run")
-            .hint("a scenario is a `.yaml` file with a `prompt`"));
-    }
-    Ok(out)
-}
-
-/// Files with a `prompt` of their own: a folder of scenarios holds sessions and answer policies as well.
-fn below(folder: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
-    const DEEPEST: u32 = 8;
-    // A folder that cannot be read holds nothing that could be run.
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let (Ok(kind), Ok(path)) = (entry.file_type(), AbsPath::new(entry.path())) else { continue };
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if kind.is_dir() && depth < DEEPEST && !name.starts_with('.') && name != "node_modules" {
-            below(&path, depth + 1, out);
-        } else if kind.is_file() && (name.ends_with(".yaml") || name.ends_with(".yml")) {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            if text.lines().any(|line| line.starts_with("prompt:")) {
-                out.push(path);
-            }
-        }
-    }
 }
 
 fn list(files: &[AbsPath], environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
@@ -158,14 +103,13 @@ fn alone(
     environment: &HostEnvironment,
     file: &AbsPath,
     output: &Output,
-) -> Result<Row, CliError> {
+) -> Result<ScenarioResult, CliError> {
     let plays = Plays::scripted(args.scripted);
     let options = &args.options;
     let trial = options.load((file, plays), environment, output)??;
     let consent = options.consent([&trial], TrialUse::Run, environment, output)?;
     let tried = options.try_scenario(&trial, (plays, &consent), Taping::Off, environment, output)?;
-    let exit = tried.judgement.conclusion.exit();
-    Ok(Row { name: trial.scenario.name.clone(), exit, value: result_json(&trial, &tried) })
+    Ok(tried.result(&trial))
 }
 
 /// Many scenarios, each in a belljar of its own.
@@ -174,7 +118,7 @@ fn together(
     environment: &HostEnvironment,
     files: &[AbsPath],
     output: &Output,
-) -> Result<Vec<Row>, CliError> {
+) -> Result<SuiteResults, CliError> {
     if args.options.decider_cmd.is_some() || args.options.decider_dir.is_some() {
         return Err(CliError::new(ExitCode::Invalid, "one decider cannot answer several scenarios at once")
             .hint("name one scenario, or write answers into the scenarios"));
@@ -207,15 +151,17 @@ fn together(
         names: &names,
         quiet: args.options.quiet,
         running: BTreeMap::new(),
-        rows: Vec::new(),
+        results: Vec::new(),
     };
     let never = run_suite(&request, &mut |news| display.take(news))
         .map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
-    let Display { mut rows, .. } = display;
-    rows.sort_by_key(|(job, _)| *job);
-    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
-    summary(&rows, never, output);
-    Ok(rows)
+    let Display { mut results, .. } = display;
+    results.sort_by_key(|(job, _)| *job);
+    let suite = SuiteResults::new(results.into_iter().map(|(_, result)| result).collect());
+    if !output.json {
+        output.say(&render_summary(&suite, never, output.err_style()));
+    }
+    Ok(suite)
 }
 
 /// Has the user agree to what all scenarios ask for; gives the digest for each that asks for something. A file that
@@ -288,7 +234,7 @@ struct Display<'a> {
     names: &'a [String],
     quiet: bool,
     running: BTreeMap<usize, std::time::Instant>,
-    rows: Vec<(usize, Row)>,
+    results: Vec<(usize, ScenarioResult)>,
 }
 
 impl Display<'_> {
@@ -299,12 +245,14 @@ impl Display<'_> {
             }
             SuiteNews::Ended { job, outcome } => {
                 self.running.remove(&job);
-                let row = row(&self.names[job], outcome);
+                let name = &self.names[job];
+                let result = outcome.result(name);
                 self.clear();
-                if !self.output.json && (!self.quiet || row.exit != ExitCode::Passed) {
-                    self.output.say(&told(&row, self.quiet, self.output));
+                if !self.output.json && (!self.quiet || !result.passed()) {
+                    let moment = if self.quiet { Moment::Hidden } else { Moment::Shown };
+                    self.output.say(&render_result(name, &result, moment, self.output.err_style()));
                 }
-                self.rows.push((job, row));
+                self.results.push((job, result));
             }
             SuiteNews::Tick => {}
             SuiteNews::Stopping => {
@@ -333,113 +281,7 @@ impl Display<'_> {
         let (name, seconds) = oldest
             .map(|(job, since)| (self.names[*job].as_str(), since.elapsed().as_secs()))
             .unwrap_or_default();
-        let (done, all, running) = (self.rows.len(), self.names.len(), self.running.len());
+        let (done, all, running) = (self.results.len(), self.names.len(), self.running.len());
         self.output.paint(&format!("{done}/{all} done, {running} running, {name} for {seconds} s"));
     }
-}
-
-fn row(name: &str, outcome: WorkerOutcome) -> Row {
-    let WorkerOutcome { status, output, complaints, duration } = outcome;
-    let envelope: Value = serde_json::from_slice(&output).unwrap_or_default();
-    let exit =
-        status.and_then(|status| ExitCode::ALL.into_iter().find(|code| i32::from(code.code()) == status));
-    let exit = exit.unwrap_or(ExitCode::AgentFailed);
-    let mut value = envelope["data"]["results"][0].clone();
-    if !value.is_object() {
-        // It did not take place: the envelope says why, or what was told to people does.
-        value = json!({
-            "scenario": name,
-            "conclusion": null,
-            "exit_code": exit.code(),
-            "error": envelope.get("error").cloned().unwrap_or_else(|| json!({"message": complaints})),
-            "diagnostics": envelope.get("diagnostics").cloned().unwrap_or_default(),
-        });
-    }
-    value["took_ms"] = json!(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
-    Row { name: name.to_owned(), exit, value }
-}
-
-fn told(row: &Row, quiet: bool, output: &Output) -> String {
-    let style = output.err_style();
-    let took = row.value["took_ms"].as_u64().map(belljar_runner::report::seconds).unwrap_or_default();
-    if row.exit == ExitCode::Passed {
-        return format!("{} {} {}", style.added("passed"), row.name, style.dim(&took));
-    }
-    let mut text = format!("{} {} {}\n", style.removed(row.exit.meaning()), row.name, style.dim(&took));
-    let lines = |text: &mut String, list: &Value, mark: &dyn Fn(&Value) -> Option<String>| {
-        for line in list.as_array().into_iter().flatten().filter_map(mark) {
-            text.push_str(&format!("    {line}\n"));
-        }
-    };
-    lines(&mut text, &row.value["checks"], &|check| {
-        let failed = check["outcome"] != "pass";
-        failed.then(|| format!("{}: {}", text_of(&check["check"]), text_of(&check["message"])))
-    });
-    lines(&mut text, &row.value["signals"], &|signal| {
-        let weighs = signal["weight"] != "warn";
-        weighs.then(|| format!("{}: {}", text_of(&signal["code"]), text_of(&signal["message"])))
-    });
-    lines(&mut text, &row.value["diagnostics"], &|found| {
-        let (place, message) = (&found["place"], visible(found["message"].as_str()?));
-        Some(format!("{}:{}: {message}", text_of(&place["file"]), place["line"]))
-    });
-    if let Some(message) = row.value["error"]["message"].as_str() {
-        text.push_str(&format!("    {}\n", visible_lines(message.trim_end(), "        ")));
-        lines(&mut text, &row.value["error"]["causes"], &|cause| {
-            Some(format!("caused by: {}", visible(cause.as_str()?)))
-        });
-    }
-    if !quiet {
-        lines(&mut text, &row.value["moment"], &|line| {
-            Some(style.dim(&format!("| {}", visible(line.as_str()?))))
-        });
-    }
-    if let Some(folder) = row.value["folder"].as_str() {
-        text.push_str(&format!("    {}\n", style.dim(&visible(folder))));
-    }
-    text
-}
-
-/// The text of a value, safe to print on a line.
-fn text_of(value: &Value) -> Cow<'_, str> {
-    visible(value.as_str().unwrap_or_default())
-}
-
-fn summary(rows: &[Row], never: usize, output: &Output) {
-    if output.json {
-        return;
-    }
-    let passed = rows.iter().filter(|row| row.exit == ExitCode::Passed).count();
-    let mut text = format!("{passed} passed, {} not", rows.len() - passed);
-    if never > 0 {
-        text.push_str(&format!(", {never} never began"));
-    }
-    let cost: u64 = rows.iter().filter_map(|row| row.value["metrics"]["cost_micros_usd"].as_u64()).sum();
-    if cost > 0 {
-        text.push_str(&format!(", {}", belljar_runner::report::dollars(cost)));
-    }
-    let told: BTreeSet<&str> = rows.iter().filter_map(|row| row.value["notice"].as_str()).collect();
-    for notice in told {
-        text.push_str(&format!("\n{}", output.err_style().warn(&visible(notice))));
-    }
-    output.say(&text);
-}
-
-/// One status for many: what a person must look at first.
-pub(super) fn worst(exits: impl Iterator<Item = ExitCode>) -> ExitCode {
-    let order = [
-        ExitCode::Bug,
-        ExitCode::Failed,
-        ExitCode::AgentFailed,
-        ExitCode::Budget,
-        ExitCode::Drifted,
-        ExitCode::Unverified,
-        ExitCode::Unsupported,
-        ExitCode::Invalid,
-    ];
-    let found: Vec<ExitCode> = exits.filter(|exit| *exit != ExitCode::Passed).collect();
-    order.into_iter().find(|code| found.contains(code)).unwrap_or(match found.first() {
-        Some(other) => *other,
-        None => ExitCode::Passed,
-    })
 }

@@ -40,7 +40,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
     trace.incomplete = trace.incomplete.or_else(|| unvouched(&evidence));
     let exit = if trace.incomplete.is_some() { ExitCode::Unverified } else { ExitCode::Passed };
     if output.json {
-        let data = json!({"run": run.head.id, "folder": folder, "trace": trace});
+        let data = json!({"run": run.head.id, "directory": folder, "trace": trace});
         output.envelope(&Envelope::new("trace", exit, data));
     } else {
         output.result(&render_trace(&trace, output.out_style()));

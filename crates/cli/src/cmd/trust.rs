@@ -1,13 +1,12 @@
 use crate::cmd::{Call, Command};
 use super::agreeing::{data as agreeing_data, listed, not_agreed, summary};
-use super::test::scenario_files;
 use super::trying::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
 use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
-use belljar_runner::suite::{LoadError, TrialUse, load_scenario};
+use belljar_runner::suite::{scenario_files, LoadError, TrialUse, load_scenario};
 use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
 use serde_json::json;
 use std::path::PathBuf;
@@ -91,7 +90,7 @@ fn suites(args: &Args, environment: &HostEnvironment, output: &Output) -> Result
     }
     let permit = |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed));
     let (mut all, mut in_part, mut kept) = (Vec::new(), false, "Nothing was changed.");
-    for file in scenario_files(&args.suite, None, environment)? {
+    for file in scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)? {
         all.push(loop {
             let wishes = match load_scenario(environment, &file, &permit) {
                 Ok(trial) => break trial.wishes(&AskedWalls::default(), TrialUse::Run),

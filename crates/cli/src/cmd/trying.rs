@@ -5,7 +5,7 @@ use super::start::WallsOptions;
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
-use belljar_runner::report::{Detail, Shown, Style, decisive_moment, footer, live_text, render_judgement};
+use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError,
     ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
@@ -118,6 +118,10 @@ impl TryOptions {
     pub fn path(environment: &HostEnvironment, path: &PathBuf) -> Result<AbsPath, CliError> {
         let path = environment.directory.join(path);
         path.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))
+    }
+
+    pub fn paths(environment: &HostEnvironment, paths: &[PathBuf]) -> Result<Vec<AbsPath>, CliError> {
+        paths.iter().map(|path| Self::path(environment, path)).collect()
     }
 
     pub fn model(&self, environment: &HostEnvironment) -> Result<Model, CliError> {
@@ -289,7 +293,7 @@ pub fn tell(
         text.push_str(&render_judgement(&tried.judgement, shown, style));
     }
     text.push_str(&last_line(trial, tried, style));
-    text.push_str(&format!("\n  the run is recorded in {}\n", environment.shown_from_home(&tried.folder)));
+    text.push_str(&format!("\n  the run is recorded in {}\n", environment.shown_from_home(&tried.directory)));
     for denied in &tried.report.denied {
         text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
     }
@@ -316,31 +320,6 @@ fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
     )
 }
 
-/// The same for machines.
-pub fn result_json(trial: &Trial, tried: &Tried) -> Value {
-    let result = tried.run.result.as_ref();
-    let passed = tried.judgement.conclusion == Conclusion::Passed;
-    let events = tried.run.events.iter().filter_map(|record| record.event.known());
-    let moment = if passed { Vec::new() } else { decisive_moment(events) };
-    json!({
-        "scenario": trial.scenario.name,
-        "file": trial.file,
-        "conclusion": tried.judgement.conclusion,
-        "exit_code": tried.judgement.conclusion.exit().code(),
-        "checks": tried.judgement.checks,
-        "signals": tried.judgement.signals,
-        "moment": moment,
-        "duration_ms": result.map(|result| result.duration_ms),
-        "metrics": result.map(|result| &result.metrics),
-        "plan": tried.run.head.plan_digest,
-        "folder": tried.folder,
-        "denied": tried.report.denied.iter().map(|denied| &denied.sentence).collect::<Vec<_>>(),
-        "troubles": tried.report.warnings,
-        "limits_reached": tried.report.reached,
-        "notice": tried.notice,
-    })
-}
-
 /// Warnings about a trial's files.
 pub fn warn(trial: &Trial, output: &Output) {
     for (sources, warning) in &trial.warnings {
@@ -350,21 +329,6 @@ pub fn warn(trial: &Trial, output: &Output) {
             output.err_style(),
         );
         output.say(&text);
-    }
-}
-
-impl From<LoadError> for CliError {
-    fn from(error: LoadError) -> Self {
-        match error {
-            LoadError::Invalid { sources, diagnostics } => Self::findings(sources, diagnostics),
-            LoadError::Planning(error) => Self::from(*error),
-            LoadError::Read { .. }
-            | LoadError::Named { .. }
-            | LoadError::Beyond { .. }
-            | LoadError::Asks { .. }
-            | LoadError::Unfit(_)
-            | LoadError::Path(_) => Self::from_chain(ExitCode::Invalid, &error),
-        }
     }
 }
 
@@ -383,24 +347,22 @@ pub fn among_others(
     })
 }
 
-/// A trial that did not take place.
+/// A scenario that did not run, with hints about this machine.
 pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
+    let exit = error.exit();
     match error {
         TrialError::Planning(error) => CliError::from(*error),
         TrialError::Run(error) => {
             let hints = launch_hints(&error, environment);
-            let exit = match &*error {
-                belljar_runner::RunError::Unmet(_) => ExitCode::Unsupported,
-                _ => ExitCode::AgentFailed,
-            };
             hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)
         }
-        TrialError::Unsupported(_) => CliError::from_chain(ExitCode::Unsupported, &error),
-        TrialError::Stage(_)
+        TrialError::Unsupported(_)
+        | TrialError::Stage(_)
         | TrialError::Staged(_)
         | TrialError::Argument(_)
-        | TrialError::NotAgreed { .. } => CliError::from_chain(ExitCode::Invalid, &error),
-        TrialError::NotExecuted { .. } => CliError::from_chain(ExitCode::AgentFailed, &error),
-        TrialError::Record(_) | TrialError::NoRecord => CliError::from_chain(ExitCode::Unverified, &error),
+        | TrialError::NotAgreed { .. }
+        | TrialError::NotExecuted { .. }
+        | TrialError::Record(_)
+        | TrialError::NoRecord => CliError::from_chain(exit, &error),
     }
 }

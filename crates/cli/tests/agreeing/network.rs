@@ -31,7 +31,7 @@ fn a_replay_dials_nothing_without_its_flag() {
         row["checks"].as_array().unwrap().iter().map(|check| check["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["pass", "unknown"], "{row:#}");
     assert!(row["denied"].to_string().contains("--network"), "{row:#}");
-    let log = fs::read_to_string(Path::new(row["folder"].as_str().unwrap()).join("egress.jsonl")).unwrap();
+    let log = fs::read_to_string(Path::new(row["directory"].as_str().unwrap()).join("egress.jsonl")).unwrap();
     for host in [&format!("127.0.0.1:{port}"), "one.example:443"] {
         let decided = log.lines().find(|line| line.contains("decided") && line.contains(host)).unwrap();
         assert!(decided.contains("\"is\":\"allowed\""), "the rules are decided on all the same: {decided}");

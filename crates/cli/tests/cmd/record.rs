@@ -142,7 +142,7 @@ fn a_secret_of_the_run_is_not_on_the_tape_and_does_not_drift() {
     let found = stage.finish(&mut with_agent(&stage, &["replay", "--json", "scenarios/hello.tape"]));
     let data = data(&found);
     assert_eq!(found.status.code(), Some(0), "{data:#}");
-    let folder = PathBuf::from(data["results"][0]["folder"].as_str().unwrap());
+    let folder = PathBuf::from(data["results"][0]["directory"].as_str().unwrap());
     let kept = fs::read_to_string(folder.join("artifacts/files/outputs/kept.txt")).unwrap();
     assert!(kept.contains("[redacted:proxy token]"), "{kept}");
 }

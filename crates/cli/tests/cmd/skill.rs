@@ -36,7 +36,7 @@ fn a_folder_is_tried_with_what_it_needs() {
     ];
     let (status, envelope) = tried_json(&stage, &words);
     assert_eq!(status, 0, "{envelope:#}");
-    let folder = Path::new(envelope["data"]["folder"].as_str().unwrap());
+    let folder = Path::new(envelope["data"]["directory"].as_str().unwrap());
     assert_eq!(fs::read_to_string(folder.join("artifacts/files/outputs/both.txt")).unwrap(), "in\nmore\n");
     assert_eq!(fs::read_to_string(stage.path("project/data/in.txt")).unwrap(), "in\n", "the original stays");
     let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
@@ -61,7 +61,7 @@ fn plugins_and_marketplaces_are_tried_as_well() {
         let (status, envelope) =
             tried_json(&stage, &["skill", folder, "go", "--script", "script.json", "--json"]);
         assert_eq!(status, 0, "{folder}: {envelope:#}");
-        let folder = Path::new(envelope["data"]["folder"].as_str().unwrap());
+        let folder = Path::new(envelope["data"]["directory"].as_str().unwrap());
         let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
         assert!(events.contains("\"skill\":\"plug:greet\""), "{events}");
     }
@@ -84,7 +84,7 @@ fn a_conversation_is_gone_on_with() {
     let words = ["skill", "skills/notes", "who am I?", "--script", "one.json", "--resume", "talk", "--json"];
     let (status, envelope) = tried_json(&stage, &words);
     assert_eq!(status, 0, "{envelope:#}");
-    let folder = Path::new(envelope["data"]["folder"].as_str().unwrap());
+    let folder = Path::new(envelope["data"]["directory"].as_str().unwrap());
     let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
     assert!(requests.contains("my name is Quill") && requests.contains("who am I?"), "{requests}");
     let found = tried(&stage, &["skill", "skills/notes", "x", "--script", "one.json", "--resume", "nobody"]);

@@ -28,7 +28,7 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
         "--json",
     ];
     let (_, envelope) = tried_json(&stage, &words);
-    let folder = envelope["data"]["folder"].as_str().unwrap();
+    let folder = envelope["data"]["directory"].as_str().unwrap();
     let (status, traced) = tried_json(&stage, &["trace", "last", "--json"]);
     assert_eq!(status, 0, "{traced:#}");
     let trace = &traced["data"]["trace"];

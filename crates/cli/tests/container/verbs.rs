@@ -79,7 +79,7 @@ fn skill_and_chat() {
     let found = in_a_container(&stage, &[&words[..], &["--json"]].concat());
     let told = data(&found);
     assert_eq!(found.status.code(), Some(0), "{told:#}");
-    let made = Path::new(told["folder"].as_str().unwrap()).join("artifacts/files/made.txt");
+    let made = Path::new(told["directory"].as_str().unwrap()).join("artifacts/files/made.txt");
     assert_eq!(fs::read_to_string(made).unwrap(), "written\n");
     let found = in_a_container(&stage, &["chat", "skills/notes", "--say", "hello", "--script", "hello.json"]);
     assert_eq!(found.status.code(), Some(0), "{found:?}");

@@ -4,12 +4,14 @@
 //! from the record that the run left, never from memory: an old run and one that has just ended are judged alike.
 
 mod deciders;
+mod discover;
 mod evidence;
 mod files;
 mod load;
 mod originals;
 mod rehearsal;
 mod requests;
+mod result;
 mod schedule;
 mod scope;
 pub(crate) mod stage;
@@ -21,6 +23,7 @@ pub use deciders::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
+pub use discover::{DiscoverError, scenario_files};
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
@@ -185,8 +188,8 @@ pub struct Tried {
     pub judgement: Judgement,
     /// Its record.
     pub run: Run,
-    /// Where that lies.
-    pub folder: AbsPath,
+    /// The directory of its record.
+    pub directory: AbsPath,
     /// The plan it ran under.
     pub plan: Plan,
     /// How the run itself went.
@@ -336,14 +339,14 @@ impl Trial {
         if let Outcome::NotExecuted { what, .. } = &report.outcome {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
-        let Some(folder) = report.directory.clone() else { return Err(TrialError::NoRecord) };
+        let Some(directory) = report.directory.clone() else { return Err(TrialError::NoRecord) };
         if keep == Keep::Workspace {
-            stage.keep_workspace(&folder.child("workspace"))?;
+            stage.keep_workspace(&directory.child("workspace"))?;
         }
-        let (run, evidence) = evidence(&folder, self.scenario.lane)?;
+        let (run, evidence) = evidence(&directory, self.scenario.lane)?;
         let judgement = self.checks.judge(&evidence);
         let plan = planned.compiled.plan;
-        Ok(Tried { judgement, run, folder, plan, report, facts, notice })
+        Ok(Tried { judgement, run, directory, plan, report, facts, notice })
     }
 
     fn arguments(

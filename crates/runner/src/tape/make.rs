@@ -64,13 +64,13 @@ pub fn make(
         program.map(|path| content(path.as_path()).map_err(|cause| read(path, cause))).transpose()?;
     let mut draft = TapeDraft::begin(target)?;
     for name in TAKEN {
-        draft.file(name, &tried.folder.child(name))?;
+        draft.file(name, &tried.directory.child(name))?;
     }
     draft.record(&record(&tried.run, &tried.facts))?;
-    let path = tried.folder.child("frames.jsonl");
+    let path = tried.directory.child("frames.jsonl");
     draft.part("frames.jsonl", frames(&path).map_err(|cause| read(&path, cause))?.as_bytes())?;
-    draft.folder("artifacts/files", &tried.folder.child("artifacts/files"), Listed::AsParts)?;
-    let kept = tried.folder.child("tape");
+    draft.folder("artifacts/files", &tried.directory.child("artifacts/files"), Listed::AsParts)?;
+    let kept = tried.directory.child("tape");
     draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
     draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
     let head = TapeHead {

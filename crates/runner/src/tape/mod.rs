@@ -14,6 +14,7 @@ mod make;
 mod mutate;
 mod privacy;
 pub mod protocol;
+mod replay;
 mod scrub;
 mod show;
 mod staleness;
@@ -33,6 +34,10 @@ pub use make::{MakeError, agent_version, make, scenario_changes};
 pub use mutate::{Mutation, Mutations, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
+pub use replay::{
+    Mutate, Rejudged, ReplayError, ReplayRequest, Replayed, Scenarios, check_closed_network, open_cassette,
+    rejudge, rejudge_many, replay,
+};
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
 pub use staleness::stale;

@@ -68,8 +68,8 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         },
     })
     .unwrap();
-    assert_eq!(report.trouble, [""; 0]);
-    let folder = report.folder.unwrap();
+    assert_eq!(report.record_errors, [""; 0]);
+    let folder = report.directory.unwrap();
     assert_vouched(&folder);
     Seen {
         observations,

@@ -8,7 +8,6 @@ mod show;
 mod verify;
 
 use crate::cmd::{Call, Command};
-use super::replay::{not_found, unusable};
 use super::trying::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -77,7 +76,7 @@ fn tapes(paths: &[PathBuf], environment: &HostEnvironment) -> Result<Vec<AbsPath
     let mut out = Vec::new();
     for path in paths {
         let path = TryOptions::path(environment, path)?;
-        out.extend(find_tapes(&path).map_err(|error| not_found(&error))?);
+        out.extend(find_tapes(&path)?);
     }
     out.sort();
     out.dedup();
@@ -85,5 +84,5 @@ fn tapes(paths: &[PathBuf], environment: &HostEnvironment) -> Result<Vec<AbsPath
 }
 
 fn open(path: &PathBuf, environment: &HostEnvironment) -> Result<Tape, CliError> {
-    Tape::open(&TryOptions::path(environment, path)?).map_err(|error| unusable(&error))
+    Tape::open(&TryOptions::path(environment, path)?).map_err(CliError::from)
 }

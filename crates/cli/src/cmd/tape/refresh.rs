@@ -1,6 +1,4 @@
 use crate::cmd::record::{self, Recording};
-use crate::cmd::replay::{not_found, unusable};
-use crate::cmd::test::worst;
 use crate::cmd::trying::{among_others, failure};
 use crate::error::CliError;
 use crate::output::Output;
@@ -41,7 +39,7 @@ pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Resul
             false => among_others(one, environment, ("tape", path), output),
         });
     }
-    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let refreshed = rows.iter().filter(|(_, row)| row["refreshed"] == true).count();
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
@@ -56,8 +54,8 @@ fn open(
     path: &AbsPath,
     output: &Output,
 ) -> Result<(Tape, Trial), CliError> {
-    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
-    let scenario = scenario_of(path, &tape.head, environment).map_err(|error| not_found(&error))?;
+    let tape = Tape::open(path)?;
+    let scenario = scenario_of(path, &tape.head, environment)?;
     Ok((tape, args.record.load(&scenario, environment, output)?))
 }
 
@@ -92,7 +90,7 @@ fn one(
     let kinds: Vec<Private> =
         Private::ALL.into_iter().filter(|kind| normalisers.contains(&kind.normaliser())).collect();
     if row["refreshed"] == true && !kinds.is_empty() {
-        let fresh = Tape::open(path).map_err(|error| unusable(&error))?;
+        let fresh = Tape::open(path)?;
         super::scrub::cleaned(&fresh, &kinds)?;
     }
     Ok((exit, row))

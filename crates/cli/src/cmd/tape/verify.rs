@@ -1,6 +1,4 @@
 use crate::cmd::agreeing::{AgreeOptions, Agreeing};
-use crate::cmd::replay::{not_found, unusable};
-use crate::cmd::test::worst;
 use crate::cmd::trying::failure;
 use crate::error::CliError;
 use crate::output::Output;
@@ -61,7 +59,7 @@ pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Resul
         (row["tape"], row["exit_code"]) = (json!(path), json!(exit.code()));
         rows.push((exit, row));
     }
-    let exit = worst(rows.iter().map(|(exit, _)| *exit));
+    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
     if output.json {
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
         output.envelope(&Envelope::new("tape", exit, json!({"results": results})));
@@ -77,11 +75,11 @@ struct Opened {
 
 fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
     let environment = agreeing.environment;
-    let tape = Tape::open(path).map_err(|error| unusable(&error))?;
+    let tape = Tape::open(path)?;
     let scenario = scenario_of(path, &tape.head, environment).map_err(|error| match error {
-        FindError::Beyond { .. } => not_found(&error),
+        FindError::Beyond { .. } => CliError::from(error),
         FindError::NoTape { .. } | FindError::NoScenario { .. } => {
-            not_found(&error).with_exit(ExitCode::Unverified)
+            CliError::from(error).with_exit(ExitCode::Unverified)
         }
     })?;
     let trial = agreeing.load(|permit| load_scenario(environment, &scenario, permit))??;

@@ -1,0 +1,71 @@
+//! The result of a scenario as lines for people: what a suite prints as each scenario ends.
+
+use crate::{Style, dollars, seconds};
+use belljar_contract::{ExitCode, ScenarioResult, SuiteResults, visible, visible_lines};
+use std::collections::BTreeSet;
+
+/// How much is said of a scenario that did not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// With the last events before it went wrong.
+    Shown,
+    /// Without them.
+    Hidden,
+}
+
+/// One scenario of a suite, under the name that the suite gave it.
+#[must_use]
+pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style: Style) -> String {
+    let took = result.took_ms.map(seconds).unwrap_or_default();
+    if result.passed() {
+        return format!("{} {name} {}", style.added("passed"), style.dim(&took));
+    }
+    let meaning = ExitCode::from_status(result.exit_code.into()).map_or("unknown status", ExitCode::meaning);
+    let mut text = format!("{} {name} {}\n", style.removed(meaning), style.dim(&took));
+    for check in result.unmet_checks() {
+        text.push_str(&format!("    {}: {}\n", visible(&check.check), visible(&check.message)));
+    }
+    for signal in result.weighty_signals() {
+        text.push_str(&format!("    {}: {}\n", visible(&signal.code), visible(&signal.message)));
+    }
+    for found in &result.diagnostics {
+        let (place, message) = (&found["place"], found["message"].as_str().unwrap_or_default());
+        let file = visible(place["file"].as_str().unwrap_or_default());
+        text.push_str(&format!("    {file}:{}: {}\n", place["line"], visible(message)));
+    }
+    if let Some(error) = &result.error {
+        text.push_str(&format!("    {}\n", visible_lines(error.message.trim_end(), "        ")));
+        for cause in &error.causes {
+            text.push_str(&format!("    caused by: {}\n", visible(cause)));
+        }
+    }
+    if moment == Moment::Shown {
+        for line in &result.moment {
+            text.push_str(&format!("    {}\n", style.dim(&format!("| {}", visible(line)))));
+        }
+    }
+    if let Some(directory) = &result.directory {
+        text.push_str(&format!("    {}\n", style.dim(&visible(&directory.to_string()))));
+    }
+    text
+}
+
+/// The last lines of a suite; `never` is how many scenarios were not begun.
+#[must_use]
+pub fn render_summary(suite: &SuiteResults, never: usize, style: Style) -> String {
+    let SuiteResults { results, passed, failed } = suite;
+    let mut text = format!("{passed} passed, {failed} not");
+    if never > 0 {
+        text.push_str(&format!(", {never} never began"));
+    }
+    let costs = results.iter().filter_map(|result| result.metrics.as_ref()?.cost_micros_usd);
+    let cost: u64 = costs.sum();
+    if cost > 0 {
+        text.push_str(&format!(", {}", dollars(cost)));
+    }
+    let notices: BTreeSet<&str> = results.iter().filter_map(|result| result.notice.as_deref()).collect();
+    for notice in notices {
+        text.push_str(&format!("\n{}", style.warn(&visible(notice))));
+    }
+    text
+}

@@ -1,0 +1,151 @@
+//! From a scenario that ran, or a worker that ended, to its result.
+
+use super::load::Trial;
+use super::schedule::WorkerOutcome;
+use super::{TrialError, Tried};
+use crate::launch::RunError;
+use belljar_contract::{Conclusion, ErrorText, ExitCode, ScenarioResult, SuiteResults};
+use belljar_report::decisive_moment;
+use serde::Deserialize;
+use serde_json::Value;
+
+impl Tried {
+    /// The result for machines.
+    #[must_use]
+    pub fn result(&self, trial: &Trial) -> ScenarioResult {
+        let result = self.run.result.as_ref();
+        let conclusion = self.judgement.conclusion;
+        let events = self.run.events.iter().filter_map(|record| record.event.known());
+        ScenarioResult {
+            scenario: trial.scenario.name.clone(),
+            file: trial.file.clone(),
+            conclusion: Some(conclusion),
+            exit_code: conclusion.exit().code(),
+            checks: self.judgement.checks.clone(),
+            signals: self.judgement.signals.clone(),
+            moment: if conclusion == Conclusion::Passed { Vec::new() } else { decisive_moment(events) },
+            duration_ms: result.map(|result| result.duration_ms),
+            metrics: result.map(|result| result.metrics.clone()),
+            plan: Some(self.run.head.plan_digest),
+            directory: Some(self.directory.clone()),
+            denied: self.report.denied.iter().map(|denied| denied.sentence.clone()).collect(),
+            warnings: self.report.warnings.clone(),
+            limits_reached: self.report.reached.clone(),
+            notice: self.notice.clone(),
+            took_ms: None,
+            error: None,
+            diagnostics: Vec::new(),
+        }
+    }
+}
+
+impl TrialError {
+    /// The exit status of a scenario that did not take place.
+    #[must_use]
+    pub fn exit(&self) -> ExitCode {
+        match self {
+            Self::Unsupported(_) => ExitCode::Unsupported,
+            Self::Run(error) => run_exit(error),
+            Self::Stage(_)
+            | Self::Staged(_)
+            | Self::Argument(_)
+            | Self::Planning(_)
+            | Self::NotAgreed { .. } => ExitCode::Invalid,
+            Self::NotExecuted { .. } => ExitCode::AgentFailed,
+            Self::Record(_) | Self::NoRecord => ExitCode::Unverified,
+        }
+    }
+}
+
+fn run_exit(error: &RunError) -> ExitCode {
+    match error {
+        RunError::Unmet(_) => ExitCode::Unsupported,
+        RunError::Value { .. }
+        | RunError::Terminal(_)
+        | RunError::Guest(_)
+        | RunError::Launch(_)
+        | RunError::Workspace(_)
+        | RunError::Allowed(_)
+        | RunError::Instance(_)
+        | RunError::Session(_)
+        | RunError::Journal(_)
+        | RunError::UnrecordedConversation
+        | RunError::Outward(_)
+        | RunError::TapeKey(_)
+        | RunError::Supervise(_) => ExitCode::AgentFailed,
+    }
+}
+
+/// The part of a worker's envelope that a suite reads.
+#[derive(Deserialize)]
+struct WorkerEnvelope {
+    data: Option<SuiteResults>,
+    error: Option<ErrorText>,
+    #[serde(default)]
+    diagnostics: Vec<Value>,
+}
+
+impl WorkerOutcome {
+    /// The result that a worker printed, or why there is none.
+    #[must_use]
+    pub fn result(self, name: &str) -> ScenarioResult {
+        let Self { status, output, complaints, duration } = self;
+        let exit = status.and_then(ExitCode::from_status).unwrap_or(ExitCode::AgentFailed);
+        let mut result = match serde_json::from_slice(&output) {
+            Ok(WorkerEnvelope { data: Some(SuiteResults { results, .. }), .. })
+                if results.len() == 1 && results[0].exit_code == exit.code() =>
+            {
+                results.into_iter().next()
+            }
+            Ok(WorkerEnvelope { error: Some(error), diagnostics, .. }) => {
+                Some(ScenarioResult { diagnostics, ..ScenarioResult::not_run(name, exit, error) })
+            }
+            Ok(_) | Err(_) => None,
+        }
+        .unwrap_or_else(|| {
+            // A worker that printed no result, or one that contradicts its status, has not passed.
+            let exit = if exit == ExitCode::Passed { ExitCode::Bug } else { exit };
+            let error = ErrorText { message: complaints, ..ErrorText::default() };
+            ScenarioResult::not_run(name, exit, error)
+        });
+        result.took_ms = Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn outcome(status: Option<i32>, output: &str) -> ScenarioResult {
+        let (output, complaints) = (output.as_bytes().to_vec(), "it broke".to_owned());
+        WorkerOutcome { status, output, complaints, duration: Duration::from_millis(7) }.result("a.yaml")
+    }
+
+    #[test]
+    fn a_worker_that_printed_no_result_has_not_passed() {
+        for (status, output, expected) in [
+            (Some(0), "", ExitCode::Bug),
+            (Some(0), "{}", ExitCode::Bug),
+            (Some(0), r#"{"data": {"results": [], "passed": 0, "failed": 0}}"#, ExitCode::Bug),
+            (Some(1), "not JSON", ExitCode::Failed),
+            (None, "", ExitCode::AgentFailed),
+            (Some(2), r#"{"data": null, "error": {"message": "bad file"}}"#, ExitCode::Invalid),
+        ] {
+            let result = outcome(status, output);
+            assert_eq!(result.exit_code, expected.code(), "{status:?} {output}");
+            assert_eq!((result.conclusion, result.took_ms), (None, Some(7)));
+        }
+    }
+
+    #[test]
+    fn a_result_that_contradicts_the_status_is_not_believed() {
+        let mut passed = ScenarioResult::not_run("a", ExitCode::Passed, ErrorText::default());
+        (passed.error, passed.conclusion) = (None, Some(Conclusion::Passed));
+        let text = serde_json::json!({"data": SuiteResults::new(vec![passed])}).to_string();
+        assert!(outcome(Some(0), &text).passed());
+        assert_eq!(outcome(Some(1), &text).exit_code, 1);
+        assert_eq!(outcome(None, &text).exit_code, ExitCode::AgentFailed.code());
+    }
+}

@@ -49,7 +49,8 @@ pub use plan::project::find as find_project;
 pub use plan::shared_values::SharedFile;
 pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};
 pub use session::conversation::{
-    Deciders, ModelCalls, ModelLine, Outside, Pending, React, Spoken, Stopper, TalkRequest, TalkTimes, Then,
+    Deciders, ExternalDecider, ModelCalls, ModelLine, Pending, React, Spoken, Stopper, TalkRequest,
+    TalkTimes, Then,
 };
 pub use session::supervise::Ending;
 pub use session::terminal::{ask_hidden, is_interactive};

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Answer a question that waits in a decider's folder
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar answer questions --gate 1 --choose PDF\n")]
-pub struct Args {
+pub struct AnswerArgs {
     /// The folder of `--decider-dir`
     folder: PathBuf,
     /// The number of the question, as `gates` shows it
@@ -28,7 +28,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for AnswerArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -38,7 +38,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &AnswerArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let pair = |text: &String| match text.rsplit_once('=') {
         Some((question, label)) => Ok((question.to_owned(), label.trim().to_owned())),
         None => {

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 #[command(
     after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n  $ belljar apply --take markers -- notes.txt\n"
 )]
-pub struct Args {
+pub struct ApplyArgs {
     /// Say yes to this path or ref, though your machine would execute it or it leads out; repeatable
     #[arg(long, value_name = "PATH")]
     allow: Vec<PathBuf>,
@@ -55,7 +55,7 @@ enum Take {
     Markers,
 }
 
-impl Command for Args {
+impl Command for ApplyArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -65,7 +65,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(

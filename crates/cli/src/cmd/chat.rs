@@ -18,7 +18,7 @@ use std::io::{BufRead, IsTerminal};
 #[command(
     after_help = "Examples:\n  $ echo /exit | belljar chat skills/changelog --say Hello --script hello.json\n"
 )]
-pub struct Args {
+pub struct ChatArgs {
     #[command(flatten)]
     subject: SubjectOptions,
     /// The first message
@@ -28,7 +28,7 @@ pub struct Args {
     pub options: TryOptions,
 }
 
-impl Command for Args {
+impl Command for ChatArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -42,7 +42,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
     let first = match &args.say {
         Some(text) => text.clone(),

@@ -12,13 +12,13 @@ use serde_json::json;
 /// error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar check\n  $ belljar check --json\n")]
-pub struct Args {
+pub struct CheckArgs {
     /// Print one JSON object, for editors
     #[arg(long)]
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for CheckArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -28,7 +28,7 @@ impl Command for Args {
     }
 }
 
-fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(_args: &CheckArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Checked { sources, diagnostics, agents, library, files } = planner.check()?;
     let errors = diagnostics.iter().any(belljar_contract::Diagnostic::is_error);
     let exit = if errors { ExitCode::Invalid } else { ExitCode::Passed };

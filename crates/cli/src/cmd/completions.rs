@@ -11,7 +11,7 @@ use clap_complete::Shell;
 #[command(
     after_help = "Examples:\n  $ belljar completions bash\n  $ belljar completions zsh\n  $ belljar completions fish\n"
 )]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     shell: Kind,
@@ -25,7 +25,7 @@ enum Kind {
     Fish,
 }
 
-impl Command for Args {
+impl Command for CompletionsArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, call.output).map(ExitCode::code)
     }
@@ -35,7 +35,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &CompletionsArgs, output: &Output) -> Result<ExitCode, CliError> {
     let shell = match args.shell {
         Kind::Bash => Shell::Bash,
         Kind::Zsh => Shell::Zsh,

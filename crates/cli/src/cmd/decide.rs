@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Examples:\n  $ belljar decide --question \"Which format?\" --option PDF --option HTML --answer \"format=HTML\"\n  $ belljar decide --tool Bash --input '{\"command\": \"ls\"}' --strict\n"
 )]
-pub struct Args {
+pub struct DecideArgs {
     /// The text of a question to the user
     #[arg(long, value_name = "TEXT", conflicts_with = "tool", required_unless_present = "tool")]
     question: Option<String>,
@@ -55,7 +55,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for DecideArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -65,7 +65,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &DecideArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let invalid = |message: String| CliError::new(ExitCode::Invalid, message);
     let input = match &args.input {
         None => serde_json::Map::new(),

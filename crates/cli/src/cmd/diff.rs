@@ -26,7 +26,7 @@ use std::path::PathBuf;
 /// asks and writes all of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar diff\n  $ belljar diff --stat\n")]
-pub struct Args {
+pub struct DiffArgs {
     /// List the changes without their text
     #[arg(long)]
     stat: bool,
@@ -34,7 +34,7 @@ pub struct Args {
     pub options: Options,
 }
 
-impl Command for Args {
+impl Command for DiffArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -44,7 +44,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => {

@@ -12,7 +12,7 @@ use serde_json::json;
 /// The project is not touched. Without paths everything that is kept aside goes, after one question.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar discard --yes\n")]
-pub struct Args {
+pub struct DiscardArgs {
     /// Drop everything without being asked
     #[arg(long)]
     yes: bool,
@@ -20,7 +20,7 @@ pub struct Args {
     pub options: Options,
 }
 
-impl Command for Args {
+impl Command for DiscardArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -30,7 +30,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(

@@ -13,13 +13,13 @@ use serde_json::json;
 /// keeps its own storage, and the image that containers start from. The status is 0 when `run` with the default plan can be honoured here, 4 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar doctor\n  $ belljar doctor --json\n")]
-pub struct Args {
+pub struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for DoctorArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -33,7 +33,7 @@ impl Command for Args {
     }
 }
 
-fn run(_args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(_args: &DoctorArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let environment = planner.environment();
     let checkups = examine(environment, &env::own()?, &planner.images());
     let bad = checkups.iter().any(|checkup| checkup.state == CheckupState::Bad);

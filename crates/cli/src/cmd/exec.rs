@@ -12,7 +12,7 @@ use std::ffi::OsString;
 /// sandbox could not be built, 126 that the command is not executable, 127 that it was not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar exec --yes -- ls -a\n")]
-pub struct Args {
+pub struct ExecArgs {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-impl Command for Args {
+impl Command for ExecArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, self.options.begin(call)?, call.output)
     }
@@ -36,7 +36,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
+fn run(args: &ExecArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
     let (agent, errand) = (args.agent.as_deref(), &Errand::Command(command));
     start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)

@@ -13,7 +13,7 @@ use serde_json::json;
 /// First come files that no build writes, then links, then files that builds write too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar findings\n  $ belljar findings --json\n")]
-pub struct Args {
+pub struct FindingsArgs {
     /// Run to list, by the name in its report or the end of it [default: the last one in this project]
     run: Option<String>,
     /// Print one JSON object
@@ -21,7 +21,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for FindingsArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -31,7 +31,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &FindingsArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: FindingsError| CliError::from_chain(ExitCode::Invalid, &error);
     let store = FindingsStore::new(&environment.state);
     let mut list = store.list().map_err(failed)?;

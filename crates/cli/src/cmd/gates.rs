@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar gates questions\n")]
-pub struct Args {
+pub struct GatesArgs {
     /// The folder of `--decider-dir`
     folder: PathBuf,
     /// Go on until the run has ended
@@ -22,7 +22,7 @@ pub struct Args {
     follow: bool,
 }
 
-impl Command for Args {
+impl Command for GatesArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -32,7 +32,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &GatesArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
     let path = TryOptions::path(environment, &args.folder)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;

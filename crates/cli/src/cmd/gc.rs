@@ -17,7 +17,7 @@ use std::time::SystemTime;
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"
 )]
-pub struct Args {
+pub struct GcArgs {
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
@@ -36,7 +36,7 @@ fn age(text: &str) -> Result<TimeSpan, String> {
     TimeSpan::parse(text).map_err(|error| error.to_string())
 }
 
-impl Command for Args {
+impl Command for GcArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -46,7 +46,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &GcArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let list = sweep(&SweepRequest {
         environment,
         mode: if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove },

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// manifest. The engine is the one that a run would use; BELLJAR_ENGINE names another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar image build\n  $ belljar image list --json\n")]
-pub struct Args {
+pub struct ImageArgs {
     #[command(subcommand)]
     deed: Deed,
 }
@@ -69,7 +69,7 @@ struct ListArgs {
     json: bool,
 }
 
-impl Command for Args {
+impl Command for ImageArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -89,7 +89,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &ImageArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let engine = Engine::find(&engine_places(environment)).map_err(|error| failure(&error))?;
     match &args.deed {
         Deed::Build(args) => {

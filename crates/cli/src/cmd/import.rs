@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// that is there is never overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar import claude-bottle.json --stdout\n")]
-pub struct Args {
+pub struct ImportArgs {
     /// The file to import
     file: PathBuf,
     /// Print what would be written instead of writing it
@@ -27,7 +27,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for ImportArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -37,7 +37,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &ImportArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let directory = &planner.environment().directory;
     let file =
         directory.join(&args.file).map_err(|error| CliError::new(ExitCode::Invalid, error.to_string()))?;
@@ -64,7 +64,7 @@ fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
 }
 
 /// The scenario of a cassette, beside where we are.
-fn scenario(args: &Args, planner: &Planner, file: &AbsPath, output: &Output) -> Result<ExitCode, CliError> {
+fn scenario(args: &ImportArgs, planner: &Planner, file: &AbsPath, output: &Output) -> Result<ExitCode, CliError> {
     let environment = planner.environment();
     let cassette = open_cassette(file, environment)?;
     let trial = cassette::scenario(&cassette, (file, &environment.shown(file)))?;

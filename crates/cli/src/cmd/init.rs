@@ -11,7 +11,7 @@ use serde_json::json;
 /// that is there is never overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar init --stdout\n")]
-pub struct Args {
+pub struct InitArgs {
     /// Print the manifest instead of writing it
     #[arg(long)]
     stdout: bool,
@@ -20,7 +20,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for InitArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -30,7 +30,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &InitArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let (path, text) = starting(planner);
     if args.stdout {
         output.file(&text);

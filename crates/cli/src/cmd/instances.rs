@@ -13,13 +13,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// gone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar instances\n  $ belljar instances --json\n")]
-pub struct Args {
+pub struct InstancesArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for InstancesArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -29,7 +29,7 @@ impl Command for Args {
     }
 }
 
-fn run(_args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(_args: &InstancesArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let list = Instances::new(&environment.data).list()?;
     if output.json {
         let data = json!({"instances": list.iter().map(machine).collect::<Vec<_>>()});

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 
 /// Declares the modules of the verbs and the enum over them.
 macro_rules! verbs {
-    ($($variant:ident $module:ident),* $(,)?) => {
+    ($($variant:ident $module:ident $args:ident),* $(,)?) => {
         $(mod $module;)*
 
         /// The verb of a command line.
         #[derive(Debug, Subcommand)]
         pub enum Verb {
-            $($variant($module::Args),)*
+            $($variant($module::$args),)*
         }
 
         impl Verb {
@@ -43,34 +43,34 @@ macro_rules! verbs {
 
 // In the order of the help.
 verbs! {
-    Run run,
-    Exec exec,
-    Shell shell,
-    Plan plan,
-    Check check,
-    Init init,
-    Import import,
-    Trust trust,
-    Findings findings,
-    Diff diff,
-    Apply apply,
-    Discard discard,
-    Instances instances,
-    Gc gc,
-    Image image,
-    Doctor doctor,
-    Prove prove,
-    Skill skill,
-    Test test,
-    Record record,
-    Replay replay,
-    Tape tape,
-    Chat chat,
-    Trace trace,
-    Decide decide,
-    Gates gates,
-    Answer answer,
-    Completions completions,
+        Run run RunArgs,
+    Exec exec ExecArgs,
+    Shell shell ShellArgs,
+    Plan plan PlanArgs,
+    Check check CheckArgs,
+    Init init InitArgs,
+    Import import ImportArgs,
+    Trust trust TrustArgs,
+    Findings findings FindingsArgs,
+    Diff diff DiffArgs,
+    Apply apply ApplyArgs,
+    Discard discard DiscardArgs,
+    Instances instances InstancesArgs,
+    Gc gc GcArgs,
+    Image image ImageArgs,
+    Doctor doctor DoctorArgs,
+    Prove prove ProveArgs,
+    Skill skill SkillArgs,
+    Test test TestArgs,
+    Record record RecordArgs,
+    Replay replay ReplayArgs,
+    Tape tape TapeArgs,
+    Chat chat ChatArgs,
+    Trace trace TraceArgs,
+    Decide decide DecideArgs,
+    Gates gates GatesArgs,
+    Answer answer AnswerArgs,
+    Completions completions CompletionsArgs,
 }
 
 /// What a verb does with its arguments.

@@ -11,7 +11,7 @@ use serde_json::json;
 /// Show what an agent would see, reach and keep; nothing is started
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
-pub struct Args {
+pub struct PlanArgs {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,
     /// Print one JSON object, with the digest of the plan
@@ -27,7 +27,7 @@ pub struct Args {
     why: Option<String>,
 }
 
-impl Command for Args {
+impl Command for PlanArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?.with_walls(self.walls.asked()), call.output).map(ExitCode::code)
     }
@@ -37,7 +37,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
     if !planned.warnings.is_empty() && !output.json {
         output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 /// scripted model, and every request is searched for them; the same run without walls shows that each could leak.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
-pub struct Args {
+pub struct ProveArgs {
     /// The backend whose walls are tried
     #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all")]
     backend: Backend,
@@ -65,7 +65,7 @@ impl Workspace {
     }
 }
 
-impl Command for Args {
+impl Command for ProveArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -79,7 +79,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     if args.all {
         return all(args, planner, output);
     }
@@ -138,7 +138,7 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
     exit
 }
 
-fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let environment = planner.environment();
     let own = env::own()?;
     let workspace = args.workspace.map(Workspace::mode);

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
     $ belljar record --json --scripted scenarios/hello.yaml --out tapes\n")]
-pub struct Args {
+pub struct RecordArgs {
     /// Scenario files, or folders in which they are looked for
     #[arg(required = true, value_name = "SCENARIO")]
     paths: Vec<PathBuf>,
@@ -74,7 +74,7 @@ fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
         .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }
 
-impl Command for Args {
+impl Command for RecordArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -88,7 +88,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let files = scenario_files(TryOptions::paths(environment, &args.paths)?, None, environment)?;
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;

@@ -29,7 +29,7 @@ use std::sync::Arc;
     after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
     $ belljar replay --json --protocol scenarios\n"
 )]
-pub struct Args {
+pub struct ReplayArgs {
     /// Tapes, or folders in which they are looked for; with --protocol, cassettes
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
@@ -86,7 +86,7 @@ pub enum Drifting {
     Live,
 }
 
-impl Command for Args {
+impl Command for ReplayArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -100,7 +100,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let mut tapes = Vec::new();
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;
@@ -130,7 +130,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
 
 /// Judges recordings again. One bad tape does not stop the others; alone, it is the error of the verb.
 fn rejudge_all(
-    args: &Args,
+    args: &ReplayArgs,
     environment: &HostEnvironment,
     tapes: &[AbsPath],
     output: &Output,
@@ -152,7 +152,7 @@ fn rejudge_all(
 
 /// Runs tapes again, after the user has agreed to what all of their scenarios ask for.
 fn replay_all(
-    args: &Args,
+    args: &ReplayArgs,
     environment: &HostEnvironment,
     tapes: &[AbsPath],
     output: &Output,
@@ -182,7 +182,7 @@ fn replay_all(
 
 /// A tape that can be run again, and its scenario.
 fn open_to_run(
-    args: &Args,
+    args: &ReplayArgs,
     agreeing: &Agreeing<'_>,
     path: &AbsPath,
     scenarios: &Scenarios,
@@ -203,7 +203,7 @@ fn open_to_run(
 }
 
 fn print_rejudged(
-    args: &Args,
+    args: &ReplayArgs,
     environment: &HostEnvironment,
     path: &AbsPath,
     read: &Rejudged,
@@ -258,7 +258,7 @@ fn mutation_text(found: &Mutations, style: Style) -> String {
 }
 
 fn replay_one(
-    args: &Args,
+    args: &ReplayArgs,
     environment: &HostEnvironment,
     tape: Tape,
     (trial, consent): (&Trial, &Consent),
@@ -298,7 +298,7 @@ fn replay_one(
 }
 
 /// Nobody who takes time answers in a replay.
-fn try_options(args: &Args) -> Result<TryOptions, CliError> {
+fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     let decider_timeout = patience("1s").map_err(|error| CliError::new(ExitCode::Bug, error.to_string()))?;
     Ok(TryOptions {
         answers: args.answers.clone(),

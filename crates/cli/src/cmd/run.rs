@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// model's host. belljar ends with the agent's own status; 125 means that the sandbox could not be built.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar run --dry-run\n")]
-pub struct Args {
+pub struct RunArgs {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,
     /// Call the run this, and start nothing when the name is taken
@@ -30,7 +30,7 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-impl Command for Args {
+impl Command for RunArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, self.options.begin(call)?, call.output)
     }
@@ -44,7 +44,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
+fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let arguments = args.arguments.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
     let name = args.name.as_deref().map(RunName::new).transpose();
     let name = name.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;

@@ -8,7 +8,7 @@ use belljar_runner::Model;
 /// Open a shell in an agent's sandbox, to look around
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar shell --dry-run\n")]
-pub struct Args {
+pub struct ShellArgs {
     /// The agent; the only one that is declared need not be named
     agent: Option<String>,
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub struct Args {
 /// Every system that has a shell has this one; where there is a better one, it gives way.
 const SHELL: &str = "command -v bash >/dev/null && exec bash; exec /bin/sh";
 
-impl Command for Args {
+impl Command for ShellArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, self.options.begin(call)?, call.output)
     }
@@ -32,7 +32,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, begun: Begun, output: &Output) -> Result<u8, CliError> {
+fn run(args: &ShellArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let words = ["/bin/sh", "-c", SHELL].map(|text| word(text.into()));
     let errand = Errand::Command(words.into_iter().collect::<Result<_, _>>()?);
     let (agent, errand) = (args.agent.as_deref(), &errand);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Examples:\n  $ belljar skill skills/changelog \"Write the release notes\" --dry-run\n  $ belljar skill skills/changelog \"Write the release notes\" --script hello.json\n"
 )]
-pub struct Args {
+pub struct SkillArgs {
     #[command(flatten)]
     pub subject: SubjectOptions,
     /// What the agent is told
@@ -111,7 +111,7 @@ impl SubjectOptions {
     }
 }
 
-impl Command for Args {
+impl Command for SkillArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -125,7 +125,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
     let trial = args.subject.trial(options, prompt(args)?, (environment, output))?;
     let mut trial = Trial { cost: options.max_cost_usd, ..trial };
@@ -166,7 +166,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
     Ok(exit)
 }
 
-fn prompt(args: &Args) -> Result<String, CliError> {
+fn prompt(args: &SkillArgs) -> Result<String, CliError> {
     const LONGEST: u64 = 4 << 20;
     let Some(file) = &args.prompt_file else { return Ok(args.prompt.clone().unwrap_or_default()) };
     let mut text = String::new();

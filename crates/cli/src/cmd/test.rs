@@ -23,7 +23,7 @@ use std::path::PathBuf;
 /// 2 when a file is not valid, 4 when this machine cannot honour a plan.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar test --scripted scenarios/\n  $ belljar test --list .\n")]
-pub struct Args {
+pub struct TestArgs {
     /// Scenario files, or folders in which they are looked for
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -52,7 +52,7 @@ pub struct Args {
     pub options: TryOptions,
 }
 
-impl Command for Args {
+impl Command for TestArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -66,7 +66,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &TestArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     if args.worker {
         end_with_input().map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     }
@@ -99,7 +99,7 @@ fn list(files: &[AbsPath], environment: &HostEnvironment, output: &Output) -> Re
 
 /// One scenario, in this process, with everything it says.
 fn alone(
-    args: &Args,
+    args: &TestArgs,
     environment: &HostEnvironment,
     file: &AbsPath,
     output: &Output,
@@ -114,7 +114,7 @@ fn alone(
 
 /// Many scenarios, each in a belljar of its own.
 fn together(
-    args: &Args,
+    args: &TestArgs,
     environment: &HostEnvironment,
     files: &[AbsPath],
     output: &Output,
@@ -167,7 +167,7 @@ fn together(
 /// Has the user agree to what all scenarios ask for; gives the digest for each that asks for something. A file that
 /// cannot be read is reported by its own worker, which has no agreement then.
 fn agree(
-    args: &Args,
+    args: &TestArgs,
     environment: &HostEnvironment,
     files: &[AbsPath],
     output: &Output,
@@ -187,7 +187,7 @@ fn agree(
 }
 
 /// A worker agrees to the digest that the user agreed to: what changed in between is refused.
-fn worker(args: &Args, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> {
+fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> {
     let options = &args.options;
     let mut words: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
     let mut flag = |name: &str, value: &OsString| words.extend([name.into(), value.clone()]);

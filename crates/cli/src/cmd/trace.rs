@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// A run is named by its folder, by the end of the folder's name, or by `last`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar trace last\n  $ belljar trace last --json\n")]
-pub struct Args {
+pub struct TraceArgs {
     /// The run
     run: PathBuf,
     /// Print one JSON object
@@ -22,7 +22,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for TraceArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -32,7 +32,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &TraceArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let folder = find(args, environment)?;
     let (run, evidence) =
         evidence(&folder, Lane::Local).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
@@ -48,7 +48,7 @@ fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<Ex
     Ok(exit)
 }
 
-fn find(args: &Args, environment: &HostEnvironment) -> Result<AbsPath, CliError> {
+fn find(args: &TraceArgs, environment: &HostEnvironment) -> Result<AbsPath, CliError> {
     let written = environment.directory.join(&args.run);
     let written = written.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     if written.child("run.json").as_path().is_file() {

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar trust --yes\n  $ belljar trust --revoke\n  \
     $ belljar trust --yes --suite scenarios\n")]
-pub struct Args {
+pub struct TrustArgs {
     /// The agent; the only one that is declared need not be named
     #[arg(conflicts_with = "suite")]
     agent: Option<String>,
@@ -37,7 +37,7 @@ pub struct Args {
     pub json: bool,
 }
 
-impl Command for Args {
+impl Command for TrustArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.planner()?, call.output).map(ExitCode::code)
     }
@@ -47,7 +47,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &TrustArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     if !args.suite.is_empty() {
         return suites(args, planner.environment(), output);
     }
@@ -83,7 +83,7 @@ fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
 }
 
 /// The same for scenarios. A file that cannot be used is an error: what it asks for is not known.
-fn suites(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let agreements = Agreements::new(&environment.config);
     if args.revoke {
         return revoke(args, (environment, &agreements), output);
@@ -139,7 +139,7 @@ fn suites(args: &Args, environment: &HostEnvironment, output: &Output) -> Result
 
 /// Takes agreements back by path. The files are not read: they may be gone, or broken.
 fn revoke(
-    args: &Args,
+    args: &TrustArgs,
     (environment, agreements): (&HostEnvironment, &Agreements),
     output: &Output,
 ) -> Result<ExitCode, CliError> {

@@ -3,7 +3,7 @@
 //! The files are read here, as data, with what they include for this project. Helpers for credentials, keys for signatures, aliases and
 //! everything else that git would run or reach stay outside.
 
-use super::user::{Place, UserSettings, settings_at};
+use super::user::{ProjectPlace, UserSettings, settings_at};
 use super::{LARGEST_TEXT, UserFiles, bounded};
 use belljar_contract::{FileContent, GitFile, Plan};
 use std::path::Path;
@@ -18,7 +18,7 @@ const LFS_FILTER: &str = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmu
 
 /// Puts the user's values into the files of a plan; says why git outside may find other ones.
 pub(crate) fn fill(plan: &mut Plan, user: &UserFiles) -> Vec<String> {
-    let place = Place::of(&plan.workspace.source);
+    let place = ProjectPlace::of(&plan.workspace.source);
     let mut notices = Vec::new();
     let has_lfs = plan.image.is_none() && Path::new(LFS).exists();
     for file in &mut plan.files {
@@ -59,7 +59,7 @@ struct Values {
 }
 
 impl Values {
-    fn of(user: &UserFiles, place: &Place) -> (Self, Vec<String>) {
+    fn of(user: &UserFiles, place: &ProjectPlace) -> (Self, Vec<String>) {
         let UserSettings { settings, doubts } = settings_at(user, place);
         let last = |section: &str, key: &str| {
             settings
@@ -123,7 +123,7 @@ mod tests {
     use std::process::Command;
 
     fn values(user: &UserFiles) -> Values {
-        Values::of(user, &Place::default()).0
+        Values::of(user, &ProjectPlace::default()).0
     }
 
     /// The same conditions, asked of git and read here.
@@ -173,7 +173,7 @@ mod tests {
                 "[user]\n\tname = A\n\temail = own@x\n[includeIf \"{condition}\"]\n\tpath = ~/inc/other\n"
             );
             fs::write(home.join(".gitconfig"), text).unwrap();
-            let (found, doubts) = Values::of(&user, &Place::of(&project));
+            let (found, doubts) = Values::of(&user, &ProjectPlace::of(&project));
             let shown = |value: Option<Vec<u8>>| String::from_utf8(value.unwrap()).unwrap();
             let found = [shown(found.name), shown(found.email)];
             assert_eq!(found, [git(&["config", "user.name"]), git(&["config", "user.email"])], "{condition}");
@@ -183,10 +183,10 @@ mod tests {
         assert_eq!(values(&user).email.as_deref(), Some(&b"other@x"[..]));
         // What is not understood is said, and files that include themselves end.
         fs::write(home.join(".gitconfig"), "[includeIf \"new:x\"]\n\tpath = inc/other\n").unwrap();
-        let (found, doubts) = Values::of(&user, &Place::of(&project));
+        let (found, doubts) = Values::of(&user, &ProjectPlace::of(&project));
         assert!(found.email.is_none() && doubts.len() == 1 && doubts[0].contains("`new:x`"), "{doubts:?}");
         fs::write(home.join(".gitconfig"), "[include]\n\tpath = .gitconfig\n\tpath = .gitconfig\n").unwrap();
-        let (_, doubts) = Values::of(&user, &Place::of(&project));
+        let (_, doubts) = Values::of(&user, &ProjectPlace::of(&project));
         assert!(doubts.iter().any(|doubt| doubt.contains("too many files")), "{doubts:?}");
     }
 

@@ -19,7 +19,7 @@ struct Rule {
     negated: bool,
     /// Only for directories.
     directory: bool,
-    place: Place,
+    place: Against,
     /// The part before the first wildcard, which is compared first.
     literal: Box<[u8]>,
     /// What follows; absent where there is no wildcard.
@@ -28,7 +28,7 @@ struct Rule {
 
 /// What a rule is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Against {
     /// The last name of the path.
     Name,
     /// The path below the directory of the file.
@@ -80,8 +80,8 @@ impl Rules {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         for rule in self.rules.iter().rev() {
             let text = match rule.place {
-                Place::Name => name,
-                Place::Path => below,
+                Against::Name => name,
+                Against::Path => below,
             };
             if (!rule.directory || is == Is::Directory) && rule.matches(text, steps)? {
                 return Ok(Some(if rule.negated { Says::Kept } else { Says::Ignored }));
@@ -134,10 +134,10 @@ fn rule(line: &[u8]) -> Option<Rule> {
     let line = without_spaces(line);
     let (negated, line) = line.strip_prefix(b"!").map_or((false, line), |rest| (true, rest));
     let (directory, line) = line.strip_suffix(b"/").map_or((false, line), |rest| (true, rest));
-    let place = if line.contains(&b'/') { Place::Path } else { Place::Name };
+    let place = if line.contains(&b'/') { Against::Path } else { Against::Name };
     let line = match place {
-        Place::Path => line.strip_prefix(b"/").unwrap_or(line),
-        Place::Name => line,
+        Against::Path => line.strip_prefix(b"/").unwrap_or(line),
+        Against::Name => line,
     };
     if line.is_empty() {
         return None;
@@ -148,8 +148,8 @@ fn rule(line: &[u8]) -> Option<Rule> {
     // git matches what is left on its own, so that `a**/b` goes through directories as `**/b` does.
     let (literal, rest) = match (rest, place) {
         ([], _) => (literal, None),
-        (rest, Place::Path) => (literal, Some(Pattern::new(rest))),
-        (_, Place::Name) => (&[][..], Some(Pattern::new(line))),
+        (rest, Against::Path) => (literal, Some(Pattern::new(rest))),
+        (_, Against::Name) => (&[][..], Some(Pattern::new(line))),
     };
     Some(Rule { negated, directory, place, literal: literal.into(), rest })
 }

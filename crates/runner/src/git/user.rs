@@ -21,13 +21,13 @@ const OF_SYSTEM: &str = "/etc/gitconfig";
 
 /// What conditions are about.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ProjectPlace {
     git_directory: Option<PathBuf>,
     branch: Option<Vec<u8>>,
     remotes: Vec<Vec<u8>>,
 }
 
-impl Place {
+impl ProjectPlace {
     pub(super) fn of(project: &AbsPath) -> Self {
         let Some(found) = project::work_tree(project.as_path()) else { return Self::default() };
         // What cannot be read says nothing, for git as well.
@@ -43,7 +43,7 @@ impl Place {
 
 /// Which conditional includes are read.
 enum Conditions<'a> {
-    Holding(&'a Place),
+    Holding(&'a ProjectPlace),
     All,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct UserSettings {
 }
 
 /// The settings that git would find in the user's files, in order.
-pub(super) fn settings_at(user: &UserFiles, place: &Place) -> UserSettings {
+pub(super) fn settings_at(user: &UserFiles, place: &ProjectPlace) -> UserSettings {
     let mut reader = Reader::new(user, Conditions::Holding(place));
     user.configurations().iter().for_each(|path| reader.read(path, 0));
     reader.out
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
 
     fn is_git_directory(
         &self,
-        place: &Place,
+        place: &ProjectPlace,
         pattern: &[u8],
         file: &Path,
         fold: fn(&[u8]) -> Vec<u8>,

@@ -37,14 +37,14 @@ pub(super) struct Ended {
 /// Builds the sandbox, runs the command in it and waits until nothing of it is left. What was seen until a failure is
 /// part of the answer.
 pub(super) fn launch(sandbox: Sandbox<'_>, journal: Option<&mut Journal>, redact: &Redact) -> Ended {
-    let mut seen = Seen::default();
+    let mut seen = Gathered::default();
     let outcome = carry_out(sandbox, journal, redact, &mut seen);
-    let Seen { egress, reached, held } = seen;
+    let Gathered { egress, reached, held } = seen;
     Ended { outcome, egress, reached, held }
 }
 
 #[derive(Default)]
-struct Seen {
+struct Gathered {
     egress: OutwardEnd,
     reached: Vec<ReachedLimit>,
     held: Vec<HeldBack>,
@@ -75,7 +75,7 @@ fn carry_out(
     sandbox: Sandbox<'_>,
     journal: Option<&mut Journal>,
     redact: &Redact,
-    seen: &mut Seen,
+    seen: &mut Gathered,
 ) -> Result<Outcome, RunError> {
     let Sandbox {
         plan,

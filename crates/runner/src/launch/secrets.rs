@@ -2,7 +2,7 @@
 
 use crate::egress::{Outward, PROXY_TOKEN};
 use crate::environment::HostEnvironment;
-use crate::launch::values::Found;
+use crate::launch::values::FoundValue;
 use crate::plan::planner::Planned;
 use crate::plan::shared_values;
 use crate::tape::{Taping, digests_of};
@@ -26,7 +26,7 @@ pub(super) struct Secrets {
 pub(super) fn secrets(
     planned: &Planned,
     environment: &HostEnvironment,
-    values: &[Found],
+    values: &[FoundValue],
     outward: Option<&Outward>,
     taping: &Taping,
 ) -> io::Result<Secrets> {

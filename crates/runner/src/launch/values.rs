@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 const VALUE_LIMIT: usize = belljar_contract::SCRUBBED_MAX;
 
 /// A variable's value.
-pub(crate) struct Found {
+pub(crate) struct FoundValue {
     pub name: EnvName,
     pub value: Secret,
 }
@@ -27,7 +27,7 @@ pub(crate) fn values(
     plan: &Plan,
     environment: &HostEnvironment,
     ask: Ask<'_>,
-) -> Result<Vec<Found>, RunError> {
+) -> Result<Vec<FoundValue>, RunError> {
     let agreed = AgreedFiles::of(plan, &environment.state);
     let mut out = Vec::new();
     for entry in &plan.env {
@@ -39,7 +39,7 @@ pub(crate) fn values(
             what: entry.source.describe(),
             cause,
         })?;
-        out.push(Found { name: entry.name.clone(), value });
+        out.push(FoundValue { name: entry.name.clone(), value });
     }
     Ok(out)
 }
@@ -72,8 +72,8 @@ pub(crate) fn find(
 }
 
 /// As they go to the guest, which is the one place that a value of the environment is for.
-pub(crate) fn for_the_guest(values: &[Found]) -> Result<Vec<GuestVariable>, RunError> {
-    let pair = |found: &Found| {
+pub(crate) fn for_the_guest(values: &[FoundValue]) -> Result<Vec<GuestVariable>, RunError> {
+    let pair = |found: &FoundValue| {
         let failed = |error| RunError::Value {
             name: found.name.to_string(),
             what: "it cannot be a variable".to_owned(),

@@ -137,7 +137,7 @@ impl Search<'_> {
 
 /// The values of the files as they are now, and the places that could not be searched.
 pub(crate) fn values(files: &[SharedFile], home: &AbsPath) -> Vec<SharedValue> {
-    let mut found = Found::default();
+    let mut found = Collected::default();
     for SharedFile { path, members, unread } in files {
         let shown = path.relative_to(home).map(|below| format!("~/{}", below.display()));
         let shown = shown.unwrap_or_else(|| path.to_string());
@@ -178,12 +178,12 @@ fn document(path: &AbsPath) -> Result<Option<Value>, String> {
 }
 
 #[derive(Default)]
-struct Found {
+struct Collected {
     values: Vec<SharedValue>,
     full: bool,
 }
 
-impl Found {
+impl Collected {
     /// Lists a place that is not searched.
     fn cut(&mut self, place: &str, why: &str) {
         let name = format!("{place} ({why})");
@@ -262,7 +262,7 @@ mod tests {
     use serde_json::json;
 
     fn collected(document: &Value) -> Vec<(String, String)> {
-        let mut found = Found::default();
+        let mut found = Collected::default();
         found.collect(document, "f", "", NESTING);
         let text = |one: &SharedValue| String::from_utf8(one.value.expose().to_vec()).unwrap();
         found.values.iter().map(|one| (one.name.clone(), text(one))).collect()

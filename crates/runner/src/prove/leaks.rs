@@ -6,7 +6,7 @@
 
 use super::scene::random;
 use super::stage::collect;
-use super::{Place, ProveError, ProveRequest};
+use super::{ProveDirectory, ProveError, ProveRequest};
 use crate::store::leftovers::{MARK, mark};
 use belljar_contract::{BackendKind, ExitCode};
 use belljar_sys::process::Prepare;
@@ -80,7 +80,7 @@ impl Leaks {
 /// # Errors
 /// When the made-up user cannot be made, or nothing ran.
 pub fn leaks(request: ProveRequest<'_>) -> Result<Leaks, ProveError> {
-    let place = Place::make(request.environment)?;
+    let place = ProveDirectory::make(request.environment)?;
     let (outside, inside) = (User::make(&place.side("h")?)?, User::make(&place.side("i")?)?);
     let searched = inside.run(&request, request.backend)?;
     let open = outside.run(&request, BackendKind::Host)?;

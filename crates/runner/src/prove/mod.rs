@@ -18,13 +18,13 @@ use crate::store::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
 use belljar_contract::{AbsPath, BackendKind, Proof, ProofRow, Sight, WorkspaceMode};
 use belljar_sandbox::{Engine, EngineError, ServiceEnd};
 use belljar_sys::process::Prepare;
-use outside::Outside;
+use outside::HostServices;
 use scene::{Agents, SYSTEM_PATH, Scene};
 use stage::StageRun;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use table::{Kind, Row, Stage};
+use table::{ProbeKind, ProbeStage, Row};
 
 /// Why nothing was proved.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +107,7 @@ enum Side<'a> {
 pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let ProveRequest { environment, own, backend, workspace } = request;
     let rows = table::rows().map_err(ProveError::File)?;
-    let place = Place::make(environment)?;
+    let place = ProveDirectory::make(environment)?;
     let guest = place.guest(environment)?;
     let path = environment.outside_path();
     let rust = scene::toolchain(&path);
@@ -186,15 +186,15 @@ fn plant_keys(scenes: &[&Scene]) {
     }
 }
 
-struct Seen {
+struct AllSights {
     sights: BTreeMap<String, Sight>,
     /// What belljar said, if it built nothing at all.
     refused: Option<Vec<String>>,
 }
 
-fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, ProveError> {
-    let mut seen = Seen { sights: BTreeMap::new(), refused: None };
-    for stage in Stage::ALL {
+fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<AllSights, ProveError> {
+    let mut seen = AllSights { sights: BTreeMap::new(), refused: None };
+    for stage in ProbeStage::ALL {
         let (able, unable): (Vec<&Row>, Vec<&Row>) =
             rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
         for row in unable {
@@ -203,28 +203,28 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<Seen, Prov
         }
         // Controls first: what the others break is not for them to suffer from.
         let mut able = able;
-        able.sort_by_key(|row| row.kind != Kind::Control);
+        able.sort_by_key(|row| row.kind != ProbeKind::Control);
         let watched: Vec<_> = able.iter().map(|row| observation::watched(row, scene)).collect();
         let before: Vec<_> = watched
             .iter()
             .map(|path| observation::snapshot(path.as_deref().unwrap_or(Path::new(""))))
             .collect();
         let run = match stage {
-            Stage::Killed => killed(side, scene, &able)?,
-            Stage::Stranger if matches!(side, Side::Inside { .. }) => stage::tried(side, scene, &able)?,
-            Stage::Idle
-            | Stage::Plain
-            | Stage::Directory
-            | Stage::Terminal
-            | Stage::WayOut
-            | Stage::Unbuilt
-            | Stage::Misspelt
-            | Stage::Widened
-            | Stage::Filled
-            | Stage::Crowded
-            | Stage::Stranger => stage::run(side, scene, &able, stage)?,
+            ProbeStage::Killed => killed(side, scene, &able)?,
+            ProbeStage::Stranger if matches!(side, Side::Inside { .. }) => stage::tried(side, scene, &able)?,
+            ProbeStage::Idle
+            | ProbeStage::Plain
+            | ProbeStage::Directory
+            | ProbeStage::Terminal
+            | ProbeStage::WayOut
+            | ProbeStage::Unbuilt
+            | ProbeStage::Misspelt
+            | ProbeStage::Widened
+            | ProbeStage::Filled
+            | ProbeStage::Crowded
+            | ProbeStage::Stranger => stage::run(side, scene, &able, stage)?,
         };
-        if stage == Stage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {
+        if stage == ProbeStage::Idle && run.findings.is_empty() && matches!(side, Side::Inside { .. }) {
             seen.refused = Some(run.stderr.lines().map(str::to_owned).collect());
             return Ok(seen);
         }
@@ -256,7 +256,7 @@ fn killed(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, Pro
 
 /// Why a row cannot be tried on this machine.
 fn missing(row: &Row, scene: &Scene) -> Option<String> {
-    if let (Stage::WayOut, Err(why)) = (row.stage, &scene.outside) {
+    if let (ProbeStage::WayOut, Err(why)) = (row.stage, &scene.outside) {
         return Some(why.clone());
     }
     let program = scene.text(row.needs.as_deref()?, row);
@@ -289,9 +289,9 @@ fn lowered(side: &Side<'_>, scene: &Scene) -> serde_json::Value {
 }
 
 /// The directory of all scenes. Removed at the end, named so that a sweep finds it.
-struct Place(Scratch);
+struct ProveDirectory(Scratch);
 
-impl Drop for Place {
+impl Drop for ProveDirectory {
     fn drop(&mut self) {
         // Its parent goes with the last scene; one that is in use is not empty, and stays.
         let parent = self.0.path().parent().map(Path::to_owned);
@@ -300,7 +300,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl ProveDirectory {
     fn make(environment: &HostEnvironment) -> Result<Self, ProveError> {
         // Where the user's own data lies: what hides the made-up home there hides the real one.
         let preferred = environment.data.child("prove");
@@ -310,7 +310,7 @@ impl Place {
             false => (std::env::temp_dir(), PROVE_PREFIX),
         };
         let failed = |cause| ProveError::Scene { path: parent.clone(), cause };
-        Scratch::make(&parent, prefix).map(Place).map_err(failed)
+        Scratch::make(&parent, prefix).map(ProveDirectory).map_err(failed)
     }
 
     /// The prober, unpacked here: a proof leaves nothing behind.
@@ -324,8 +324,8 @@ impl Place {
     }
 
     /// An internet of one's own; in words where this machine grants none.
-    fn outside(&self, name: &str) -> Result<Result<Outside, String>, ProveError> {
-        Ok(Outside::make(&self.side(name)?)?.map_err(|error| error.to_string()))
+    fn outside(&self, name: &str) -> Result<Result<HostServices, String>, ProveError> {
+        Ok(HostServices::make(&self.side(name)?)?.map_err(|error| error.to_string()))
     }
 
     fn side(&self, name: &str) -> Result<PathBuf, ProveError> {

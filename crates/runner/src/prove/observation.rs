@@ -3,7 +3,7 @@
 use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
 use super::stranger;
-use super::table::{Evidence, Kind, Row, Stage};
+use super::table::{Evidence, ProbeKind, ProbeStage, Row};
 use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Sight, Verdict};
 use belljar_sys::process::Prepare;
 use std::fs;
@@ -143,9 +143,16 @@ fn shown(lines: &str, name: &str) -> Sight {
 fn refused(row: &Row, run: &StageRun) -> bool {
     let codes: &[ExitCode] = match row.stage {
         // A limit that cannot be held is refused as well.
-        Stage::Directory | Stage::Unbuilt | Stage::Filled | Stage::Crowded => &[ExitCode::LaunchFailed],
-        Stage::Misspelt | Stage::Widened => &[ExitCode::LaunchFailed, ExitCode::Invalid],
-        Stage::Idle | Stage::Plain | Stage::Terminal | Stage::Killed | Stage::WayOut | Stage::Stranger => &[],
+        ProbeStage::Directory | ProbeStage::Unbuilt | ProbeStage::Filled | ProbeStage::Crowded => {
+            &[ExitCode::LaunchFailed]
+        }
+        ProbeStage::Misspelt | ProbeStage::Widened => &[ExitCode::LaunchFailed, ExitCode::Invalid],
+        ProbeStage::Idle
+        | ProbeStage::Plain
+        | ProbeStage::Terminal
+        | ProbeStage::Killed
+        | ProbeStage::WayOut
+        | ProbeStage::Stranger => &[],
     };
     codes.iter().any(|code| run.status == Some(code.code().into()))
 }
@@ -161,21 +168,25 @@ fn clean(scene: &Scene) -> Sight {
 }
 
 /// What a row comes to.
-pub(super) fn judge(kind: Kind, host: &Sight, inside: &Sight) -> Verdict {
+pub(super) fn judge(kind: ProbeKind, host: &Sight, inside: &Sight) -> Verdict {
     match (kind, host, inside) {
-        (Kind::Given, _, _) => Verdict::Given,
-        (Kind::Wall, _, Sight::Open { .. }) => Verdict::Open,
-        (Kind::Wall, _, Sight::Reported { .. }) => Verdict::Reported,
-        (Kind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Closed { .. }) => Verdict::Closed,
-        (Kind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Unseen { .. }) => Verdict::Unseen,
-        (Kind::Wall, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
-        (Kind::Control, _, Sight::Open { .. } | Sight::Reported { .. }) => Verdict::Works,
+        (ProbeKind::Given, _, _) => Verdict::Given,
+        (ProbeKind::Wall, _, Sight::Open { .. }) => Verdict::Open,
+        (ProbeKind::Wall, _, Sight::Reported { .. }) => Verdict::Reported,
+        (ProbeKind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Closed { .. }) => {
+            Verdict::Closed
+        }
+        (ProbeKind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Unseen { .. }) => {
+            Verdict::Unseen
+        }
+        (ProbeKind::Wall, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
+        (ProbeKind::Control, _, Sight::Open { .. } | Sight::Reported { .. }) => Verdict::Works,
         (
-            Kind::Control,
+            ProbeKind::Control,
             Sight::Open { .. } | Sight::Reported { .. },
             Sight::Closed { .. } | Sight::Unseen { .. },
         ) => Verdict::Broken,
-        (Kind::Control, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
+        (ProbeKind::Control, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
     }
 }
 
@@ -188,18 +199,18 @@ mod tests {
         let unseen = || Sight::Unseen { why: String::new() };
         let reported = || Sight::Reported { how: String::new() };
         let cases = [
-            (Kind::Wall, open(""), closed(""), Verdict::Closed),
-            (Kind::Wall, open(""), open(""), Verdict::Open),
-            (Kind::Wall, open(""), reported(), Verdict::Reported),
-            (Kind::Wall, closed(""), reported(), Verdict::Reported),
-            (Kind::Wall, open(""), unseen(), Verdict::Unseen),
-            (Kind::Wall, closed(""), closed(""), Verdict::ProvesNothing),
-            (Kind::Wall, unseen(), closed(""), Verdict::ProvesNothing),
-            (Kind::Wall, closed(""), open(""), Verdict::Open),
-            (Kind::Control, open(""), open(""), Verdict::Works),
-            (Kind::Control, open(""), closed(""), Verdict::Broken),
-            (Kind::Control, open(""), unseen(), Verdict::Broken),
-            (Kind::Control, unseen(), unseen(), Verdict::ProvesNothing),
+            (ProbeKind::Wall, open(""), closed(""), Verdict::Closed),
+            (ProbeKind::Wall, open(""), open(""), Verdict::Open),
+            (ProbeKind::Wall, open(""), reported(), Verdict::Reported),
+            (ProbeKind::Wall, closed(""), reported(), Verdict::Reported),
+            (ProbeKind::Wall, open(""), unseen(), Verdict::Unseen),
+            (ProbeKind::Wall, closed(""), closed(""), Verdict::ProvesNothing),
+            (ProbeKind::Wall, unseen(), closed(""), Verdict::ProvesNothing),
+            (ProbeKind::Wall, closed(""), open(""), Verdict::Open),
+            (ProbeKind::Control, open(""), open(""), Verdict::Works),
+            (ProbeKind::Control, open(""), closed(""), Verdict::Broken),
+            (ProbeKind::Control, open(""), unseen(), Verdict::Broken),
+            (ProbeKind::Control, unseen(), unseen(), Verdict::ProvesNothing),
         ];
         for (kind, host, inside, expected) in cases {
             assert_eq!(judge(kind, &host, &inside), expected, "{kind:?} {host:?} {inside:?}");

@@ -1,7 +1,7 @@
 //! A made-up user with a home, secrets, a project and services, so that nothing of the real user is touched.
 
 use super::ProveError;
-use super::outside::{NAIVE, NAIVE_TOKEN, Outside, RULES};
+use super::outside::{HostServices, NAIVE, NAIVE_TOKEN, RULES};
 use super::stranger;
 use super::table::{Listener, Row};
 use crate::store::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
@@ -44,7 +44,7 @@ pub(super) struct Scene {
     pub segment: Option<Segment>,
     pub credential: String,
     /// The made-up internet, or why there is none.
-    pub outside: Result<Outside, String>,
+    pub outside: Result<HostServices, String>,
     /// Whether what is changed in the project stays beside it.
     pub keeps_aside: bool,
     marks: u64,
@@ -84,7 +84,7 @@ impl Scene {
         root: &Path,
         side: &'static str,
         agents: &Agents<'_>,
-        mut outside: Result<Outside, String>,
+        mut outside: Result<HostServices, String>,
     ) -> Result<Self, ProveError> {
         let failed = |cause| ProveError::Scene { path: root.to_owned(), cause };
         let number = random();

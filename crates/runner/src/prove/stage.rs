@@ -2,7 +2,7 @@
 
 use super::scene::{ATTEMPTS, SYSTEM_PATH, Scene};
 use super::stranger;
-use super::table::{Row, Stage};
+use super::table::{ProbeStage, Row};
 use super::{ProveError, Side};
 use belljar_contract::{AttemptRequest, ProbeFinding};
 use belljar_sandbox::ENGINE_VARIABLE;
@@ -39,7 +39,7 @@ pub(super) fn run(
     side: &Side<'_>,
     scene: &Scene,
     rows: &[&Row],
-    stage: Stage,
+    stage: ProbeStage,
 ) -> Result<StageRun, ProveError> {
     let mut requests = Vec::new();
     for row in rows {
@@ -51,21 +51,22 @@ pub(super) fn run(
     let mut words = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
     words.extend(context(side, scene));
     let mut command = side.command(scene, &words, stage);
-    if let (Stage::WayOut, Ok(outside)) = (stage, &scene.outside) {
+    if let (ProbeStage::WayOut, Ok(outside)) = (stage, &scene.outside) {
         outside.enter(&mut command, &scene.project)?;
     }
     let _asked = Asked::for_stage(stage, scene).map_err(failed)?;
-    let late = (stage == Stage::Plain).then(|| LateFile::promise(scene));
-    let pair = if stage == Stage::Terminal {
+    let late = (stage == ProbeStage::Plain).then(|| LateFile::promise(scene));
+    let pair = if stage == ProbeStage::Terminal {
         let pair = Pair::open().map_err(|error| failed(std::io::Error::other(error)))?;
         command.stdin(pair.terminal.try_clone().map_err(failed)?).own_session().stdin_is_terminal();
         Some(pair)
     } else {
-        let input = if stage == Stage::Directory { scene.home.as_path() } else { Path::new("/dev/null") };
+        let input =
+            if stage == ProbeStage::Directory { scene.home.as_path() } else { Path::new("/dev/null") };
         command.stdin(fs::File::open(input).map_err(failed)?);
         None
     };
-    if stage == Stage::Plain {
+    if stage == ProbeStage::Plain {
         command.keeps(open_files(scene));
     }
     // Last: what was asked for before can change credentials, and that takes the wish away.
@@ -89,7 +90,7 @@ pub(super) fn run(
 /// of it is seen on the host alone; that there was something to see, by what belljar or the agent says.
 pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, ProveError> {
     let Side::Inside { own, path, engine, backend, .. } = side else {
-        return run(side, scene, rows, Stage::Stranger);
+        return run(side, scene, rows, ProbeStage::Stranger);
     };
     let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
     let belljar = |words: &[&OsStr]| {
@@ -243,30 +244,30 @@ pub(super) fn none_left(mark: &str) -> bool {
 struct Asked(Option<(std::path::PathBuf, Option<String>)>);
 
 impl Asked {
-    fn for_stage(stage: Stage, scene: &Scene) -> std::io::Result<Self> {
+    fn for_stage(stage: ProbeStage, scene: &Scene) -> std::io::Result<Self> {
         let (file, before, text) = match stage {
             // In the user's own: what a project asks for is not agreed to, and would be refused for that alone.
-            Stage::Misspelt => {
+            ProbeStage::Misspelt => {
                 let file = scene.home.join(".config/belljar/belljar.toml");
                 let own = fs::read_to_string(&file)?;
                 let text = format!("{own}\n[agents.prove.mountz]\n");
                 (file, Some(own), text)
             }
-            Stage::Widened => {
+            ProbeStage::Widened => {
                 let other = scene.home.join("other");
                 let text = format!("[agents.prove]\nmounts = [{{ source = \"{}\" }}]\n", other.display());
                 (scene.project.join("belljar.toml"), None, text)
             }
-            Stage::Idle
-            | Stage::Plain
-            | Stage::Directory
-            | Stage::Terminal
-            | Stage::Killed
-            | Stage::WayOut
-            | Stage::Unbuilt
-            | Stage::Filled
-            | Stage::Crowded
-            | Stage::Stranger => return Ok(Self(None)),
+            ProbeStage::Idle
+            | ProbeStage::Plain
+            | ProbeStage::Directory
+            | ProbeStage::Terminal
+            | ProbeStage::Killed
+            | ProbeStage::WayOut
+            | ProbeStage::Unbuilt
+            | ProbeStage::Filled
+            | ProbeStage::Crowded
+            | ProbeStage::Stranger => return Ok(Self(None)),
         };
         fs::write(&file, text)?;
         Ok(Self(Some((file, before))))
@@ -319,7 +320,7 @@ impl Side<'_> {
     }
 
     /// Starts the prober with these words.
-    fn command(&self, scene: &Scene, words: &[String], stage: Stage) -> Command {
+    fn command(&self, scene: &Scene, words: &[String], stage: ProbeStage) -> Command {
         match self {
             Side::Host { guest } => {
                 // Its parent has the secret in its environment and on its command line, as a careless supervisor.
@@ -328,7 +329,7 @@ impl Side<'_> {
                 command.args(["-c", "\"$@\"; exit $?", &scene.entering]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear();
                 command.envs(scene.environment(std::ffi::OsStr::new(SYSTEM_PATH)));
-                if stage == Stage::WayOut {
+                if stage == ProbeStage::WayOut {
                     command.envs(scene.careless_way_out());
                 }
                 command
@@ -338,16 +339,16 @@ impl Side<'_> {
                 let mut command = Command::new(own.as_path());
                 command.arg("exec");
                 // The question about a widened manifest is what is tried.
-                if stage != Stage::Widened {
+                if stage != ProbeStage::Widened {
                     command.arg("--yes");
                 }
                 command.args([stage.agent(), "--"]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear().envs(scene.environment(path));
-                if stage == Stage::WayOut {
+                if stage == ProbeStage::WayOut {
                     command.envs(scene.way_out());
                 }
                 command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
-                if stage == Stage::Unbuilt {
+                if stage == ProbeStage::Unbuilt {
                     let empty = scene.home.join("empty");
                     command.env(ENGINE_VARIABLE, empty.join("engine.sock")).env("PATH", empty);
                 }

@@ -13,9 +13,9 @@ pub(super) struct Row {
     #[serde(default)]
     pub expected: Option<String>,
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: ProbeKind,
     #[serde(default)]
-    pub stage: Stage,
+    pub stage: ProbeStage,
     /// A program of the system without which the attempt says nothing.
     #[serde(default)]
     pub needs: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Row {
 /// What a row is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
+pub(super) enum ProbeKind {
     /// It must not go through.
     #[default]
     Wall,
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 /// The run that a row is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Stage {
+pub(super) enum ProbeStage {
     /// A run that does nothing.
     Idle,
     /// The run of most.
@@ -69,38 +69,38 @@ pub(super) enum Stage {
     Stranger,
 }
 
-impl Stage {
+impl ProbeStage {
     /// All, in the order in which they are run.
-    pub const ALL: [Stage; 12] = [
-        Stage::Idle,
-        Stage::Plain,
-        Stage::Directory,
-        Stage::Terminal,
-        Stage::Killed,
-        Stage::WayOut,
-        Stage::Unbuilt,
-        Stage::Misspelt,
-        Stage::Widened,
-        Stage::Filled,
-        Stage::Crowded,
-        Stage::Stranger,
+    pub const ALL: [ProbeStage; 12] = [
+        ProbeStage::Idle,
+        ProbeStage::Plain,
+        ProbeStage::Directory,
+        ProbeStage::Terminal,
+        ProbeStage::Killed,
+        ProbeStage::WayOut,
+        ProbeStage::Unbuilt,
+        ProbeStage::Misspelt,
+        ProbeStage::Widened,
+        ProbeStage::Filled,
+        ProbeStage::Crowded,
+        ProbeStage::Stranger,
     ];
 
     /// The agent of the made-up user's manifest that it runs with.
     pub const fn agent(self) -> &'static str {
         match self {
-            Stage::WayOut => "outward",
-            Stage::Filled => "filled",
-            Stage::Crowded => "crowded",
-            Stage::Idle
-            | Stage::Plain
-            | Stage::Directory
-            | Stage::Terminal
-            | Stage::Killed
-            | Stage::Unbuilt
-            | Stage::Misspelt
-            | Stage::Widened
-            | Stage::Stranger => "prove",
+            ProbeStage::WayOut => "outward",
+            ProbeStage::Filled => "filled",
+            ProbeStage::Crowded => "crowded",
+            ProbeStage::Idle
+            | ProbeStage::Plain
+            | ProbeStage::Directory
+            | ProbeStage::Terminal
+            | ProbeStage::Killed
+            | ProbeStage::Unbuilt
+            | ProbeStage::Misspelt
+            | ProbeStage::Widened
+            | ProbeStage::Stranger => "prove",
         }
     }
 }
@@ -153,9 +153,9 @@ impl Row {
     pub fn expected(&self) -> String {
         match (&self.expected, self.kind) {
             (Some(words), _) => words.clone(),
-            (None, Kind::Control) => "works".to_owned(),
-            (None, Kind::Given) => "open".to_owned(),
-            (None, Kind::Wall) => match &self.seen {
+            (None, ProbeKind::Control) => "works".to_owned(),
+            (None, ProbeKind::Given) => "open".to_owned(),
+            (None, ProbeKind::Wall) => match &self.seen {
                 Evidence::Answer => "refused or absent",
                 Evidence::Unchanged(_) | Evidence::Changed(_) => "nothing changes on the host",
                 Evidence::NotSetuid(_) => "no such file on the host",
@@ -197,6 +197,6 @@ mod tests {
         for row in &rows {
             assert!(!row.why.is_empty() && !row.what.is_empty(), "{}", row.id);
         }
-        assert!(rows.iter().filter(|row| row.kind == Kind::Wall).count() > 50);
+        assert!(rows.iter().filter(|row| row.kind == ProbeKind::Wall).count() > 50);
     }
 }

@@ -148,7 +148,7 @@ pub enum SweepError {
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let HostEnvironment { data, runtime: runtime_path, state, .. } = request.environment;
     // Stages before instances: the state of a workspace that goes here is of no more use either.
-    let places: [(Place, &AbsPath, SweptKind); 10] = [
+    let places: [(Sweeper, &AbsPath, SweptKind); 10] = [
         (stages, state, SweptKind::Stage),
         (conversations, state, SweptKind::Conversation),
         (instances, data, SweptKind::Instance { root: None }),
@@ -171,7 +171,7 @@ pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     out
 }
 
-type Place = fn(&SweepRequest<'_>, &mut Vec<Swept>) -> Result<(), SweepError>;
+type Sweeper = fn(&SweepRequest<'_>, &mut Vec<Swept>) -> Result<(), SweepError>;
 
 impl SweepRequest<'_> {
     fn act(&self, remove: impl FnOnce() -> Result<SweepOutcome, SweepError>) -> SweepOutcome {

@@ -34,7 +34,7 @@ impl FilesWatch {
     /// Looks at the workspace as it is now.
     #[must_use]
     pub fn begin(root: AbsPath, visible: Vec<String>, read_only: Vec<String>) -> Self {
-        let before = tree(root.as_path(), &mut |_, _| Keep::No);
+        let before = tree(root.as_path(), &mut |_, _| KeepContent::No);
         Self { root, visible, read_only, before }
     }
 
@@ -44,10 +44,10 @@ impl FilesWatch {
         let mut left = KEPT_IN_ALL;
         let after = tree(root.as_path(), &mut |_, bytes| {
             if bytes > KEPT || bytes > left {
-                return Keep::No;
+                return KeepContent::No;
             }
             left -= bytes;
-            Keep::Yes
+            KeepContent::Yes
         });
         let mut unread = before.unread;
         unread.extend(after.unread);
@@ -56,18 +56,18 @@ impl FilesWatch {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum KeepContent {
     Yes,
     No,
 }
 
-fn tree(root: &Path, keep: &mut dyn FnMut(&str, u64) -> Keep) -> Tree {
+fn tree(root: &Path, keep: &mut dyn FnMut(&str, u64) -> KeepContent) -> Tree {
     let mut out = Tree::default();
     walk(root, "", keep, &mut out);
     out
 }
 
-fn walk(directory: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep, out: &mut Tree) {
+fn walk(directory: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> KeepContent, out: &mut Tree) {
     let shown = if below.is_empty() { "." } else { below };
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -101,7 +101,7 @@ fn walk(directory: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep, 
     }
 }
 
-fn seen(path: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep) -> io::Result<FileSeen> {
+fn seen(path: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> KeepContent) -> io::Result<FileSeen> {
     let found = path.symlink_metadata()?;
     if found.is_symlink() {
         let target = path.read_link()?.to_string_lossy().into_owned();
@@ -121,7 +121,7 @@ fn seen(path: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> Keep) -> io
         rustix::fs::Mode::empty(),
     )?;
     let mut file = File::from(file).take(LONGEST);
-    if keep(below, bytes) == Keep::Yes {
+    if keep(below, bytes) == KeepContent::Yes {
         let mut body = Vec::new();
         file.read_to_end(&mut body)?;
         let digest = Some(Digest::of(&body));

@@ -100,7 +100,7 @@ pub struct Trial {
     /// What is worth knowing about the files.
     pub warnings: Vec<(Sources, Diagnostic)>,
     /// Paths of the session, found.
-    pub found: Found,
+    pub found: NamedFiles,
     /// What the model may cost; nothing says it but who runs the trial.
     pub cost: Option<Usd>,
     /// What is the suite's own.
@@ -113,7 +113,7 @@ pub struct Trial {
 
 /// What the session names, as absolute paths.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct NamedFiles {
     /// Folders to work with, and whether they may be changed.
     pub folders: Vec<(AbsPath, super::stage::FolderAccess)>,
     /// Files that the user gave.
@@ -217,7 +217,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
     let (Ok(rules), Ok(checks), true) = (rules, checks, diagnostics.is_empty()) else {
         return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
     };
-    let (session, found) = (Session::default(), Found::default());
+    let (session, found) = (Session::default(), NamedFiles::default());
     Ok(Trial {
         scenario,
         session,
@@ -253,9 +253,9 @@ pub(super) fn find(
     environment: &HostEnvironment,
     session: &Session,
     (beside, reading): (&AbsPath, &Reading<'_>),
-) -> Result<(Found, Vec<(PathUse, AbsPath)>), LoadError> {
+) -> Result<(NamedFiles, Vec<(PathUse, AbsPath)>), LoadError> {
     let resolve = |path: &PathText| path.resolve(&environment.home, beside);
-    let mut found = Found::default();
+    let mut found = NamedFiles::default();
     let mut named = Vec::new();
     for folder in &session.folders {
         let path = resolve(&folder.from)?;

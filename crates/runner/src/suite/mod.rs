@@ -27,7 +27,7 @@ pub use discover::{DiscoverError, scenario_files};
 pub use evidence::evidence;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
-pub use load::{Found, LoadError, Trial, load_policy, load_scenario, load_scenario_alone, skills};
+pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use schedule::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
@@ -40,7 +40,7 @@ use crate::environment::HostEnvironment;
 use crate::launch::{Model, Outcome, Report, RunError, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planner::{Planned, Planner, PlanningError};
-use crate::session::conversation::{Deciders, Outside, TalkRequest, TalkTimes, Then};
+use crate::session::conversation::{Deciders, ExternalDecider, TalkRequest, TalkTimes, Then};
 use crate::store::names::fresh_run_id;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
@@ -174,7 +174,7 @@ pub struct Answering {
     /// Rules of an answer policy, which come last.
     pub policy: Vec<Rule>,
     /// The one who takes time.
-    pub outside: Option<Box<dyn Outside>>,
+    pub outside: Option<Box<dyn ExternalDecider>>,
     /// A model that answers questions where nobody else does.
     pub model: Option<ModelWish>,
     /// What becomes of a question that nobody answers, unless the scenario says.
@@ -394,8 +394,8 @@ impl Trial {
         if first && outside.is_none() {
             chain = chain.then(First);
         }
-        let outside =
-            outside.or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn Outside>));
+        let outside = outside
+            .or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn ExternalDecider>));
         Deciders { chain, outside }
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn conversations(state: &AbsPath) -> AbsPath {
 
 /// Where a stage lies.
 #[derive(Debug)]
-enum Place {
+enum StageDirectory {
     /// Gone when dropped, however the trial ends.
     Passing(RunDirectory),
     /// Of a conversation that can be gone on with; the workspace stays, the library is staged afresh.
@@ -111,7 +111,7 @@ enum Place {
 /// A stage.
 #[derive(Debug)]
 pub struct Stage {
-    place: Place,
+    place: StageDirectory,
     workspace: AbsPath,
     was_there: bool,
     taken: BTreeSet<String>,
@@ -129,7 +129,7 @@ impl Stage {
     pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
         let directory = RuntimeDirectory::open(&staging(state))?.make_run(id)?;
         let workspace = directory.path().child("workspace");
-        Self::with(Place::Passing(directory), workspace, false)
+        Self::with(StageDirectory::Passing(directory), workspace, false)
     }
 
     /// The stage of a conversation that can be gone on with.
@@ -152,10 +152,10 @@ impl Stage {
                 belljar_record::remove_tree(old.as_path()).map_err(made)?;
             }
         }
-        Self::with(Place::Lasting { path, _lock: lock }, workspace, was_there)
+        Self::with(StageDirectory::Lasting { path, _lock: lock }, workspace, was_there)
     }
 
-    fn with(place: Place, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
+    fn with(place: StageDirectory, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
         let outputs = workspace.child(OUTPUTS);
         is_folder(&outputs)?;
         fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
@@ -172,8 +172,8 @@ impl Stage {
 
     pub(super) fn path(&self) -> &AbsPath {
         match &self.place {
-            Place::Passing(directory) => directory.path(),
-            Place::Lasting { path, .. } => path,
+            StageDirectory::Passing(directory) => directory.path(),
+            StageDirectory::Lasting { path, .. } => path,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A folder that is tried without a scenario: a skill, folders of skills, a plugin, a marketplace.
 
 use super::load::{
-    Found, LoadError, MARKETPLACE_FILE, Trial, find, plugin_name, plugin_paths, skill_paths, skills,
+    LoadError, MARKETPLACE_FILE, NamedFiles, Trial, find, plugin_name, plugin_paths, skill_paths, skills,
 };
 use super::requests::HostsFrom;
 use super::scope::{Permit, Reading, Scope};
@@ -89,7 +89,7 @@ pub fn load_subject(
     for path in &own_plugins {
         named.extend(plugin_paths(path)?);
     }
-    let mut found = Found { skills: own_skills, uploads, ..found };
+    let mut found = NamedFiles { skills: own_skills, uploads, ..found };
     found.folders = folders.into_iter().map(|path| (path, FolderAccess::ReadWrite)).collect();
     for path in own_plugins {
         found.plugins.push((plugin_name(&path, &reading)?, path));

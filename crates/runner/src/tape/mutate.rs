@@ -49,7 +49,8 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
     for (path, file) in evidence.files.iter().flat_map(made) {
         match file.body.as_deref().map(std::str::from_utf8) {
             Some(Ok(text)) => {
-                let change = |edit: Edit| edit.of(path.clone(), text, |edit| Kind::File(path.clone(), edit));
+                let change =
+                    |edit: Edit| edit.of(path.clone(), text, |edit| MutationKind::File(path.clone(), edit));
                 groups.push(spread(&in_text(text), change));
             }
             Some(Err(_)) | None => left_alone.push(path.clone()),
@@ -60,7 +61,7 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
         match &seen.what {
             Observation::ToolReturned { call, text, .. } if is_of_a_script(evidence, call.as_str()) => {
                 let change = |edit: Edit| {
-                    edit.of(told("the result of a script"), text, |edit| Kind::Returned(at, edit))
+                    edit.of(told("the result of a script"), text, |edit| MutationKind::Returned(at, edit))
                 };
                 groups.push(spread(&in_lines(text), change));
             }
@@ -73,7 +74,7 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
                         from: short(&chosen[which]),
                         to: CHANGED.to_owned(),
                     },
-                    kind: Kind::Chosen(at, which),
+                    kind: MutationKind::Chosen(at, which),
                 };
                 groups.push(spread(&numbers, change));
             }
@@ -81,7 +82,7 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
             Observation::Answered { answer, .. } if answer == "allow" => {
                 let (what, from) = (told("the decision"), answer.clone());
                 let told = Mutation { what, place: String::new(), from, to: "deny".to_owned() };
-                groups.push(vec![Change { told, kind: Kind::Denied(at) }]);
+                groups.push(vec![Change { told, kind: MutationKind::Denied(at) }]);
             }
             _ => {}
         }
@@ -130,17 +131,17 @@ fn spread<T: Clone>(all: &[T], change: impl Fn(T) -> Change) -> Vec<Change> {
 /// A change and how it is told.
 struct Change {
     told: Mutation,
-    kind: Kind,
+    kind: MutationKind,
 }
 
-enum Kind {
+enum MutationKind {
     File(String, Edit),
     Returned(usize, Edit),
     Chosen(usize, usize),
     Denied(usize),
 }
 
-impl Kind {
+impl MutationKind {
     fn carried_out(&self, evidence: &Evidence) -> Evidence {
         let mut out = evidence.clone();
         match self {
@@ -204,7 +205,7 @@ struct Edit {
 }
 
 impl Edit {
-    fn of(self, what: String, text: &str, kind: impl Fn(Self) -> Kind) -> Change {
+    fn of(self, what: String, text: &str, kind: impl Fn(Self) -> MutationKind) -> Change {
         let (place, from, to) = (self.place.clone(), short(&text[self.at.clone()]), short(&self.to));
         Change { told: Mutation { what, place, from, to }, kind: kind(self) }
     }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use belljar_contract::{AbsPath, Digest, Errand, Event, Lane, ModelEvidence, OsText, Purpose};
 use belljar_runner::{
-    Deciders, EgressMode, GuestImage, GuestProgram, HostEnvironment, Model, Outside, Pending, Planner,
-    RunRequest, Stdio, TalkRequest, TalkTimes, Then, run,
+    Deciders, EgressMode, ExternalDecider, GuestImage, GuestProgram, HostEnvironment, Model, Pending,
+    Planner, RunRequest, Stdio, TalkRequest, TalkTimes, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -136,7 +136,7 @@ impl Decider for Told {
 /// Somebody who never answers: what the scene leaves open stays open.
 struct Silent;
 
-impl Outside for Silent {
+impl ExternalDecider for Silent {
     fn decide(&mut self, _: &Pending) -> Result<Answer, String> {
         loop {
             std::thread::park();

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape diff scenarios/hello.tape scenarios/hello.tape\n  \
     $ belljar tape diff --json scenarios/hello.tape scenarios/hello.tape\n")]
-pub struct Args {
+pub struct TapeDiffArgs {
     /// The one
     left: PathBuf,
     /// The other
@@ -23,7 +23,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &TapeDiffArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let (left, right) = (super::open(&args.left, environment)?, super::open(&args.right, environment)?);
     let found = compare(&left, &right).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let exit = if found.is_empty() { ExitCode::Passed } else { ExitCode::Failed };

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// digests. A file that is there is never overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape export scenarios/hello.tape --har hello.har\n")]
-pub struct Args {
+pub struct TapeExportArgs {
     /// The tape
     tape: PathBuf,
     /// The archive to write
@@ -24,7 +24,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &TapeExportArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let tape = super::open(&args.tape, environment)?;
     let archive = har(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let path = TryOptions::path(environment, &args.har)?;

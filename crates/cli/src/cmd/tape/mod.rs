@@ -24,22 +24,22 @@ use std::path::PathBuf;
     arg_required_else_help = true,
     after_help = "Examples:\n  $ belljar tape verify scenarios\n  $ belljar tape show scenarios/hello.tape\n"
 )]
-pub struct Args {
+pub struct TapeArgs {
     #[command(subcommand)]
     what: What,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    Verify(verify::Args),
-    Show(show::Args),
-    Diff(diff::Args),
-    Export(export::Args),
-    Scrub(scrub::Args),
-    Refresh(Box<refresh::Args>),
+    Verify(verify::TapeVerifyArgs),
+    Show(show::TapeShowArgs),
+    Diff(diff::TapeDiffArgs),
+    Export(export::TapeExportArgs),
+    Scrub(scrub::TapeScrubArgs),
+    Refresh(Box<refresh::TapeRefreshArgs>),
 }
 
-impl Command for Args {
+impl Command for TapeArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment()?, call.output).map(ExitCode::code)
     }
@@ -60,7 +60,7 @@ impl Command for Args {
     }
 }
 
-fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn run(args: &TapeArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     match &args.what {
         What::Verify(args) => verify::run(args, environment, output),
         What::Show(args) => show::run(args, environment, output),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape refresh --scripted scenarios\n  \
     $ belljar tape refresh --json --scripted scenarios/hello.tape\n")]
-pub struct Args {
+pub struct TapeRefreshArgs {
     /// Tapes, or folders in which they are looked for
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Args {
     pub record: record::Source,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &TapeRefreshArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, environment)?;
     let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, environment, path, output))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
@@ -49,7 +49,7 @@ pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Resul
 }
 
 fn open(
-    args: &Args,
+    args: &TapeRefreshArgs,
     environment: &HostEnvironment,
     path: &AbsPath,
     output: &Output,
@@ -60,7 +60,7 @@ fn open(
 }
 
 fn one(
-    args: &Args,
+    args: &TapeRefreshArgs,
     environment: &HostEnvironment,
     ((tape, trial), consent): ((Tape, Trial), &Consent),
     (path, output): (&AbsPath, &Output),

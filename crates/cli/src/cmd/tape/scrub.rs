@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape scrub scenarios/hello.tape\n  \
     $ belljar tape scrub --json scenarios/hello.tape\n")]
-pub struct Args {
+pub struct TapeScrubArgs {
     /// The tape
     tape: PathBuf,
     /// Print one JSON object
@@ -22,7 +22,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &TapeScrubArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let unread = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Unverified, error);
     let mut tape = super::open(&args.tape, environment)?;
     let kinds: Vec<Private> = replaceable(&tape).map_err(|error| unread(&error))?;

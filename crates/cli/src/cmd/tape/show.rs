@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape show scenarios/hello.tape\n  \
     $ belljar tape show --json scenarios/hello.tape\n")]
-pub struct Args {
+pub struct TapeShowArgs {
     /// The tape
     tape: PathBuf,
     /// Print one JSON object
@@ -20,7 +20,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &TapeShowArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let unread = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Unverified, error);
     let tape = super::open(&args.tape, environment)?;
     let views = exchange_views(&tape).map_err(|error| unread(&error))?;

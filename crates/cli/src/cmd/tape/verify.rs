@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
     $ belljar tape verify --json scenarios/hello.tape\n")]
-pub struct Args {
+pub struct TapeVerifyArgs {
     /// Tapes, or folders in which they are looked for
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(args: &Args, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(args: &TapeVerifyArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, environment)?;
     let walls = AskedWalls::default();
     let used_for = TrialUse::Inspect;

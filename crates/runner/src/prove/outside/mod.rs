@@ -67,7 +67,7 @@ const UDP: [(&str, &str); 3] =
     [("resolver", "10.99.0.53:53"), ("evil", "10.99.0.3:9999"), ("evil", "10.99.0.3:443")];
 
 /// The place, and what was heard in it.
-pub(super) struct Outside {
+pub(super) struct HostServices {
     place: Apart,
     peers: Peers,
     authority: Arc<Authority>,
@@ -75,7 +75,7 @@ pub(super) struct Outside {
     pub trusted: PathBuf,
 }
 
-impl Outside {
+impl HostServices {
     /// Makes it, with its files in `folder`. Nobody listens yet: this process must have no threads while the places
     /// are made. The inner error is that of a machine that grants none.
     pub fn make(folder: &Path) -> Result<Result<Self, ApartError>, ProveError> {

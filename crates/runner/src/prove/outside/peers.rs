@@ -22,12 +22,12 @@ const FLIPS: [[u8; 4]; 2] = [[10, 99, 0, 2], [10, 99, 0, 3]];
 const REDIRECTED: &str = "/redirected-";
 
 /// What was said, with the name of whom it was said to.
-type Heard = Mutex<Vec<(String, Vec<u8>)>>;
+type Received = Mutex<Vec<(String, Vec<u8>)>>;
 
 /// Everything that was heard, and by whom.
 #[derive(Default)]
 pub(super) struct Peers {
-    heard: Arc<Heard>,
+    heard: Arc<Received>,
     /// Conversations that are not written down yet.
     active: Arc<AtomicUsize>,
     sockets: Mutex<Vec<OwnedFd>>,
@@ -100,7 +100,7 @@ impl Peers {
     }
 }
 
-fn note(heard: &Heard, name: &str, bytes: &[u8]) {
+fn note(heard: &Received, name: &str, bytes: &[u8]) {
     heard.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), bytes.to_vec()));
 }
 
@@ -121,7 +121,7 @@ fn converse(
     name: &str,
     stream: TcpStream,
     speaker: Option<&(HostName, Arc<Authority>)>,
-    heard: &Heard,
+    heard: &Received,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     match speaker {
@@ -131,7 +131,7 @@ fn converse(
 }
 
 /// Takes one request, or whatever else is said, and answers with what was heard.
-fn talk(name: &str, stream: &mut (impl Read + Write), heard: &Heard) -> io::Result<()> {
+fn talk(name: &str, stream: &mut (impl Read + Write), heard: &Received) -> io::Result<()> {
     let mut said = Vec::new();
     let mut part = [0; 4096];
     while !said.windows(4).any(|end| end == b"\r\n\r\n") && said.len() < HEAD_LIMIT {

@@ -27,7 +27,7 @@ pub struct Pending {
 }
 
 /// Someone who answers and may take time for it. One question at a time.
-pub trait Outside: Send {
+pub trait ExternalDecider: Send {
     /// The answer, or why there is none; without one the run ends.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ pub type Stopper = Box<dyn Fn() + Send>;
 pub struct Spoken(pub Box<dyn FnMut() -> Option<String> + Send>);
 
 /// What came in.
-pub(super) enum Heard {
+pub(super) enum Incoming {
     Answer { request: RequestId, answer: Result<Answer, String> },
     Message(String),
     End,
@@ -60,7 +60,7 @@ pub(super) enum Heard {
 
 /// Where everything that takes time arrives.
 pub(super) struct Mailbox {
-    heard: Receiver<Heard>,
+    heard: Receiver<Incoming>,
     /// Readable as often as something was sent.
     bell: OwnedFd,
     /// Keeps the bell from being hung up, which would ring without end, when nobody is there to ring it.
@@ -76,20 +76,20 @@ pub(super) struct Mailbox {
 /// The ringing end of a mailbox.
 #[derive(Clone)]
 struct Postbox {
-    heard: Sender<Heard>,
+    heard: Sender<Incoming>,
     bell: std::sync::Arc<OwnedFd>,
 }
 
 impl Postbox {
     /// Whether anyone still listens.
-    fn put(&self, heard: Heard) -> bool {
+    fn put(&self, heard: Incoming) -> bool {
         let sent = self.heard.send(heard).is_ok();
         sent && rustix::io::write(&*self.bell, &[0]).is_ok()
     }
 }
 
 impl Mailbox {
-    pub fn new(outside: Option<Box<dyn Outside>>, then: Then) -> std::io::Result<Self> {
+    pub fn new(outside: Option<Box<dyn ExternalDecider>>, then: Then) -> std::io::Result<Self> {
         let (sender, heard) = channel();
         let (bell, ring) = super::streams::open(super::streams::Ours::Read)?;
         let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
@@ -148,17 +148,17 @@ impl Mailbox {
         self.withdrawn.push(request.clone());
     }
 
-    pub fn next(&mut self) -> Option<Heard> {
+    pub fn next(&mut self) -> Option<Incoming> {
         loop {
             let heard = self.heard.try_recv().ok()?;
             let mut rung = [0];
             // One ring for each; a bell that has none left has told already.
             rustix::io::read(&self.bell, &mut rung).ok();
             match heard {
-                Heard::Answer { request, .. } if self.withdrawn.contains(&request) => {}
-                Heard::Message(text) => {
+                Incoming::Answer { request, .. } if self.withdrawn.contains(&request) => {}
+                Incoming::Message(text) => {
                     self.waits_for_words = false;
-                    return Some(Heard::Message(text));
+                    return Some(Incoming::Message(text));
                 }
                 other => return Some(other),
             }
@@ -182,7 +182,7 @@ impl Drop for Mailbox {
 
 /// Where questions go, and what is closed when the one who answers is gone.
 fn answering(
-    mut outside: Box<dyn Outside>,
+    mut outside: Box<dyn ExternalDecider>,
     post: Postbox,
 ) -> std::io::Result<(Sender<Pending>, Receiver<Infallible>)> {
     let (sender, questions) = channel::<Pending>();
@@ -190,7 +190,7 @@ fn answering(
     thread::Builder::new().name("decider".to_owned()).spawn(move || {
         for pending in questions {
             let answer = outside.decide(&pending);
-            if !post.put(Heard::Answer { request: pending.request, answer }) {
+            if !post.put(Incoming::Answer { request: pending.request, answer }) {
                 break;
             }
         }
@@ -204,8 +204,8 @@ fn listening(mut spoken: Spoken, post: Postbox) -> std::io::Result<Sender<()>> {
     let (sender, turns) = channel::<()>();
     thread::Builder::new().name("listener".to_owned()).spawn(move || {
         for () in turns {
-            let heard = (spoken.0)().map_or(Heard::End, Heard::Message);
-            let ends = matches!(heard, Heard::End);
+            let heard = (spoken.0)().map_or(Incoming::End, Incoming::Message);
+            let ends = matches!(heard, Incoming::End);
             if !post.put(heard) || ends {
                 return;
             }

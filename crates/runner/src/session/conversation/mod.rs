@@ -8,7 +8,7 @@ mod model_line;
 mod streams;
 mod texts;
 
-pub use external::{Outside, Pending, Spoken, Stopper};
+pub use external::{ExternalDecider, Pending, Spoken, Stopper};
 pub(crate) use model_line::ModelCall;
 pub use model_line::{ModelCalls, ModelLine};
 pub(crate) use texts::Keeping;
@@ -22,7 +22,7 @@ use belljar_record::{AgentStderr, FrameLog, FrameWay};
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_session::decider::{Chain, Unanswered};
 use belljar_session::{Answer, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode};
-use external::{Heard, Mailbox};
+use external::{Incoming, Mailbox};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -39,7 +39,7 @@ pub struct Deciders {
     /// Those who answer at once.
     pub chain: Chain,
     /// The one who takes time, where there is one; without, an open question ends the run.
-    pub outside: Option<Box<dyn Outside>>,
+    pub outside: Option<Box<dyn ExternalDecider>>,
 }
 
 /// What is said when the messages are used up.
@@ -345,13 +345,13 @@ impl Talk {
     fn hear(&mut self, emit: Emit<'_>) {
         while let Some(heard) = self.mailbox.next() {
             match heard {
-                Heard::Answer { request, answer: Ok(answer) } => self.answer(request, answer, emit),
-                Heard::Answer { request, answer: Err(why) } => {
+                Incoming::Answer { request, answer: Ok(answer) } => self.answer(request, answer, emit),
+                Incoming::Answer { request, answer: Err(why) } => {
                     let unanswered = Unanswered { about: "it", notes: Vec::new(), paste: None };
                     self.unanswered(request, unanswered, Some(why), emit);
                 }
-                Heard::Message(text) => self.say(text, emit),
-                Heard::End => {
+                Incoming::Message(text) => self.say(text, emit),
+                Incoming::End => {
                     let outputs = self.machine.on_command(Command::EndInput);
                     self.carry_out(outputs, emit);
                 }

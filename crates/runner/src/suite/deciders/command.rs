@@ -1,6 +1,6 @@
 //! A program of the user's that answers: started once, a JSON line each way.
 
-use crate::session::conversation::{Outside, Pending, Stopper};
+use crate::session::conversation::{ExternalDecider, Pending, Stopper};
 use belljar_session::Answer;
 use belljar_session::decider::ExternalRequest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,7 +66,7 @@ impl CommandDecider {
     }
 }
 
-impl Outside for CommandDecider {
+impl ExternalDecider for CommandDecider {
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String> {
         self.asked += 1;
         let id = self.asked.to_string();

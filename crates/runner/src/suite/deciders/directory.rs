@@ -1,7 +1,7 @@
 //! A folder where questions are laid and answers are left, one after the other: `req-1.json`, `resp-1.json`.
 
 use super::command::chain;
-use crate::session::conversation::{Outside, Pending};
+use crate::session::conversation::{ExternalDecider, Pending};
 use belljar_contract::AbsPath;
 use belljar_record::write_atomically;
 use belljar_session::Answer;
@@ -87,7 +87,7 @@ impl DirectoryDecider {
     }
 }
 
-impl Outside for DirectoryDecider {
+impl ExternalDecider for DirectoryDecider {
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String> {
         self.asked += 1;
         let id = format!("{}-{}", pending.run, self.asked);

@@ -1,6 +1,6 @@
 //! A model that answers the agent's questions, by the run's own gateway: it is paid for and written down with the run.
 
-use crate::session::conversation::{ModelCalls, ModelLine, Outside, Pending};
+use crate::session::conversation::{ExternalDecider, ModelCalls, ModelLine, Pending};
 use belljar_contract::AskedQuestion;
 use belljar_session::decider::ModelQuestion;
 use belljar_session::{Answer, AnswerValue, By, Chosen, Question};
@@ -72,7 +72,7 @@ impl ModelDecider {
     }
 }
 
-impl Outside for ModelDecider {
+impl ExternalDecider for ModelDecider {
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String> {
         let questions = match &pending.question {
             Question::Choice { questions, .. } => questions,

@@ -1,6 +1,6 @@
 //! A person at the terminal.
 
-use crate::session::conversation::{Outside, Pending};
+use crate::session::conversation::{ExternalDecider, Pending};
 use belljar_contract::{AfterDeny, AskedQuestion, DialogReply, ElicitationReply};
 use belljar_contract::{visible, visible_lines, visible_page, visible_start};
 use belljar_session::decider::{LabelReading, choose};
@@ -83,7 +83,7 @@ impl Person {
     }
 }
 
-impl Outside for Person {
+impl ExternalDecider for Person {
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String> {
         let value = match &pending.question {
             Question::Permission(request) => {

@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, visible_lines};
-use belljar_runner::changes::AsideError;
+use belljar_runner::changes::ChangesError;
 use belljar_runner::report::render_diagnostics;
 use belljar_runner::suite::{DiscoverError, LoadError};
 use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
@@ -236,7 +236,7 @@ impl From<RunError> for CliError {
             RunError::Unmet(unmet) => Self::from(unmet).into_launch(),
             RunError::Allowed(error) => Self::from(error).into_launch(),
             RunError::Value { .. }
-            | RunError::Outward(_)
+            | RunError::EgressServices(_)
             | RunError::Workspace(_)
             | RunError::Instance(_)
             | RunError::Session(_)
@@ -251,24 +251,24 @@ impl From<RunError> for CliError {
     }
 }
 
-impl From<AsideError> for CliError {
-    fn from(error: AsideError) -> Self {
+impl From<ChangesError> for CliError {
+    fn from(error: ChangesError) -> Self {
         let out = Self::from_chain(ExitCode::Invalid, &error);
         match error {
-            AsideError::NotKept { .. } => {
+            ChangesError::NotKept { .. } => {
                 out.hint("`workspace = \"overlay\"` or `\"copy\"` keeps an agent's changes aside")
             }
-            AsideError::Several { agent, found } => found.iter().fold(out, |out, name| {
+            ChangesError::Several { agent, found } => found.iter().fold(out, |out, name| {
                 out.hint(format!("`belljar diff {agent} --layer {name}` shows that one"))
             }),
-            AsideError::Unknown { found, .. } => {
+            ChangesError::Unknown { found, .. } => {
                 found.iter().fold(out, |out, name| out.hint(format!("there is `--layer {name}`")))
             }
-            AsideError::Instance(_)
-            | AsideError::Layer(_)
-            | AsideError::Workspace(_)
-            | AsideError::Signals(_)
-            | AsideError::Layers(_) => out,
+            ChangesError::Instance(_)
+            | ChangesError::Layer(_)
+            | ChangesError::Workspace(_)
+            | ChangesError::Signals(_)
+            | ChangesError::Layers(_) => out,
         }
     }
 }

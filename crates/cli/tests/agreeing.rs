@@ -7,7 +7,7 @@ mod tapes;
 mod workers;
 
 use crate::cmd::record::{bash, main_turn, script, with_agent};
-use crate::outward::{plain, serve};
+use crate::services::{plain, serve};
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
 use belljar_testkit::require;

@@ -2,7 +2,7 @@
 
 use crate::cmd::{tried, tried_json};
 use crate::faults::{command, turns, with_agent};
-use crate::outward::{plain, serve};
+use crate::services::{plain, serve};
 use crate::stage::Stage;
 use belljar_testkit::require;
 use serde_json::{Value, json};

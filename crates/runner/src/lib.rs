@@ -30,7 +30,7 @@ pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
 pub use changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};
 pub use doctor::{examine, launch_hints, versions};
-pub use egress::{Denied, OutwardError};
+pub use egress::{Denied, EgressError};
 pub use environment::HostEnvironment;
 pub use launch::early::start_early;
 pub use launch::engine::{engine_places, remove_build_leftovers};
@@ -49,8 +49,8 @@ pub use plan::project::find as find_project;
 pub use plan::shared_values::SharedFile;
 pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};
 pub use session::conversation::{
-    Deciders, ExternalDecider, ModelCalls, ModelLine, Pending, React, Spoken, Stopper, TalkRequest,
-    TalkTimes, Then,
+    ConversationRequest, ConversationTimes, Deciders, ExternalDecider, ModelCalls, ModelLine, Pending, React,
+    Spoken, Stopper, Then,
 };
 pub use session::supervise::Ending;
 pub use session::terminal::{ask_hidden, is_interactive};

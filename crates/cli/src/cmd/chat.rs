@@ -1,6 +1,6 @@
 use crate::cmd::{Call, Command};
 use super::skill::SubjectOptions;
-use super::trying::{LastWord, TryOptions, failure, limit_time, show, warn};
+use super::scenario_options::{LastWord, TryOptions, failure, limit_time, show, warn};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
 use belljar_contract::{ExitCode, visible};

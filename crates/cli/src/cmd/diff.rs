@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::aside::{
+use super::changes::{
     NOTHING, Naming, Options, both_line, machine, mark, remark, repository_lines, repository_machine, shown,
     tell_recovered,
 };

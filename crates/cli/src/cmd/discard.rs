@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::aside::{NOTHING, Naming, Options, reason, shown, tell_recovered};
+use super::changes::{NOTHING, Naming, Options, reason, shown, tell_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;

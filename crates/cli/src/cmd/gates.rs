@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::trying::TryOptions;
+use super::scenario_options::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::ExitCode;

@@ -1,9 +1,9 @@
 //! The verbs, one file each. A verb is its file, which implements [`Command`], and its line in `verbs!`.
 
-mod agreeing;
-mod aside;
+mod agree;
+mod changes;
+mod scenario_options;
 mod start;
-mod trying;
 
 use crate::env;
 use crate::error::CliError;

@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::trying::{Plays, TryOptions, among_others};
+use super::scenario_options::{Plays, TryOptions, among_others};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};

@@ -1,6 +1,6 @@
-use super::agreeing::{AgreeOptions, Agreeing};
+use super::agree::{AgreeOptions, Agreeing};
 use super::start::WallsOptions;
-use super::trying::{LastWord, TryOptions, among_others, failure, patience, show, tell};
+use super::scenario_options::{LastWord, TryOptions, among_others, failure, patience, show, tell};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;

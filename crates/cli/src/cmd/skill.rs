@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::trying::{LastWord, TryOptions, failure, limit_time, show, tell, warn};
+use super::scenario_options::{LastWord, TryOptions, failure, limit_time, show, tell, warn};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};

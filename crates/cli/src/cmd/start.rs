@@ -29,7 +29,7 @@ pub struct StartOptions {
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
     /// Agree to the plan with this digest, and refuse any other
-    #[arg(long, value_name = "DIGEST", value_parser = super::agreeing::digest, hide_short_help = true)]
+    #[arg(long, value_name = "DIGEST", value_parser = super::agree::digest, hide_short_help = true)]
     pub agree_to: Option<Digest>,
     /// Propose rules for what the run could not reach; nothing is opened by it
     #[arg(long)]
@@ -125,7 +125,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
     if !planned.warnings.is_empty() {
         output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));
     }
-    let pinned = super::agreeing::pinned(options.agree_to, planned.compiled.plan.digest())?;
+    let pinned = super::agree::pinned(options.agree_to, planned.compiled.plan.digest())?;
     if planned.needs_agreement && !options.yes && !pinned {
         agree(planner, &planned, output)?;
     }

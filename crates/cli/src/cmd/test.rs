@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::trying::{Plays, TryOptions};
+use super::scenario_options::{Plays, TryOptions};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;

@@ -1,6 +1,6 @@
 use crate::cmd::{Call, Command};
-use super::agreeing::{data as agreeing_data, listed, not_agreed, summary};
-use super::trying::TryOptions;
+use super::agree::{data as agreeing_data, listed, not_agreed, summary};
+use super::scenario_options::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;

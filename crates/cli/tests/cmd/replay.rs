@@ -1,7 +1,7 @@
 mod cassette;
 
 use super::record::{SCENARIO, bash, data, main_turn, plain, recorded, scenario, script, with_agent};
-use crate::outward::{KEY, serve, streamed};
+use crate::services::{KEY, serve, streamed};
 use crate::stage::Stage;
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};

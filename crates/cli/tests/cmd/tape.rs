@@ -1,5 +1,5 @@
 use super::record::{SCENARIO, bash, data, files, main_turn, plain, recorded, scenario, script, with_agent};
-use crate::outward::{KEY, serve, streamed};
+use crate::services::{KEY, serve, streamed};
 use crate::stage::Stage;
 use belljar_contract::Digest;
 use belljar_testkit::process::Finished;

@@ -27,7 +27,7 @@ pub type Sides = (Vec<u8>, Vec<u8>);
 
 /// Why kept changes cannot be got at.
 #[derive(Debug, thiserror::Error)]
-pub enum AsideError {
+pub enum ChangesError {
     /// The agent changes the project itself.
     #[error("the agent `{agent}` keeps no changes aside")]
     NotKept {
@@ -98,7 +98,7 @@ pub struct KeptSummary {
 pub(crate) fn look_at(
     planned: &Planned,
     layer: Layer,
-) -> Result<(Option<KeptSummary>, Vec<Finding>), AsideError> {
+) -> Result<(Option<KeptSummary>, Vec<Finding>), ChangesError> {
     let aside = Aside::of(planned, layer)?;
     let found = aside.changes()?;
     let Aside { layer, .. } = aside;
@@ -130,7 +130,7 @@ pub(crate) fn look_at(
 }
 
 /// What the plan's agent keeps of this project.
-fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, AsideError> {
+fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, ChangesError> {
     let plan = &planned.compiled.plan;
     let mut found = kept_in(&plan.instance.directory)?;
     found.retain(|entry| {
@@ -141,7 +141,7 @@ fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, AsideError> {
 }
 
 /// The set of this name that a run has, whether it holds something yet or not.
-fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEntry>, AsideError> {
+fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEntry>, ChangesError> {
     let Some(name) = name else { return Ok(None) };
     let plan = &planned.compiled.plan;
     let found = kept_in(&plan.instance.directory)?;
@@ -165,7 +165,7 @@ impl Aside {
     ///
     /// # Errors
     /// When the agent keeps none by design, it is not clear which are meant, or a run has them.
-    pub fn open(planned: &Planned, name: Option<&str>) -> Result<Option<Self>, AsideError> {
+    pub fn open(planned: &Planned, name: Option<&str>) -> Result<Option<Self>, ChangesError> {
         let plan = &planned.compiled.plan;
         let agent = || plan.agent.clone();
         let _instance = HeldInstance::prepare(plan, SystemTime::now())?;
@@ -183,7 +183,7 @@ impl Aside {
         let all = |found: &[LayerEntry]| found.iter().map(|entry| entry.name.clone()).collect();
         if let Some(name) = name {
             let Some(at) = found.iter().position(|entry| entry.name.as_str() == name) else {
-                return Err(AsideError::Unknown {
+                return Err(ChangesError::Unknown {
                     agent: agent(),
                     name: name.to_owned(),
                     found: all(&found),
@@ -193,16 +193,16 @@ impl Aside {
         }
         let entry = match found.as_slice() {
             [] if plan.workspace.mode == WorkspaceMode::Direct => {
-                return Err(AsideError::NotKept { agent: agent() });
+                return Err(ChangesError::NotKept { agent: agent() });
             }
             [] => return Ok(None),
             [entry] => entry,
-            several => return Err(AsideError::Several { agent: agent(), found: all(several) }),
+            several => return Err(ChangesError::Several { agent: agent(), found: all(several) }),
         };
         Self::of(planned, Layer::take(entry)?).map(Some)
     }
 
-    fn of(planned: &Planned, layer: Layer) -> Result<Self, AsideError> {
+    fn of(planned: &Planned, layer: Layer) -> Result<Self, ChangesError> {
         let kept = Kept::new(overlays_of(planned, &layer)?);
         let recovered = kept.settle()?;
         let source = planned.compiled.plan.workspace.source.clone();
@@ -237,7 +237,7 @@ impl Aside {
     ///
     /// # Errors
     /// When a layer cannot be opened.
-    pub fn changes(&self) -> Result<KeptChanges, AsideError> {
+    pub fn changes(&self) -> Result<KeptChanges, ChangesError> {
         Ok(self.kept.changes()?)
     }
 
@@ -245,8 +245,8 @@ impl Aside {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn sides(&self, path: &Path) -> Result<Option<Sides>, AsideError> {
-        let read = |side| -> Result<Option<Vec<u8>>, AsideError> {
+    pub fn sides(&self, path: &Path) -> Result<Option<Sides>, ChangesError> {
+        let read = |side| -> Result<Option<Vec<u8>>, ChangesError> {
             Ok(match self.kept.project().side(path, side, SHOWN)? {
                 SideContent::Absent => Some(Vec::new()),
                 SideContent::File { bytes, .. } => Some(bytes),
@@ -265,7 +265,7 @@ impl Aside {
     ///
     /// # Errors
     /// When a layer cannot be opened; what cannot be written is in the outcome.
-    pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<(Applied, Option<i32>), AsideError> {
+    pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<(Applied, Option<i32>), ChangesError> {
         let signals = Signals::take(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
         let mut came = None;
         let applied = self.kept.apply(request, &mut || {
@@ -281,7 +281,7 @@ impl Aside {
     ///
     /// # Errors
     /// When a layer cannot be opened.
-    pub fn discard(&self, selection: &Selection) -> Result<Discarded, AsideError> {
+    pub fn discard(&self, selection: &Selection) -> Result<Discarded, ChangesError> {
         Ok(self.kept.discard(selection)?)
     }
 
@@ -289,7 +289,7 @@ impl Aside {
     ///
     /// # Errors
     /// When something of it remains.
-    pub fn close(self) -> Result<(), AsideError> {
+    pub fn close(self) -> Result<(), ChangesError> {
         Ok(self.layer.remove_if_empty()?)
     }
 }

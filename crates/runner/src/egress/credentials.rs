@@ -1,6 +1,6 @@
 //! Credentials that stay outside: found now, added to requests on their way.
 
-use super::OutwardError;
+use super::EgressError;
 use super::services::LiveModel;
 use crate::environment::HostEnvironment;
 use crate::launch::Ask;
@@ -23,7 +23,7 @@ pub(super) fn bound(
     environment: &HostEnvironment,
     ask: Ask<'_>,
     named: &mut Vec<(String, Arc<Secret>)>,
-) -> Result<Vec<CredentialSpec>, OutwardError> {
+) -> Result<Vec<CredentialSpec>, EgressError> {
     let mut out = Vec::new();
     for Credential { host, header, value } in &plan.credentials {
         let name = format!("{host} {header}");
@@ -34,7 +34,7 @@ pub(super) fn bound(
                 CredentialPart::Secret(source) => {
                     let secret =
                         values::find(source, AgreedFiles::of(plan, &environment.state), environment, ask)
-                            .map_err(|cause| OutwardError::Value {
+                            .map_err(|cause| EgressError::Value {
                                 host: host.to_string(),
                                 what: source.describe(),
                                 cause,
@@ -72,13 +72,13 @@ pub(crate) fn upstream_shown(environment: &HostEnvironment) -> Option<String> {
 }
 
 /// Where the live model is, and the credential for it. That there is none is told before anything is built.
-pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<LiveModel, OutwardError> {
+pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<LiveModel, EgressError> {
     let variable = |name: &str| environment.variables.get(std::ffi::OsStr::new(name));
     let upstream = match variable(UPSTREAM).filter(|value| !value.is_empty()) {
         None => Upstream::default(),
         // Who names a host in their own shell may name one of their own network.
         Some(url) => Upstream::parse(&url.to_string_lossy(), Reach::Private)
-            .map_err(|cause| OutwardError::Upstream { variable: UPSTREAM.to_owned(), cause })?,
+            .map_err(|cause| EgressError::Upstream { variable: UPSTREAM.to_owned(), cause })?,
     };
     let secret = |name: &str| variable(name).map(|value| Secret::new(value.as_bytes()));
     let login = environment.home.child(".claude").child(".credentials.json");
@@ -89,7 +89,7 @@ pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<L
         login_file: values::read_file(&login).ok(),
         keychain: None,
     };
-    let found = find_credential(facts, SystemTime::now()).map_err(OutwardError::ModelCredential)?;
+    let found = find_credential(facts, SystemTime::now()).map_err(EgressError::ModelCredential)?;
     let provider_tools =
         ProviderTools::allowing(plan.provider_tools.iter().map(String::as_str)).unwrap_or_default();
     Ok(LiveModel {

@@ -5,7 +5,7 @@ mod services;
 mod sinks;
 
 pub(crate) use credentials::upstream_shown;
-pub(crate) use services::{OutwardEnd, Serving, ServingRequest};
+pub(crate) use services::{EgressEnd, Serving, ServingRequest};
 pub use sinks::Denied;
 
 use crate::environment::HostEnvironment;
@@ -33,7 +33,7 @@ const KEY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why a run cannot be given its way out. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
-pub enum OutwardError {
+pub enum EgressError {
     /// No token can be made.
     #[error("the system gives no random bytes")]
     Random(#[source] std::io::Error),
@@ -93,7 +93,7 @@ pub enum OutwardError {
 }
 
 /// What the way out is made from.
-pub(crate) struct OutwardRequest<'a> {
+pub(crate) struct EgressRequest<'a> {
     pub plan: &'a Plan,
     pub environment: &'a HostEnvironment,
     pub model: &'a Model,
@@ -103,7 +103,7 @@ pub(crate) struct OutwardRequest<'a> {
 }
 
 /// The way out of a run, before there is a sandbox.
-pub(crate) struct Outward {
+pub(crate) struct EgressServices {
     pub(super) mode: Mode,
     pub(super) reach: Reach,
     pub(super) policy: Arc<EgressPolicy>,
@@ -116,10 +116,10 @@ pub(crate) struct Outward {
     named: Vec<(String, Arc<Secret>)>,
 }
 
-impl Outward {
+impl EgressServices {
     /// Finds and makes everything that can fail before anything is built.
-    pub fn prepare(request: OutwardRequest<'_>) -> Result<Self, OutwardError> {
-        let OutwardRequest { plan, environment, model, mode, reach, ask } = request;
+    pub fn prepare(request: EgressRequest<'_>) -> Result<Self, EgressError> {
+        let EgressRequest { plan, environment, model, mode, reach, ask } = request;
         let policy = Arc::new(EgressPolicy::new(&plan.egress));
         let token = Arc::new(random_token()?);
         let mut named = Vec::new();
@@ -159,8 +159,8 @@ impl Outward {
     }
 
     /// Puts what was made for the run into the files of its plan.
-    pub fn fill(&self, plan: &mut Plan) -> Result<(), OutwardError> {
-        belljar_plan::fill_ssh(&mut plan.files, &plan.ssh, &self.ssh_found).map_err(OutwardError::File)?;
+    pub fn fill(&self, plan: &mut Plan) -> Result<(), EgressError> {
+        belljar_plan::fill_ssh(&mut plan.files, &plan.ssh, &self.ssh_found).map_err(EgressError::File)?;
         let Some(trust) = &self.trust else { return Ok(()) };
         for PlannedFile { content, .. } in &mut plan.files {
             let bytes = match content {
@@ -210,18 +210,18 @@ impl Outward {
 pub(crate) const PROXY_TOKEN: &str = "proxy token";
 
 /// 32 random bytes as text that can stand in a URL.
-fn random_token() -> Result<Secret, OutwardError> {
+fn random_token() -> Result<Secret, EgressError> {
     let mut bytes = [0_u8; 32];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| OutwardError::Random(errno.into()))?;
+        .map_err(|errno| EgressError::Random(errno.into()))?;
     if filled < bytes.len() {
-        return Err(OutwardError::Random(std::io::Error::other("too few")));
+        return Err(EgressError::Random(std::io::Error::other("too few")));
     }
     Ok(Secret::new(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect::<Vec<u8>>()))
 }
 
 /// The keys of the plan's hosts, and an agent outside that holds the user's.
-fn hold_keys(plan: &Plan, environment: &HostEnvironment) -> Result<(Vec<SshFound>, HeldKeys), OutwardError> {
+fn hold_keys(plan: &Plan, environment: &HostEnvironment) -> Result<(Vec<SshFound>, HeldKeys), EgressError> {
     let files = belljar_egress::ssh::known_hosts_files(environment.home.as_path());
     let tools = Tools::on(environment.outside_path());
     let found = belljar_egress::ssh::look_up(&plan.ssh, &files, &tools)?;

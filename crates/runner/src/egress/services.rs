@@ -1,7 +1,7 @@
 //! The services of one run, on one thread. When they end, whatever the cause, the sockets inside lead nowhere.
 
 use super::sinks::{Denied, KeySink, ModelSink, Notices};
-use super::{Outward, OutwardError};
+use super::{EgressError, EgressServices};
 use crate::launch::Model;
 use crate::session::conversation::{ModelCall, ModelCalls};
 use belljar_contract::{Destination, Digest, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
@@ -74,7 +74,7 @@ pub(crate) struct Serving {
 
 /// What the services have to tell.
 #[derive(Debug, Default)]
-pub(crate) struct OutwardEnd {
+pub(crate) struct EgressEnd {
     /// What was refused.
     pub denied: Vec<Denied>,
     /// What only the user can mend.
@@ -101,8 +101,8 @@ pub(crate) struct OutwardEnd {
 
 impl Serving {
     /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
-    pub fn start(outward: Outward, request: ServingRequest<'_>) -> Result<Self, OutwardError> {
-        let Outward { mode, reach, policy, token, interceptor, live, keys, .. } = outward;
+    pub fn start(outward: EgressServices, request: ServingRequest<'_>) -> Result<Self, EgressError> {
+        let EgressServices { mode, reach, policy, token, interceptor, live, keys, .. } = outward;
         let ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -115,7 +115,7 @@ impl Serving {
         };
         let bytes = crate::tape::scrub_secrets(Arc::clone(&redact));
         let scrub = Arc::new(move |text: &str| redact.scrub(text));
-        let log = EgressLog::open(log, opening, scrub).map_err(OutwardError::Log)?;
+        let log = EgressLog::open(log, opening, scrub).map_err(EgressError::Log)?;
         let notices = Arc::new(Notices::default());
         let live = live.map(|live| live_answer(live, &log, &notices));
         let recording = recorder.clone().map(|recorder| Arc::new(recorder) as Arc<dyn Observe>);
@@ -125,7 +125,7 @@ impl Serving {
         let (script, answer) = match (model, sockets.model) {
             (Model::Script(script), Some(socket)) => {
                 let playing =
-                    Playing::new(script).map_err(|faults| OutwardError::Start(io::Error::other(faults)))?;
+                    Playing::new(script).map_err(|faults| EgressError::Start(io::Error::other(faults)))?;
                 let answer = observed(playing.answer(), observers);
                 (Some(playing), Some((socket, answer)))
             }
@@ -170,15 +170,15 @@ impl Serving {
             None => answer.as_ref().map(|(_, answer)| Arc::clone(answer)),
         };
         let services = Services { proxy, broker, model: answer, calls: calls.zip(beside) };
-        let (alive, held) = io::pipe().map_err(OutwardError::Start)?;
+        let (alive, held) = io::pipe().map_err(EgressError::Start)?;
         let (shutdown, wish) = watch::channel(false);
         let thread = std::thread::Builder::new()
-            .name("outward".to_owned())
+            .name("egress".to_owned())
             .spawn(move || {
                 let _held = held;
                 services.run(wish)
             })
-            .map_err(OutwardError::Start)?;
+            .map_err(EgressError::Start)?;
         Ok(Self {
             alive: alive.into(),
             shutdown,
@@ -200,8 +200,8 @@ impl Serving {
     }
 
     /// Ends the services and tells what there is to tell.
-    pub fn finish(mut self) -> OutwardEnd {
-        let mut end = OutwardEnd::default();
+    pub fn finish(mut self) -> EgressEnd {
+        let mut end = EgressEnd::default();
         // It may have ended by itself.
         self.shutdown.send(true).ok();
         match self.thread.take().map(JoinHandle::join) {

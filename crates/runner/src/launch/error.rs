@@ -1,6 +1,6 @@
 //! Why a command did not run.
 
-use crate::egress::OutwardError;
+use crate::egress::EgressError;
 use crate::launch::guest_program::UnpackError;
 use crate::launch::workspace::WorkspaceError;
 use crate::plan::agreements::AgreementError;
@@ -57,7 +57,7 @@ pub enum RunError {
     UnrecordedConversation,
     /// The egress services cannot be started.
     #[error(transparent)]
-    Outward(#[from] OutwardError),
+    EgressServices(#[from] EgressError),
     /// The key of the digests on a tape can neither be read nor made.
     #[error("cannot use the key for tapes in belljar's state directory")]
     TapeKey(#[source] std::io::Error),

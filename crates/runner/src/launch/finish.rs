@@ -6,7 +6,7 @@ use super::live::Ended;
 use super::prepare::Record;
 use super::report::{Outcome, Report, Spent};
 use crate::changes::KeptSummary;
-use crate::egress::OutwardEnd;
+use crate::egress::EgressEnd;
 use crate::session::supervise::Ending;
 use crate::store::findings;
 use belljar_contract::{Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ReachedLimit, RunStatus};
@@ -29,7 +29,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     if let Some(journal) = &mut record.journal {
         planted.iter().for_each(|finding| journal.emit(&findings::event(finding)));
     }
-    let OutwardEnd {
+    let EgressEnd {
         mut denied,
         troubles,
         needed,

@@ -14,7 +14,7 @@ const KILLED: u8 = 137;
 pub(super) fn time_limit(plan: &Plan, errand: &Errand, stdio: &Stdio, terminal: bool) -> Option<TimeSpan> {
     let talks = match stdio {
         Stdio::User => false,
-        Stdio::Talk(talk) => matches!(talk.then, Then::Listen(_)),
+        Stdio::Conversation(talk) => matches!(talk.then, Then::Listen(_)),
     };
     let agent = matches!(errand, Errand::Agent(_));
     let default = match plan.purpose {

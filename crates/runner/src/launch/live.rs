@@ -7,7 +7,7 @@ use super::prepare::Sandbox;
 use super::report::Outcome;
 use super::request::{Model, Stdio};
 use super::streams::Streamed;
-use crate::egress::{Outward, OutwardEnd, Serving, ServingRequest};
+use crate::egress::{EgressEnd, EgressServices, Serving, ServingRequest};
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::session::conversation::ModelCalls;
@@ -29,7 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 /// A command whose sandbox is gone again.
 pub(super) struct Ended {
     pub outcome: Result<Outcome, RunError>,
-    pub egress: OutwardEnd,
+    pub egress: EgressEnd,
     pub reached: Vec<ReachedLimit>,
     pub held: Vec<HeldBack>,
 }
@@ -45,7 +45,7 @@ pub(super) fn launch(sandbox: Sandbox<'_>, journal: Option<&mut Journal>, redact
 
 #[derive(Default)]
 struct Gathered {
-    egress: OutwardEnd,
+    egress: EgressEnd,
     reached: Vec<ReachedLimit>,
     held: Vec<HeldBack>,
 }
@@ -204,7 +204,7 @@ impl Logs {
             Taping::Off => None,
         };
         let model = match stdio {
-            Stdio::Talk(_) => Some(journal.model_log()?),
+            Stdio::Conversation(_) => Some(journal.model_log()?),
             Stdio::User => None,
         };
         Ok(Self { run: journal.id().clone(), egress, recorder, model })
@@ -212,7 +212,7 @@ impl Logs {
 }
 
 fn serve(
-    services: Outward,
+    services: EgressServices,
     logs: Logs,
     (plan, running): (&Plan, &mut Running),
     model: Model,
@@ -239,7 +239,7 @@ fn emit_ending(ending: Ending, kinds: &mut Vec<LimitKind>, events: &mut Events<'
     }
 }
 
-fn emit_egress(egress: &OutwardEnd, kinds: &mut Vec<LimitKind>, events: &mut Events<'_>) {
+fn emit_egress(egress: &EgressEnd, kinds: &mut Vec<LimitKind>, events: &mut Events<'_>) {
     if egress.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
         kinds.push(LimitKind::Cost);
         events.emit(&Event::LimitReached { limit: LimitKind::Cost });
@@ -253,7 +253,7 @@ fn emit_egress(egress: &OutwardEnd, kinds: &mut Vec<LimitKind>, events: &mut Eve
 }
 
 /// Keeps the requests that a scripted model received, one a line: the evidence of what the agent knew.
-fn keep_model_requests(egress: &OutwardEnd, journal: &mut Journal) {
+fn keep_model_requests(egress: &EgressEnd, journal: &mut Journal) {
     let Some(transcript) = &egress.transcript else { return };
     let bodies = transcript.requests.iter().filter_map(|request| Some(request.json_text()?.as_str()));
     journal.keep("model-requests.jsonl", &bodies.flat_map(|body| [body, "\n"]).collect::<Vec<_>>());

@@ -8,7 +8,7 @@ use super::values::{for_the_guest, values};
 use super::workspace::{self, Watch, WorkspaceError};
 use super::{allowances, examine, lower_here};
 use crate::changes::layers::Layer;
-use crate::egress::{Outward, OutwardRequest};
+use crate::egress::{EgressRequest, EgressServices};
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::plan::allowances::Allowances;
@@ -44,7 +44,7 @@ pub(super) struct Sandbox<'a> {
     pub identities: BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
     pub overlays: Vec<Overlay>,
     pub environment: &'a HostEnvironment,
-    pub services: Option<Outward>,
+    pub services: Option<EgressServices>,
     pub model: Model,
     pub stdio: Stdio,
     pub waiting: Option<Waiting>,
@@ -105,8 +105,8 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
             let request =
-                OutwardRequest { plan: &plan, environment, model: &model, mode, reach, ask: &mut *ask };
-            let services = Outward::prepare(request)?;
+                EgressRequest { plan: &plan, environment, model: &model, mode, reach, ask: &mut *ask };
+            let services = EgressServices::prepare(request)?;
             services.fill(&mut plan)?;
             launch = lower_here(&plan, errand, &machine, terminal)?;
             Some(services)
@@ -122,7 +122,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         machine.kept = Some(layer.at());
         launch = lower_here(&plan, errand, &machine, terminal)?;
     }
-    if let Stdio::Talk(_) = stdio {
+    if let Stdio::Conversation(_) = stdio {
         streams::keep_apart(&mut launch);
     }
     let found = secrets(planned, environment, &values, services.as_ref(), &taping);

@@ -2,7 +2,7 @@
 
 use crate::environment::HostEnvironment;
 use crate::plan::planner::Planned;
-use crate::session::conversation::TalkRequest;
+use crate::session::conversation::ConversationRequest;
 use crate::suite::FilesWatch;
 use crate::tape::{ReplayModel, Taping};
 use belljar_contract::{AbsPath, Errand, Event, RunName};
@@ -84,5 +84,5 @@ pub enum Stdio {
     /// The user's terminal or pipes.
     User,
     /// belljar itself, in the agent's protocol.
-    Talk(Box<TalkRequest>),
+    Conversation(Box<ConversationRequest>),
 }

@@ -1,6 +1,6 @@
 //! Which values of a run no record may hold.
 
-use crate::egress::{Outward, PROXY_TOKEN};
+use crate::egress::{EgressServices, PROXY_TOKEN};
 use crate::environment::HostEnvironment;
 use crate::launch::values::FoundValue;
 use crate::plan::planner::Planned;
@@ -27,11 +27,11 @@ pub(super) fn secrets(
     planned: &Planned,
     environment: &HostEnvironment,
     values: &[FoundValue],
-    outward: Option<&Outward>,
+    outward: Option<&EgressServices>,
     taping: &Taping,
 ) -> io::Result<Secrets> {
     let shared = shared_values::values(&planned.shared_files, &environment.home);
-    let outside = outward.map(Outward::secrets).unwrap_or_default();
+    let outside = outward.map(EgressServices::secrets).unwrap_or_default();
     let inside = values.iter().filter(|found| !found.value.is_empty()).filter_map(|found| {
         let entry = planned.compiled.plan.env.iter().find(|entry| entry.name == found.name)?;
         let secret = entry.enters_as_secret();

@@ -2,7 +2,7 @@
 
 use super::{RunError, Stdio};
 use crate::session::console::{Console, Emit};
-use crate::session::conversation::{ModelCalls, Talk, TalkRecord};
+use crate::session::conversation::{ConversationRecord, ModelCalls, Talk};
 use crate::session::terminal::{Terminal, TerminalError};
 use crate::store::journal::Journal;
 use belljar_contract::{GuestFiles, GuestFilter, Launch};
@@ -14,7 +14,9 @@ impl Stdio {
     pub(super) fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
         let calls = match &mut self {
             Self::User => None,
-            Self::Talk(talk) => talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls()),
+            Self::Conversation(talk) => {
+                talk.deciders.outside.as_mut().and_then(|outside| outside.model_calls())
+            }
         };
         (self, calls)
     }
@@ -36,8 +38,8 @@ pub(super) enum Streamed {
 impl Streamed {
     pub(super) fn open(stdio: Stdio, journal: Option<&Journal>) -> Result<(Self, Streams), RunError> {
         match (stdio, journal) {
-            (Stdio::Talk(request), Some(journal)) => {
-                let record = TalkRecord {
+            (Stdio::Conversation(request), Some(journal)) => {
+                let record = ConversationRecord {
                     run: journal.id().clone(),
                     frames: journal.frames()?,
                     stderr: journal.agent_stderr()?,
@@ -46,7 +48,7 @@ impl Streamed {
                 let (talk, streams) = Talk::open(*request, record).map_err(TerminalError)?;
                 Ok((Self::Talk(Box::new(talk)), streams))
             }
-            (Stdio::Talk(_), None) => Err(RunError::UnrecordedConversation),
+            (Stdio::Conversation(_), None) => Err(RunError::UnrecordedConversation),
             (Stdio::User, _) => {
                 let (terminal, streams) = Terminal::open()?;
                 Ok((Self::User(Box::new(terminal)), streams))
@@ -86,21 +88,21 @@ impl Streamed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::conversation::{Deciders, TalkRequest, TalkTimes, Then};
+    use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, Then};
     use belljar_session::MachineConfig;
     use belljar_session::decider::Chain;
 
     #[test]
     fn a_conversation_without_a_record_is_an_error() {
-        let request = TalkRequest {
+        let request = ConversationRequest {
             config: MachineConfig::default(),
             messages: vec!["go".to_owned()],
             then: Then::End,
             deciders: Deciders { chain: Chain::default(), outside: None },
             react: None,
-            times: TalkTimes::default(),
+            times: ConversationTimes::default(),
         };
-        let opened = Streamed::open(Stdio::Talk(Box::new(request)), None);
+        let opened = Streamed::open(Stdio::Conversation(Box::new(request)), None);
         assert!(matches!(opened, Err(RunError::UnrecordedConversation)));
     }
 }

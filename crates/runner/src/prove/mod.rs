@@ -216,7 +216,7 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<AllSights,
             | ProbeStage::Plain
             | ProbeStage::Directory
             | ProbeStage::Terminal
-            | ProbeStage::WayOut
+            | ProbeStage::Egress
             | ProbeStage::Unbuilt
             | ProbeStage::Misspelt
             | ProbeStage::Widened
@@ -256,7 +256,7 @@ fn killed(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, Pro
 
 /// Why a row cannot be tried on this machine.
 fn missing(row: &Row, scene: &Scene) -> Option<String> {
-    if let (ProbeStage::WayOut, Err(why)) = (row.stage, &scene.outside) {
+    if let (ProbeStage::Egress, Err(why)) = (row.stage, &scene.outside) {
         return Some(why.clone());
     }
     let program = scene.text(row.needs.as_deref()?, row);

@@ -151,7 +151,7 @@ fn refused(row: &Row, run: &StageRun) -> bool {
         | ProbeStage::Plain
         | ProbeStage::Terminal
         | ProbeStage::Killed
-        | ProbeStage::WayOut
+        | ProbeStage::Egress
         | ProbeStage::Stranger => &[],
     };
     codes.iter().any(|code| run.status == Some(code.code().into()))

@@ -339,10 +339,10 @@ fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) ->
              PROVE_SCRIPT = {{ command = [\"{script}\"] }}\n\n\
              [agents.filled]\n{common}limits = {{ tmpfs = \"16M\" }}\n\
              [agents.crowded]\n{common}limits = {{ pids = 40 }}\n\
-             [agents.outward]\n{common}\
-             [agents.outward.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
-             [agents.outward.egress]\n{RULES}\n\
-             [[agents.outward.credentials]]\nhost = \"bound.test\"\nheader = \"X-Token\"\n\
+             [agents.egress]\n{common}\
+             [agents.egress.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
+             [agents.egress.egress]\n{RULES}\n\
+             [[agents.egress.credentials]]\nhost = \"bound.test\"\nheader = \"X-Token\"\n\
              value = \"${{PROVE_CREDENTIAL}}\"\n"
         ),
     )

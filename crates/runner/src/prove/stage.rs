@@ -51,7 +51,7 @@ pub(super) fn run(
     let mut words = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
     words.extend(context(side, scene));
     let mut command = side.command(scene, &words, stage);
-    if let (ProbeStage::WayOut, Ok(outside)) = (stage, &scene.outside) {
+    if let (ProbeStage::Egress, Ok(outside)) = (stage, &scene.outside) {
         outside.enter(&mut command, &scene.project)?;
     }
     let _asked = Asked::for_stage(stage, scene).map_err(failed)?;
@@ -263,7 +263,7 @@ impl Asked {
             | ProbeStage::Directory
             | ProbeStage::Terminal
             | ProbeStage::Killed
-            | ProbeStage::WayOut
+            | ProbeStage::Egress
             | ProbeStage::Unbuilt
             | ProbeStage::Filled
             | ProbeStage::Crowded
@@ -329,7 +329,7 @@ impl Side<'_> {
                 command.args(["-c", "\"$@\"; exit $?", &scene.entering]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear();
                 command.envs(scene.environment(std::ffi::OsStr::new(SYSTEM_PATH)));
-                if stage == ProbeStage::WayOut {
+                if stage == ProbeStage::Egress {
                     command.envs(scene.careless_way_out());
                 }
                 command
@@ -344,7 +344,7 @@ impl Side<'_> {
                 }
                 command.args([stage.agent(), "--"]).arg(guest.as_path());
                 command.args(words).current_dir(&scene.project).env_clear().envs(scene.environment(path));
-                if stage == ProbeStage::WayOut {
+                if stage == ProbeStage::Egress {
                     command.envs(scene.way_out());
                 }
                 command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));

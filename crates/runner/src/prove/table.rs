@@ -54,7 +54,7 @@ pub(super) enum ProbeStage {
     /// The supervisor is killed.
     Killed,
     /// With a way out, in a made-up internet.
-    WayOut,
+    Egress,
     /// Where the program that builds sandboxes is not found.
     Unbuilt,
     /// With a project whose manifest has a key that nobody knows.
@@ -77,7 +77,7 @@ impl ProbeStage {
         ProbeStage::Directory,
         ProbeStage::Terminal,
         ProbeStage::Killed,
-        ProbeStage::WayOut,
+        ProbeStage::Egress,
         ProbeStage::Unbuilt,
         ProbeStage::Misspelt,
         ProbeStage::Widened,
@@ -89,7 +89,7 @@ impl ProbeStage {
     /// The agent of the made-up user's manifest that it runs with.
     pub const fn agent(self) -> &'static str {
         match self {
-            ProbeStage::WayOut => "outward",
+            ProbeStage::Egress => "egress",
             ProbeStage::Filled => "filled",
             ProbeStage::Crowded => "crowded",
             ProbeStage::Idle

@@ -40,7 +40,7 @@ use crate::environment::HostEnvironment;
 use crate::launch::{Model, Outcome, Report, RunError, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planner::{Planned, Planner, PlanningError};
-use crate::session::conversation::{Deciders, ExternalDecider, TalkRequest, TalkTimes, Then};
+use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider, Then};
 use crate::store::names::fresh_run_id;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
@@ -305,13 +305,13 @@ impl Trial {
         let notice = notice.map_err(TrialError::Unsupported)?;
         let files =
             FilesWatch::begin(stage.workspace().clone(), stage.visible.clone(), stage.read_only.clone());
-        let talk = TalkRequest {
+        let talk = ConversationRequest {
             config: MachineConfig { skills: skill_places(plan), ..MachineConfig::default() },
             messages: vec![self.scenario.prompt.clone()],
             then,
             deciders: self.deciders(answering),
             react: None,
-            times: TalkTimes::default(),
+            times: ConversationTimes::default(),
         };
         let facts = TapeFacts::of(&planned, &skill_places(plan), environment, (&taping, &model));
         let mut ask = |message: &str| crate::session::terminal::ask_hidden(message);
@@ -324,7 +324,7 @@ impl Trial {
             model,
             mode: Mode::Enforce,
             ask: &mut ask,
-            stdio: Stdio::Talk(Box::new(talk)),
+            stdio: Stdio::Conversation(Box::new(talk)),
             // The stage comes first.
             waiting: None,
             files: Some(files),

@@ -70,7 +70,7 @@ fn run_exit(error: &RunError) -> ExitCode {
         | RunError::Session(_)
         | RunError::Journal(_)
         | RunError::UnrecordedConversation
-        | RunError::Outward(_)
+        | RunError::EgressServices(_)
         | RunError::TapeKey(_)
         | RunError::Supervise(_) => ExitCode::AgentFailed,
     }

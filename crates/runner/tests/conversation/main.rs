@@ -14,7 +14,7 @@ use belljar_contract::{
     Observation, PermissionMode, SkillWay, Speaker,
 };
 use belljar_egress::script::{Reply, Script, Sender, Turn, When};
-use belljar_runner::TalkTimes;
+use belljar_runner::ConversationTimes;
 use belljar_session::{
     AnswerValue, CannedAnswer, CannedTool, Chosen, Command, Hook, HookAnswering, MachineConfig, Question,
     Server, ServerAnswering, SkillPlace,
@@ -614,7 +614,8 @@ fn an_agent_that_stalls_is_not_waited_for_without_end() {
         decide: nobody(),
         react: quiet(),
     };
-    let times = TalkTimes { stalled: std::time::Duration::from_millis(200), ..TalkTimes::default() };
+    let times =
+        ConversationTimes { stalled: std::time::Duration::from_millis(200), ..ConversationTimes::default() };
     let seen = sealed::play_within(&Stage::new(agent, Place::Sealed), play, times);
     let expected = ConversationFailure::Deadline { deadline: Deadline::Turn };
     assert_eq!(seen.ending.failure, Some(expected), "{:#?}{}", seen.observations, seen.stderr);

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use belljar_contract::{AbsPath, Digest, Errand, Event, Lane, ModelEvidence, OsText, Purpose};
 use belljar_runner::{
-    Deciders, EgressMode, ExternalDecider, GuestImage, GuestProgram, HostEnvironment, Model, Pending,
-    Planner, RunRequest, Stdio, TalkRequest, TalkTimes, Then, run,
+    ConversationRequest, ConversationTimes, Deciders, EgressMode, ExternalDecider, GuestImage, GuestProgram,
+    HostEnvironment, Model, Pending, Planner, RunRequest, Stdio, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -26,10 +26,10 @@ egress = { allow = [] }
 "#;
 
 pub fn play(stage: &Stage, play: Play<'_>) -> Seen {
-    play_within(stage, play, TalkTimes::default())
+    play_within(stage, play, ConversationTimes::default())
 }
 
-pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
+pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> Seen {
     let Play { name: _, script, config, flags, messages, decide, react } = play;
     let environment = environment(stage);
     let planner = Planner::new(environment.clone()).unwrap();
@@ -38,7 +38,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
     let errand = Errand::Agent(words.map(|word| OsText::new(word).unwrap()).collect());
     let questions = Rc::new(RefCell::new(Vec::new()));
     let told = Told { decide: RefCell::new(decide), questions: Rc::clone(&questions) };
-    let talk = TalkRequest {
+    let talk = ConversationRequest {
         config,
         messages: messages.iter().map(|text| (*text).to_owned()).collect(),
         then: Then::End,
@@ -57,7 +57,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: TalkTimes) -> Seen {
         model: Model::Script(script),
         mode: EgressMode::Enforce,
         ask: &mut |_| panic!("nothing is asked for"),
-        stdio: Stdio::Talk(Box::new(talk)),
+        stdio: Stdio::Conversation(Box::new(talk)),
         waiting: None,
         files: None,
         taping: belljar_runner::tape::Taping::Off,

@@ -1,4 +1,4 @@
-use super::super::trying::TryOptions;
+use super::super::scenario_options::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};

@@ -8,7 +8,7 @@ mod show;
 mod verify;
 
 use crate::cmd::{Call, Command};
-use super::trying::TryOptions;
+use super::scenario_options::TryOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode};

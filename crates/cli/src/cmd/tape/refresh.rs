@@ -1,5 +1,5 @@
 use crate::cmd::record::{self, Recording};
-use crate::cmd::trying::{among_others, failure};
+use crate::cmd::scenario_options::{among_others, failure};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};

@@ -1,5 +1,5 @@
-use crate::cmd::agreeing::{AgreeOptions, Agreeing};
-use crate::cmd::trying::failure;
+use crate::cmd::agree::{AgreeOptions, Agreeing};
+use crate::cmd::scenario_options::failure;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, visible};

@@ -55,7 +55,7 @@ pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
 
 /// How long the agent may take where nothing else limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TalkTimes {
+pub struct ConversationTimes {
     /// For the answer to the handshake: servers of MCP are waited for in it.
     pub handshake: Duration,
     /// For the end of the process after its input was closed.
@@ -65,7 +65,7 @@ pub struct TalkTimes {
     pub stalled: Duration,
 }
 
-impl Default for TalkTimes {
+impl Default for ConversationTimes {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(120),
@@ -76,7 +76,7 @@ impl Default for TalkTimes {
 }
 
 /// A conversation that is wanted.
-pub struct TalkRequest {
+pub struct ConversationRequest {
     /// What the machine is told.
     pub config: MachineConfig,
     /// Messages, each sent when the agent is idle.
@@ -88,11 +88,11 @@ pub struct TalkRequest {
     /// What is done about what is seen, where anything is.
     pub react: Option<React>,
     /// How long the agent may take.
-    pub times: TalkTimes,
+    pub times: ConversationTimes,
 }
 
 /// Where a conversation is recorded beside its events.
-pub(crate) struct TalkRecord {
+pub(crate) struct ConversationRecord {
     pub run: RunId,
     pub frames: FrameLog,
     pub stderr: AgentStderr,
@@ -113,9 +113,9 @@ pub(crate) struct Talk {
     mailbox: Mailbox,
     chain: Chain,
     react: Option<React>,
-    record: TalkRecord,
+    record: ConversationRecord,
     record_failed: bool,
-    times: TalkTimes,
+    times: ConversationTimes,
     handshake: Option<Instant>,
     exit: Option<Instant>,
     stalled: Option<Instant>,
@@ -127,8 +127,11 @@ pub(crate) struct Talk {
 
 impl Talk {
     /// Opens the streams; the first frames are sent with the first pump.
-    pub fn open(request: TalkRequest, record: TalkRecord) -> std::io::Result<(Self, Streams)> {
-        let TalkRequest { config, messages, then, deciders, react, times } = request;
+    pub fn open(
+        request: ConversationRequest,
+        record: ConversationRecord,
+    ) -> std::io::Result<(Self, Streams)> {
+        let ConversationRequest { config, messages, then, deciders, react, times } = request;
         let (input, stdin) = streams::open(Ours::Write)?;
         let (output, stdout) = streams::open(Ours::Read)?;
         let (errors, stderr) = streams::open(Ours::Read)?;

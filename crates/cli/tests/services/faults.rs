@@ -63,7 +63,7 @@ fn serving_thread(of: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{of}/task")).ok()?;
     let numbers = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
     numbers.into_iter().find(|task: &u32| {
-        fs::read_to_string(format!("/proc/{of}/task/{task}/comm")).is_ok_and(|name| name.trim() == "outward")
+        fs::read_to_string(format!("/proc/{of}/task/{task}/comm")).is_ok_and(|name| name.trim() == "egress")
     })
 }
 

@@ -1,6 +1,6 @@
 //! What `skill`, `test`, `record` and `chat` have in common: who answers, who plays the model, how a trial is told.
 
-use super::agreeing::AgreeOptions;
+use super::agree::AgreeOptions;
 use super::start::WallsOptions;
 use crate::error::{CliError, chain};
 use crate::output::Output;

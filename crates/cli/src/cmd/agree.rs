@@ -1,6 +1,6 @@
 //! Agreement to what a suite asks for beyond its own directory: asked once, before anything is staged or started.
 
-use super::trying::TryOptions;
+use super::scenario_options::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;

@@ -106,11 +106,11 @@ const RINGS: [Ring; 15] = [
         name: "runner",
         may_see: &["contract", "plan", "verdict", "report", "sandbox", "egress", "session", "record", "sys"],
         purity: Purity::Effects,
-        because: "it is where the parts meet; the kernel and the inside are reached through sandbox",
+        because: "it is where the parts meet; signals, descriptors and mounts of its own it takes from sys",
     },
     Ring {
         name: "cli",
-        may_see: &["contract", "runner"],
+        may_see: &["contract", "report", "runner"],
         purity: Purity::Effects,
         because: "whatever the command line can do, the library can do",
     },

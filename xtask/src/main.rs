@@ -13,6 +13,7 @@ mod layering;
 mod outside;
 mod repository;
 mod sizes;
+mod types;
 mod words;
 
 use std::process::ExitCode;
@@ -22,9 +23,10 @@ use repository::Repository;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  check              layering, sizes, words, outside and generated, together
+  check              layering, sizes, types, words, outside and generated, together
   layering           the edges between the crates are the allowed ones, the pure crates are pure
   sizes              no source file has grown into a second idea
+  types              no type name is defined twice in one crate
   words              no registry host and no path of somebody's machine is written down
   outside            every program that is started outside the sandbox is listed
   generated          the generated files are what their sources say
@@ -42,9 +44,10 @@ pub type TaskError = Box<dyn std::error::Error>;
 
 type Task = fn(&Repository) -> Result<Findings, TaskError>;
 
-const CHECKS: [(&str, Task); 5] = [
+const CHECKS: [(&str, Task); 6] = [
     ("layering", layering::check),
     ("sizes", sizes::check),
+    ("types", types::check),
     ("words", words::check),
     ("outside", outside::check),
     ("generated", generated::check),

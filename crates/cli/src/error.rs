@@ -2,12 +2,13 @@
 
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, visible_lines};
+use belljar_report::render_diagnostics;
 use belljar_runner::changes::ChangesError;
-use belljar_runner::report::render_diagnostics;
 use belljar_runner::suite::{DiscoverError, LoadError};
 use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
 use belljar_runner::{
-    AgreementError, BackendError, ImportFailure, InstanceError, PlanningError, RunError, StartingError,
+    AgreementError, BackendError, FindRunError, ImportFailure, InstanceError, PlanningError, RunError,
+    StartingError,
 };
 use serde_json::Value;
 use std::error::Error;
@@ -336,6 +337,16 @@ impl From<ReplayError> for CliError {
             ReplayError::OpenNetwork => Self::from_chain(ExitCode::Invalid, &error)
                 .hint("--network leaves it open; --backend bwrap isolates the replay"),
             ReplayError::Trial(ref cause) => Self::from_chain(cause.exit(), &error),
+        }
+    }
+}
+
+impl From<FindRunError> for CliError {
+    fn from(error: FindRunError) -> Self {
+        let out = Self::from_chain(ExitCode::Invalid, &error);
+        match error {
+            FindRunError::NoRun { runs, .. } => out.hint(format!("runs are in {runs}")),
+            FindRunError::Path(_) | FindRunError::List(_) => out,
         }
     }
 }

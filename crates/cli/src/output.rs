@@ -2,7 +2,7 @@
 
 use crate::env;
 use belljar_contract::{Envelope, visible, visible_json, visible_page};
-use belljar_runner::report::Style;
+use belljar_report::Style;
 use clap::ValueEnum;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};

@@ -20,8 +20,6 @@ pub use belljar_plan::{
     Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,
     scenario_schema, session_schema, why,
 };
-pub use belljar_record as record;
-pub use belljar_report as report;
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
@@ -61,5 +59,6 @@ pub use store::keeper::{KeptError, Rest, kept};
 pub use store::leftovers::remove_leftovers;
 pub use store::locks::{Holder, SessionLock, SessionLockError};
 pub use store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
+pub use store::runs::{FindRunError, find_run};
 pub use store::runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use store::sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};

@@ -5,7 +5,7 @@
 mod support;
 
 use belljar_contract::{AbsPath, MountSource, Plan, RunName, TimeSpan};
-use belljar_runner::record::RunStore;
+use belljar_record::RunStore;
 use belljar_runner::{
     HeldInstance, Holder, InstanceError, Instances, ProjectState, RuntimeDirectory, SessionLock, SweepMode,
     SweepOutcome, SweepRequest, Swept, SweptKind, fresh_run_id, sweep,

@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
-use belljar_runner::report::render_diagnostics;
+use belljar_report::render_diagnostics;
 use belljar_runner::{Checked, Planner};
 use serde_json::json;
 

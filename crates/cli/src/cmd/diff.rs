@@ -8,7 +8,7 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, RepositoryChanges, Selection};
-use belljar_runner::report::{Sides, patch_text, render_difference};
+use belljar_report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{CheckupState, Envelope, ExitCode};
-use belljar_runner::report::render_checkups;
+use belljar_report::render_checkups;
 use belljar_runner::{Rest, remove_leftovers, Planner, examine, versions};
 use serde_json::json;
 

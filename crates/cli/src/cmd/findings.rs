@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Finding, GuestAct, HeldBack, UtcTime, visible};
-use belljar_runner::report::{FindingsShown, render_findings};
+use belljar_report::{FindingsShown, render_findings};
 use belljar_runner::{FindingsEntry, FindingsError, FindingsStore, HostEnvironment};
 use serde_json::json;
 

@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, TimeSpan, visible};
-use belljar_runner::report::human_size;
+use belljar_report::human_size;
 use belljar_runner::{HostEnvironment, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 use serde_json::{Value, json};
 use std::time::SystemTime;

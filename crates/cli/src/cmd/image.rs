@@ -2,7 +2,7 @@ use crate::cmd::{Call, Cleanup, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, ImageName, visible};
-use belljar_runner::report::human_size;
+use belljar_report::human_size;
 use belljar_runner::{Rest, 
     BuiltImage, Engine, EngineError, FromError, HostEnvironment, Image, ImageAct, ImageNews, Rebuild,
     engine_places, remove_build_leftovers,

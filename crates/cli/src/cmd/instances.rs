@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime};
-use belljar_runner::report::{human_size, render_table};
+use belljar_report::{human_size, render_table};
 use belljar_runner::{About, HostEnvironment, InstanceEntry, Instances, LayerEntry, ProjectState};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -4,7 +4,7 @@ use crate::output::Output;
 use belljar_contract::{
     Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
 };
-use belljar_runner::report::{PlanPage, render_diagnostics, render_open, render_plan};
+use belljar_report::{PlanPage, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
 use serde_json::json;
 

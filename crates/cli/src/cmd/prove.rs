@@ -4,7 +4,7 @@ use crate::env;
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode};
-use belljar_runner::report::{Proven, proofs_html, render_proof, render_proofs, render_table};
+use belljar_report::{Proven, proofs_html, render_proof, render_proofs, render_table};
 use belljar_runner::{Rest, remove_leftovers, 
     LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
 };

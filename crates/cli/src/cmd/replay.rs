@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible, visible_lines};
 use belljar_runner::HostEnvironment;
-use belljar_runner::report::{Shown, Style, render_judgement};
+use belljar_report::{Shown, Style, render_judgement};
 use belljar_runner::suite::{Consent, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
     Changed, Drift, Mutate, Mutation, Mutations, OnDrift, Pace, Rejudged, ReplayError, ReplayReport,

@@ -5,7 +5,7 @@ use super::start::WallsOptions;
 use crate::error::{CliError, chain};
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
-use belljar_runner::report::{Detail, Shown, Style, footer, live_text, render_judgement};
+use belljar_report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError,
     ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
@@ -323,11 +323,8 @@ fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
 /// Warnings about a trial's files.
 pub fn warn(trial: &Trial, output: &Output) {
     for (sources, warning) in &trial.warnings {
-        let text = belljar_runner::report::render_diagnostics(
-            std::slice::from_ref(warning),
-            sources,
-            output.err_style(),
-        );
+        let text =
+            belljar_report::render_diagnostics(std::slice::from_ref(warning), sources, output.err_style());
         output.say(&text);
     }
 }

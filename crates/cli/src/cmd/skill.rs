@@ -3,7 +3,7 @@ use super::scenario_options::{LastWord, TryOptions, failure, limit_time, show, t
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
-use belljar_runner::report::{PlanPage, render_plan};
+use belljar_report::{PlanPage, render_plan};
 use belljar_runner::suite::{
     Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, TrialUse, load_subject,
 };

@@ -8,10 +8,8 @@ use belljar_contract::{
     AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event, ExitCode,
     ImageName, OsText, Purpose, RuleEffect, RunName, visible, visible_start,
 };
+use belljar_report::{PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan};
 use belljar_runner::changes::KeptSummary;
-use belljar_runner::report::{
-    PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan,
-};
 use belljar_runner::{
     Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report, RunRequest,
     Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
@@ -256,7 +254,7 @@ fn show(planner: &Planner, planned: &Planned, output: &Output) {
     }
 }
 
-fn page(planner: &Planner, planned: &Planned, style: belljar_runner::report::Style) -> String {
+fn page(planner: &Planner, planned: &Planned, style: belljar_report::Style) -> String {
     let program = planned.program_found.as_ref().map(ToString::to_string);
     render_plan(
         &PlanPage {

@@ -5,7 +5,7 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
-use belljar_runner::report::{Change, PlanPage, changes, render_changes, render_plan};
+use belljar_report::{Change, PlanPage, changes, render_changes, render_plan};
 use belljar_runner::suite::{scenario_files, LoadError, TrialUse, load_scenario};
 use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
 use serde_json::json;

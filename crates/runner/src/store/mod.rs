@@ -8,5 +8,6 @@ pub(crate) mod leftovers;
 pub(crate) mod locks;
 pub(crate) mod machine_key;
 pub(crate) mod names;
+pub(crate) mod runs;
 pub(crate) mod runtime;
 pub(crate) mod sweep;

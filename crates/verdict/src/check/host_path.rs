@@ -9,7 +9,7 @@ pub(super) const KEYS: &[Key] = &[NoHostPath::KEY];
 
 /// Folders of machines that people sit at.
 const FOLDERS: [&str; 7] =
-    ["/Users", "/opt/cowork", "/home", concat!("/ro", "ot"), "/private/var", "/var/folders", "/Volumes"];
+    ["/Users", "/opt/cowork", "/home", "/root", "/private/var", "/var/folders", "/Volumes"];
 
 check! {
     /// Nobody said a path below `/Users`, `/opt/cowork`, `/home`, the home of root, `/private/var`, `/var/folders` or

@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible, visible_lines};
 use belljar_runner::HostEnvironment;
-use belljar_runner::report::Style;
+use belljar_report::Style;
 use belljar_runner::tape::{Difference, TapeDifference, compare};
 use serde_json::json;
 use std::path::PathBuf;

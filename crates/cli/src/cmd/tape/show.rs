@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks, visible};
 use belljar_runner::HostEnvironment;
-use belljar_runner::report::{Style, Trace, human_size, render_trace};
+use belljar_report::{Style, Trace, human_size, render_trace};
 use belljar_runner::suite::evidence;
 use belljar_runner::tape::{ExchangeView, Tape, exchange_views};
 use serde_json::json;

@@ -5,12 +5,12 @@ use crate::output::prompt;
 use belljar_contract::{ExitCode, visible};
 use std::io::{BufRead, IsTerminal};
 
-/// Asks for a yes or no. Without a terminal nobody can answer, and `instead` says what to do.
+/// Asks for a yes or no. Without a terminal this is an error, with `instead` as its hint.
 pub fn confirmed(question: &str, instead: &str) -> Result<bool, CliError> {
     Ok(matches!(answer(question, "[y/N]", instead)?.as_str(), "y" | "Y" | "yes"))
 }
 
-/// Asks, and gives the words of the answer. Without a terminal nobody can answer, and `instead` says what to do.
+/// Asks and returns the answer. Without a terminal this is an error, with `instead` as its hint.
 pub fn answer(question: &str, choices: &str, instead: &str) -> Result<String, CliError> {
     let input = std::io::stdin();
     if !input.is_terminal() {

@@ -1,4 +1,4 @@
-//! A guess at the words, before they are understood: whether a sandbox is to be started.
+//! Guesses from the raw arguments whether a sandbox will be started.
 //!
 //! Reading the command line, the manifests and the project takes as long as making namespaces, so both happen at once. A
 //! wrong guess costs time and nothing else: what was started is ended unused.
@@ -11,13 +11,13 @@ use std::ffi::OsString;
 const STARTING: [&str; 3] = ["run", "exec", "shell"];
 /// Options that may stand before the verb and have a value.
 const WITH_VALUE: [&str; 3] = ["-C", "--directory", "--color"];
-/// Words with which nothing is started behind walls.
+/// Arguments with which no bubblewrap sandbox is started.
 const NOTHING: [&str; 7] =
     ["--dry-run", "-h", "--help", "--backend=host", "host", "--backend=container", "container"];
 
-/// Starts what every sandbox begins with, where the words after the program's name look as if one will be needed.
-pub fn start(words: impl Iterator<Item = OsString>) -> Option<Waiting> {
-    if !looks_like_a_start(words) {
+/// Starts the part that every sandbox has in common, if the arguments look as if one will be needed.
+pub fn start(arguments: impl Iterator<Item = OsString>) -> Option<Waiting> {
+    if !looks_like_a_start(arguments) {
         return None;
     }
     // Before the first child: it inherits that no core file is written.
@@ -25,15 +25,15 @@ pub fn start(words: impl Iterator<Item = OsString>) -> Option<Waiting> {
     start_early(&std::env::var_os(env::PATH)?, &env::guest().ok()?)
 }
 
-fn looks_like_a_start(words: impl Iterator<Item = OsString>) -> bool {
+fn looks_like_a_start(arguments: impl Iterator<Item = OsString>) -> bool {
     // What follows is the command's own.
-    let mut words = words.take_while(|word| word != "--");
-    while let Some(word) = words.next() {
-        if WITH_VALUE.iter().any(|option| word == *option) {
-            words.next();
-        } else if !word.as_encoded_bytes().starts_with(b"-") {
-            let starting = STARTING.iter().any(|verb| word == *verb);
-            return starting && !words.any(|word| NOTHING.iter().any(|nothing| word == *nothing));
+    let mut arguments = arguments.take_while(|argument| argument != "--");
+    while let Some(argument) = arguments.next() {
+        if WITH_VALUE.iter().any(|option| argument == *option) {
+            arguments.next();
+        } else if !argument.as_encoded_bytes().starts_with(b"-") {
+            let starting = STARTING.iter().any(|verb| argument == *verb);
+            return starting && !arguments.any(|argument| NOTHING.iter().any(|nothing| argument == *nothing));
         }
     }
     false

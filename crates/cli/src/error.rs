@@ -1,4 +1,4 @@
-//! The only printer of failures: what, why, the way out; and the exit code that goes with it.
+//! The only printer of failures: what, why, a hint, and the exit code.
 
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, visible_lines};
@@ -125,7 +125,7 @@ impl CliError {
         self.print_to_person(output)
     }
 
-    /// The same on standard error, whoever listens on standard output.
+    /// The same on standard error, even with --json.
     pub fn print_to_person(&self, output: &Output) -> ExitCode {
         let Failure { exit, message, causes, hints, details, data: _, findings } = &*self.0;
         if let Some((sources, diagnostics)) = findings {
@@ -256,9 +256,9 @@ impl From<ChangesError> for CliError {
     fn from(error: ChangesError) -> Self {
         let out = Self::from_chain(ExitCode::Invalid, &error);
         match error {
-            ChangesError::NotKept { .. } => {
-                out.hint("`workspace = \"overlay\"` or `\"copy\"` keeps an agent's changes aside")
-            }
+            ChangesError::NotKept { .. } => out.hint(
+                "`workspace = \"overlay\"` or `\"copy\"` keeps an agent's changes apart from the project",
+            ),
             ChangesError::Several { agent, found } => found.iter().fold(out, |out, name| {
                 out.hint(format!("`belljar diff {agent} --layer {name}` shows that one"))
             }),

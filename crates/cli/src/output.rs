@@ -102,7 +102,7 @@ impl Output {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        // Without a standard error there is nobody to tell.
+        // Without a standard error the message is lost.
         std::io::stderr().lock().write_all(text.as_bytes()).ok();
     }
 

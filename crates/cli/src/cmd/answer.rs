@@ -8,11 +8,11 @@ use belljar_runner::suite::leave_answer;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Answer a question that waits in a decider's folder
+/// Answer a question that waits in a decider's directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar answer questions --gate 1 --choose PDF\n")]
 pub struct AnswerArgs {
-    /// The folder of `--decider-dir`
+    /// The directory of `--decider-dir`
     folder: PathBuf,
     /// The number of the question, as `gates` shows it
     #[arg(long, value_name = "NUMBER")]

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Write the changes that an agent's overlay or copy keeps aside to the project
+/// Write the changes kept in an agent's overlay or copy to the project
 ///
 /// Ordinary changes are written at once. Files that your machine would execute later, links that lead out, and branches
 /// whose commits hold such files need a yes of their own: at the terminal you are asked for each; elsewhere, and with

@@ -19,7 +19,7 @@ pub const NOTHING: &str = "Nothing is kept aside.";
 /// What each of them takes.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The agent; the only one that is declared need not be named
+    /// Agent name [default: the only declared agent]
     pub agent: Option<String>,
     /// Set of changes, where the agent keeps several [default: the only one]
     #[arg(long, value_name = "NAME")]

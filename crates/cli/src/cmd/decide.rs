@@ -20,7 +20,7 @@ pub struct DecideArgs {
     /// The text of a question to the user
     #[arg(long, value_name = "TEXT", conflicts_with = "tool", required_unless_present = "tool")]
     question: Option<String>,
-    /// The word or two above it
+    /// The question's header
     #[arg(long, value_name = "TEXT", default_value = "", requires = "question")]
     header: String,
     /// A label that can be chosen
@@ -70,7 +70,7 @@ fn run(args: &DecideArgs, environment: &HostEnvironment, output: &Output) -> Res
     let input = match &args.input {
         None => serde_json::Map::new(),
         Some(text) => serde_json::from_str(text)
-            .map_err(|error| invalid(format!("`--input` is no JSON object: {error}")))?,
+            .map_err(|error| invalid(format!("`--input` is not a JSON object: {error}")))?,
     };
     let mut rules = args
         .answers
@@ -105,7 +105,7 @@ fn run(args: &DecideArgs, environment: &HostEnvironment, output: &Output) -> Res
                 let data = json!({"answered": false, "notes": open.notes, "paste": open.paste});
                 output.envelope(&Envelope::new("decide", ExitCode::Failed, data));
             } else {
-                let mut text = "nobody answers this\n".to_owned();
+                let mut text = "no rule answers this\n".to_owned();
                 open.notes.iter().for_each(|note| text.push_str(&format!("  {}\n", visible(note))));
                 if let Some(paste) = &open.paste {
                     text.push_str("these lines in `answers` would:\n");

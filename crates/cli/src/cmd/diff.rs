@@ -13,7 +13,7 @@ use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Show the changes that an agent's overlay or copy keeps aside
+/// Show the changes kept in an agent's overlay or copy
 ///
 /// Branches come first, with the new commits of each, then the index and files. Files that git itself wrote are listed as
 /// commits and refs. Files that you changed as well are marked: whether `belljar apply` merges them, or why not.

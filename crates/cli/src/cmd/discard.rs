@@ -7,9 +7,9 @@ use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use serde_json::json;
 
-/// Drop the changes that an agent's overlay or copy keeps aside
+/// Delete the changes kept in an agent's overlay or copy
 ///
-/// The project is not touched. Without paths everything that is kept aside goes, after one question.
+/// The project is not touched. Without paths all kept changes are deleted, after one question.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar discard --yes\n")]
 pub struct DiscardArgs {

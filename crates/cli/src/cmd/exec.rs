@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::start::{Begun, Start, StartOptions, start, word};
+use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
@@ -13,7 +13,7 @@ use std::ffi::OsString;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar exec --yes -- ls -a\n")]
 pub struct ExecArgs {
-    /// The agent; the only one that is declared need not be named
+    /// Agent name [default: the only declared agent]
     agent: Option<String>,
     #[command(flatten)]
     pub options: StartOptions,
@@ -37,7 +37,7 @@ impl Command for ExecArgs {
 }
 
 fn run(args: &ExecArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
-    let command = args.command.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
+    let command = args.command.iter().cloned().map(argument).collect::<Result<Vec<_>, _>>()?;
     let (agent, errand) = (args.agent.as_deref(), &Errand::Command(command));
     start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)
 }

@@ -122,7 +122,7 @@ pub fn held_line(path: &AbsPath, act: GuestAct, why: &str, environment: &HostEnv
     format!("belljar: held back: {} {}: {}", act.word(), environment.shown(path), visible(why))
 }
 
-/// Those that could not be told of while the command had the terminal.
+/// Prints the attempts that were held back while the command had the terminal.
 pub fn report_held(held: &[String], output: &Output) {
     for line in held.iter().take(HELD_SHOWN) {
         output.say(line);

@@ -8,14 +8,14 @@ use belljar_runner::suite::Gates;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// List the questions that wait in a decider's folder
+/// List the questions that wait in a decider's directory
 ///
 /// One JSON object a line: the number of the question and the question itself; then `{"done":true}` when the run has
 /// ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar gates questions\n")]
 pub struct GatesArgs {
-    /// The folder of `--decider-dir`
+    /// The directory of `--decider-dir`
     folder: PathBuf,
     /// Go on until the run has ended
     #[arg(short, long)]

@@ -7,7 +7,7 @@ use belljar_runner::{HostEnvironment, SweepMode, SweepOutcome, SweepRequest, Swe
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
-/// Remove what is of no more use, and print each thing
+/// Delete unused state and list what was deleted
 ///
 /// Instances whose project is gone, findings older than 30 days, and what runs, trials, `prove`, `doctor`, `apply` and
 /// `image build` left behind when they were killed: directories, control groups, containers, images and processes.
@@ -21,10 +21,10 @@ pub struct GcArgs {
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
-    /// Also remove folders of runs, and conversations
+    /// Also delete directories of runs, and conversations
     #[arg(long, requires = "older_than")]
     runs: bool,
-    /// The age from which a run's folder or a conversation is removed, such as `30d` or `12h`
+    /// Minimum age of a run's directory or a conversation to delete, such as `30d` or `12h`
     #[arg(long, value_name = "AGE", requires = "runs", value_parser = age)]
     older_than: Option<TimeSpan>,
     /// Print one JSON object

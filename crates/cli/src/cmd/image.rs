@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Whoever waits longer than this is told what for.
+/// A progress line is shown after this long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Look after the images that containers are made from

@@ -12,7 +12,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
 pub struct PlanArgs {
-    /// The agent; the only one that is declared need not be named
+    /// Agent name [default: the only declared agent]
     agent: Option<String>,
     /// Print one JSON object, with the digest of the plan
     #[arg(long)]
@@ -112,7 +112,7 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
         return Ok(ExitCode::Passed);
     }
     let style = output.out_style();
-    // Without walls the command is the program, and a plan alone has no command.
+    // On the host the command is the program itself, and a plan has no command.
     let program = if launch.program.is_empty() { "<the command>".into() } else { launch.program.to_string() };
     let mut text = format!("{}\n", style.bold(&program));
     for word in words {

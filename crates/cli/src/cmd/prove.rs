@@ -11,7 +11,7 @@ use belljar_runner::{Rest, remove_leftovers,
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Show that the walls hold: try what must not go through, outside and inside
+/// Try to escape the sandbox, on the host and inside, and report what was closed
 ///
 /// Every probe is first tried on the bare host, by the same program with the same made-up user and project; one that
 /// is closed there already proves nothing about the sandbox and is not counted. Nothing of yours is touched. What
@@ -20,11 +20,11 @@ use std::path::PathBuf;
 /// the backend builds no sandbox here. With --all it is the worst of those that are here.
 ///
 /// With --leaks, canaries are planted in the places of a made-up user, the real agent looks for them in a run on a
-/// scripted model, and every request is searched for them; the same run without walls shows that each could leak.
+/// scripted model, and every request is searched for them; the same run without a sandbox shows that each could leak.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
 pub struct ProveArgs {
-    /// The backend whose walls are tried
+    /// The backend to try
     #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all")]
     backend: Backend,
     /// Workspace mode of the sandbox [default: the one that this machine defaults to]
@@ -89,7 +89,7 @@ fn run(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let workspace = args.workspace.map(Workspace::mode);
     if args.leaks {
         output.say(
-            "belljar: the agent looks for canaries, without walls and inside; that takes some seconds\n",
+            "belljar: the agent looks for canaries, on the host and in the sandbox; that takes some seconds\n",
         );
         let found = leaks(ProveRequest { environment, own: &own, backend, workspace })
             .map_err(|error| failure(&error))?;
@@ -133,7 +133,7 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
     };
     let rows: Vec<Vec<String>> = found.rows.iter().map(row).collect();
     let table =
-        render_table(&["canary", "planted in", "without walls", "inside", ""], &rows, output.out_style());
+        render_table(&["canary", "planted in", "host", "sandbox", ""], &rows, output.out_style());
     output.result(&format!("{table}\n{} requests from inside were searched\n", found.requests));
     exit
 }
@@ -145,7 +145,7 @@ fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let mut tried = Vec::new();
     for backend in [BackendKind::Bwrap, BackendKind::Container] {
         if !output.json {
-            output.say(&format!("trying the walls of {}", backend.name()));
+            output.say(&format!("trying to escape {}", backend.name()));
         }
         let proved = match prove(ProveRequest { environment, own: &own, backend, workspace }) {
             Ok(proved) => Ok(proved),

@@ -18,13 +18,13 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
     $ belljar record --json --scripted scenarios/hello.yaml --out tapes\n")]
 pub struct RecordArgs {
-    /// Scenario files, or folders in which they are looked for
+    /// Scenario files, or directories to search for them
     #[arg(required = true, value_name = "SCENARIO")]
     paths: Vec<PathBuf>,
-    /// Put the tapes into this folder
+    /// Write the tapes to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Make alike what else may differ when the tape is replayed: uuid, timestamp, duration
+    /// Also normalise values that may differ in a replay: uuid, timestamp, duration
     #[arg(long = "normalise", value_name = "NAME")]
     normalise: Vec<String>,
     #[command(flatten)]
@@ -34,10 +34,10 @@ pub struct RecordArgs {
 /// Where the answers come from, and what is recorded of them.
 #[derive(Debug, clap::Args)]
 pub struct Source {
-    /// Record the script beside each scenario, NAME.script.json, played in the model's place
+    /// Record with the script beside each scenario, NAME.script.json, as the model
     #[arg(long, conflicts_with = "script")]
     scripted: bool,
-    /// Record a run that did not pass as well
+    /// Record a run even if it did not pass
     #[arg(long)]
     allow_failing: bool,
     #[command(flatten)]
@@ -171,7 +171,7 @@ pub(super) fn one(
     if !output.json && !options.quiet {
         output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(&tape)));
         for TapeLeak { exchange, kind } in &taped.leaks.found {
-            output.say(&format!("belljar: exchange {exchange} told the model something of yours: {kind}\n"));
+            output.say(&format!("belljar: exchange {exchange} sent the model something of yours: {kind}\n"));
         }
     }
     Ok((ExitCode::Passed, row))

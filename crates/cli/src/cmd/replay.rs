@@ -30,10 +30,10 @@ use std::sync::Arc;
     $ belljar replay --json --protocol scenarios\n"
 )]
 pub struct ReplayArgs {
-    /// Tapes, or folders in which they are looked for; with --protocol, cassettes
+    /// Tapes, or directories to search for them; with --protocol, cassettes
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
-    /// What becomes of a request that the tape does not have
+    /// What to do with a request that the tape does not have
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW", conflicts_with = "protocol")]
     on_drift: Drifting,
     /// Run nothing: read the recorded conversation and judge it again
@@ -45,7 +45,7 @@ pub struct ReplayArgs {
     /// Change what was recorded, one thing at a time, and list the changes that no check notices; they end with 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
-    /// Give answers with the silences that were recorded, not as fast as possible
+    /// Answer with the recorded pauses instead of as fast as possible
     #[arg(long, conflicts_with = "protocol")]
     timed: bool,
     /// Answer a question, as in 'which format=PDF'
@@ -61,13 +61,13 @@ pub struct ReplayArgs {
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
     timeout: Option<TimeSpan>,
-    /// Keep the whole workspace in the run's folder
+    /// Keep the whole workspace in the run's directory
     #[arg(long)]
     keep: bool,
-    /// Say only what went wrong
+    /// Print failures only
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say everything: thoughts, whole results, the evidence behind each check
+    /// Print everything: thoughts, whole results, the evidence behind each check
     #[arg(short, long)]
     verbose: bool,
     /// Print one JSON object
@@ -233,7 +233,6 @@ fn print_rejudged(
     (exit, read.json())
 }
 
-/// What nobody would notice.
 fn mutation_text(found: &Mutations, style: Style) -> String {
     let mut text = String::new();
     for Mutation { what, place, from, to } in &found.unnoticed {
@@ -247,7 +246,7 @@ fn mutation_text(found: &Mutations, style: Style) -> String {
     }
     for path in &found.left_alone {
         text.push_str(&format!(
-            "  {} was left alone: its content was not kept, or is no text\n",
+            "  {} was left alone: its content was not kept, or is not text\n",
             visible(path)
         ));
     }
@@ -297,7 +296,7 @@ fn replay_one(
     Ok((exit, replayed.json(trial)))
 }
 
-/// Nobody who takes time answers in a replay.
+/// A replay has no deciders of its own.
 fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     let decider_timeout = patience("1s").map_err(|error| CliError::new(ExitCode::Bug, error.to_string()))?;
     Ok(TryOptions {
@@ -345,7 +344,7 @@ fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> Strin
     if report.more_drifts > 0 {
         text.push_str(&format!("  and {} more\n", report.more_drifts));
     }
-    // After a drift it is no news that the rest was not asked for.
+    // After a drift, exchanges that were not asked for are expected.
     for left in report.unconsumed.iter().filter(|_| report.drifts.is_empty()) {
         let mark = style.removed("x");
         let line = format!(
@@ -401,7 +400,7 @@ fn one_drift(drift: &Drift, style: Style) -> String {
         text.push_str(&format!("    recorded: {}\n", value(&difference.recorded)));
         text.push_str(&format!("    present:  {}\n", value(&difference.present)));
         if difference.agents_words {
-            text.push_str("    the agent's own words, of which a tape has the digest only\n");
+            text.push_str("    the agent's own text; a tape has its digest only\n");
         }
         if let Some(call) = &difference.call {
             text.push_str(&format!(

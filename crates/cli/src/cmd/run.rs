@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::start::{Begun, Start, StartOptions, start, word};
+use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Errand, ExitCode, RunName};
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar run --dry-run\n")]
 pub struct RunArgs {
-    /// The agent; the only one that is declared need not be named
+    /// Agent name [default: the only declared agent]
     agent: Option<String>,
     /// Call the run this, and start nothing when the name is taken
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Play this script in the model's place: no key, no tokens
+    /// Answer as the model with this script; needs no key and no tokens
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     #[command(flatten)]
@@ -45,7 +45,7 @@ impl Command for RunArgs {
 }
 
 fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
-    let arguments = args.arguments.iter().cloned().map(word).collect::<Result<Vec<_>, _>>()?;
+    let arguments = args.arguments.iter().cloned().map(argument).collect::<Result<Vec<_>, _>>()?;
     let name = args.name.as_deref().map(RunName::new).transpose();
     let name = name.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
     let model = match &args.script {

@@ -1,4 +1,4 @@
-//! What `skill`, `test`, `record` and `chat` have in common: who answers, who plays the model, how a trial is told.
+//! Options and output that `skill`, `test`, `record` and `chat` share: deciders, model, result.
 
 use super::agree::AgreeOptions;
 use super::start::WallsOptions;
@@ -19,22 +19,22 @@ use std::path::PathBuf;
 /// Options of every verb that runs a trial.
 #[derive(Debug, clap::Args)]
 pub struct TryOptions {
-    /// Answer a question: a pattern for its text, `=`, and a label
+    /// Answer a question, as PATTERN=LABEL: a pattern for its text and a label
     #[arg(long = "answer", value_name = "PATTERN=LABEL")]
     pub answers: Vec<String>,
     /// Answer with the rules of this file, after those of the scenario
     #[arg(long, value_name = "FILE")]
     pub answer_policy: Option<PathBuf>,
-    /// Let this program answer, a JSON line each way; it runs outside the sandbox
+    /// Answer with this program, one JSON line each way; it runs outside the sandbox
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["decider_dir", "first"])]
     pub decider_cmd: Option<String>,
-    /// Lay questions into this folder and wait there for answers; see `gates` and `answer`
+    /// Write questions to this directory and wait for answers there; see `gates` and `answer`
     #[arg(long, value_name = "DIR", conflicts_with = "first")]
     pub decider_dir: Option<PathBuf>,
-    /// Let a model answer questions, within the run's budget
+    /// Answer with a model, within the run's budget
     #[arg(long, conflicts_with_all = ["decider_cmd", "decider_dir", "first"])]
     pub decider_llm: bool,
-    /// What you are after, for the model that answers
+    /// Your intent, for the model that answers
     #[arg(long, value_name = "TEXT", requires = "decider_llm")]
     pub intent: Option<String>,
     /// The model that answers
@@ -46,26 +46,26 @@ pub struct TryOptions {
     /// Take the first option of a question that no rule answers
     #[arg(long)]
     pub first: bool,
-    /// Play this script in the model's place: no key, no tokens
+    /// Answer as the model with this script; needs no key and no tokens
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
     pub walls: WallsOptions,
     #[command(flatten)]
     pub agree: AgreeOptions,
-    /// Refuse what would make a run cost more than this
+    /// Refuse requests that would make a run cost more than this
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true)]
     pub timeout: Option<TimeSpan>,
-    /// Keep the whole workspace in the run's folder
+    /// Keep the whole workspace in the run's directory
     #[arg(long)]
     pub keep: bool,
-    /// Say only what went wrong
+    /// Print failures only
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say everything: thoughts, whole results, the evidence behind each check
+    /// Print everything: thoughts, whole results, the evidence behind each check
     #[arg(short, long)]
     pub verbose: bool,
     /// Print one JSON object
@@ -73,7 +73,7 @@ pub struct TryOptions {
     pub json: bool,
 }
 
-/// Who is there when nobody else was named.
+/// What answers when no decider was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastWord {
     /// Nobody.
@@ -164,7 +164,7 @@ impl TryOptions {
             && !self.decider_llm
             && std::io::stdin().is_terminal()
         {
-            // Without a terminal of its own nobody is asked, and an open question fails.
+            // Without a terminal a question that no rule answers fails.
             answering.outside = Person::new().ok().map(|person| Box::new(person) as _);
         }
         Ok(answering)
@@ -193,7 +193,7 @@ impl TryOptions {
         Ok(Ok(trial))
     }
 
-    /// Runs a scenario with nobody at a terminal, and tells how it went.
+    /// Runs a scenario unattended and prints its result.
     pub fn try_scenario(
         &self,
         trial: &Trial,

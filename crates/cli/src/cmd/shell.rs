@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::start::{Begun, Start, StartOptions, start, word};
+use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Errand;
@@ -9,7 +9,7 @@ use belljar_runner::Model;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar shell --dry-run\n")]
 pub struct ShellArgs {
-    /// The agent; the only one that is declared need not be named
+    /// Agent name [default: the only declared agent]
     agent: Option<String>,
     #[command(flatten)]
     pub options: StartOptions,
@@ -33,8 +33,8 @@ impl Command for ShellArgs {
 }
 
 fn run(args: &ShellArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
-    let words = ["/bin/sh", "-c", SHELL].map(|text| word(text.into()));
-    let errand = Errand::Command(words.into_iter().collect::<Result<_, _>>()?);
+    let arguments = ["/bin/sh", "-c", SHELL].map(|text| argument(text.into()));
+    let errand = Errand::Command(arguments.into_iter().collect::<Result<_, _>>()?);
     let (agent, errand) = (args.agent.as_deref(), &errand);
     start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Try a skill, a plugin or a marketplace once
 ///
-/// The folder is staged afresh and the prompt is sent to the real agent in a sandbox of its own. What it asks is
+/// The directory is staged afresh and the prompt is sent to the real agent in a sandbox of its own. What it asks is
 /// answered by `--answer`, a policy, a program, or by you where there is a terminal.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -24,10 +24,10 @@ use std::path::PathBuf;
 pub struct SkillArgs {
     #[command(flatten)]
     pub subject: SubjectOptions,
-    /// What the agent is told
+    /// The prompt
     #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
     prompt: Option<String>,
-    /// Read what the agent is told from this file; `-` is standard input
+    /// Read the prompt from this file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Show the plan, and start nothing
@@ -40,7 +40,7 @@ pub struct SkillArgs {
 /// What is tried, and with what.
 #[derive(Debug, clap::Args)]
 pub struct SubjectOptions {
-    /// A folder: a skill, a folder of skills, a plugin, or a marketplace
+    /// A skill, a directory of skills, a plugin, or a marketplace
     folder: PathBuf,
     /// A further plugin
     #[arg(long, value_name = "DIR")]
@@ -54,19 +54,19 @@ pub struct SubjectOptions {
     /// A file that the agent finds in `uploads`
     #[arg(long, value_name = "FILE")]
     upload: Vec<PathBuf>,
-    /// A folder that the agent works on, as a copy
+    /// A directory that the agent works on, as a copy
     #[arg(long = "folder", value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Let the agent reach this host
+    /// Allow the agent to reach this host
     #[arg(long, value_name = "HOST")]
     allow: Vec<String>,
     /// The model
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Call the conversation this, so that it can be gone on with
+    /// Name the conversation, so that it can be resumed
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     session_id: Option<String>,
-    /// Go on with the conversation of this name
+    /// Resume the conversation of this name
     #[arg(long, value_name = "NAME")]
     resume: Option<String>,
 }

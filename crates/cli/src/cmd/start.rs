@@ -40,10 +40,10 @@ pub struct StartOptions {
     pub json: bool,
 }
 
-/// What the walls are made of, whatever is written.
+/// The sandbox that the command line asks for, overriding the manifest.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct WallsOptions {
-    /// What builds the walls, whatever is written; `host` builds none
+    /// Sandbox backend, overriding the manifest; `host` disables isolation
     #[arg(long, value_name = "BACKEND")]
     pub backend: Option<Backend>,
     /// The image of the container, whatever is written; it is never fetched
@@ -60,7 +60,7 @@ impl WallsOptions {
 /// A backend that the command line can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// No walls: home and configuration are redirected, nothing is isolated
+    /// No isolation: only home and configuration are redirected
     Host,
     /// bubblewrap
     Bwrap,
@@ -95,9 +95,9 @@ impl StartOptions {
     }
 }
 
-/// A word of the command line, whatever its bytes.
-pub fn word(word: OsString) -> Result<OsText, CliError> {
-    OsText::new(word.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
+/// An argument of the command line, whatever its bytes.
+pub fn argument(argument: OsString) -> Result<OsText, CliError> {
+    OsText::new(argument.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
 }
 
 /// A command to start, as the command line describes it.
@@ -374,7 +374,7 @@ fn spending(spent: Spent) -> String {
     format!("{input_tokens} tokens read, {output_tokens} written, ${}.{:02}", cents / 100, cents % 100)
 }
 
-/// Says, every time, what nothing isolates: a backend without walls is never used unseen.
+/// Warns, every time, of what the backend does not isolate.
 fn warn_of_open(
     planner: &Planner,
     planned: &Planned,

@@ -24,25 +24,25 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar test --scripted scenarios/\n  $ belljar test --list .\n")]
 pub struct TestArgs {
-    /// Scenario files, or folders in which they are looked for
+    /// Scenario files, or directories to search for them
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Only scenarios whose path contains this
+    /// Run only scenarios whose path contains TEXT
     #[arg(short = 'k', value_name = "TEXT")]
     filter: Option<String>,
-    /// How many at once; by default twice the processors
+    /// Scenarios to run at once [default: twice the processors]
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
-    /// Begin nothing more when one did not pass
+    /// Start no more scenarios after one did not pass
     #[arg(long)]
     fail_fast: bool,
-    /// Run each so many times
+    /// Run each scenario this many times
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Play the script beside each scenario, NAME.script.json, in the model's place
+    /// Answer as the model with the script beside each scenario, NAME.script.json
     #[arg(long, conflicts_with = "script")]
     scripted: bool,
-    /// List what would be run, and run nothing
+    /// List the scenarios without running them
     #[arg(long)]
     list: bool,
     /// Ended by the end of standard input
@@ -189,8 +189,8 @@ fn agree(
 /// A worker agrees to the digest that the user agreed to: what changed in between is refused.
 fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> {
     let options = &args.options;
-    let mut words: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
-    let mut flag = |name: &str, value: &OsString| words.extend([name.into(), value.clone()]);
+    let mut arguments: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
+    let mut flag = |name: &str, value: &OsString| arguments.extend([name.into(), value.clone()]);
     options.answers.iter().for_each(|answer| flag("--answer", &answer.into()));
     if let Some(policy) = &options.answer_policy {
         flag("--answer-policy", &policy.into());
@@ -219,13 +219,13 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
         if let Some(intent) = &options.intent {
             flag("--intent", &intent.into());
         }
-        words.push("--decider-llm".into());
+        arguments.push("--decider-llm".into());
     }
-    words.extend(options.first.then(|| "--first".into()));
-    words.extend(args.scripted.then(|| "--scripted".into()));
-    words.extend(options.keep.then(|| "--keep".into()));
-    words.push(file.as_path().into());
-    words
+    arguments.extend(options.first.then(|| "--first".into()));
+    arguments.extend(args.scripted.then(|| "--scripted".into()));
+    arguments.extend(options.keep.then(|| "--keep".into()));
+    arguments.push(file.as_path().into());
+    arguments
 }
 
 /// What a person sees while scenarios run: a line for each that ended, and on a terminal one that says what goes on.

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  $ belljar trust --yes\n  $ belljar trust --revoke\n  \
     $ belljar trust --yes --suite scenarios\n")]
 pub struct TrustArgs {
-    /// The agent; the only one that is declared need not be named
+    /// Agent name [default: the only declared agent]
     #[arg(conflicts_with = "suite")]
     agent: Option<String>,
     /// Agree to what these scenarios ask for; a directory means all in it

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  $ belljar tape refresh --scripted scenarios\n  \
     $ belljar tape refresh --json --scripted scenarios/hello.tape\n")]
 pub struct TapeRefreshArgs {
-    /// Tapes, or folders in which they are looked for
+    /// Tapes, or directories to search for them
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
     #[command(flatten)]

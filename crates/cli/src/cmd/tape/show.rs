@@ -59,7 +59,7 @@ fn head(tape: &Tape, style: Style) -> String {
     )
 }
 
-/// What of the user and the machine the model was told.
+/// What of the user and the machine was sent to the model.
 fn leaks(found: Option<&TapeLeaks>) -> String {
     let Some(TapeLeaks { sought, found }) = found else { return "were not looked for".to_owned() };
     let sought: Vec<&str> = sought.iter().map(String::as_str).collect();

@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
     $ belljar tape verify --json scenarios/hello.tape\n")]
 pub struct TapeVerifyArgs {
-    /// Tapes, or folders in which they are looked for
+    /// Tapes, or directories to search for them
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
     #[command(flatten)]

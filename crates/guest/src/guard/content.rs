@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, TreeFacts, may_replace};
+use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, may_replace};
 use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto};
@@ -142,7 +142,7 @@ pub(super) fn points_to_own_repository(root: &Root, place: &Path) -> bool {
         return false;
     }
     let git: PathBuf = git.iter().collect();
-    git.file_name() == Some(OsStr::new(".git")) || root.is_git_directory(&git)
+    git.file_name() == Some(OsStr::new(".git")) || root.is_certainly_git(&git)
 }
 
 /// What `.git` at this place has to say, where a guarded repository knows it as a work tree or a submodule.
@@ -208,8 +208,7 @@ fn work_tree_at(git: &Directory, place: &Path) -> Option<OsString> {
 /// an ordinary file so far, and may be open for writing: a configuration is judged and put there anew, anything else is
 /// in the way. So is every link: git writes to where it leads.
 ///
-/// `HEAD` is the name that counts. The others may be there as sockets, which are made without the guard, so their presence
-/// does not say that anything has been judged.
+/// `HEAD` is the name that counts. The others are looked at again when it comes, whatever was judged when they came.
 pub(super) fn complete(root: &Root, spot: &Spot, making: Making) -> Result<(), Stop> {
     let called = root.relative(&spot.real);
     let mut signs = signs_in(&spot.parent)?;

@@ -19,7 +19,7 @@ use rustix::fs::Mode;
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::locks::Locks;
 use super::moving::MOST_ENTRIES;
-use super::roots::{Area, Root, Roots, signs_in};
+use super::roots::{Area, Root, Roots, looks_like_git, signs_in};
 
 /// What the part of a work tree says about its repository, always.
 pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
@@ -27,6 +27,8 @@ pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
 const LONGEST_POINTER: u64 = 4200;
 /// Work trees of a repository that are looked at.
 const MOST_WORK_TREES: usize = 1000;
+/// Directories beside a new work tree, or above it, that are looked at for its repository.
+const MOST_NEIGHBOURS: usize = 1000;
 
 /// Puts a judged copy of a configuration in the place of another, and takes the original away.
 pub(super) fn land_config(
@@ -152,18 +154,38 @@ pub(super) fn known_repository(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
     let within = tree.strip_prefix(&root.path).ok()?;
     let own = |root: &Root| {
         let git = if root.is_git { PathBuf::new() } else { PathBuf::from(".git") };
-        (root.path.join(&git), root.top.passage(&git))
+        Some((root.path.join(&git), root.top.passage(&git).ok()?))
     };
-    let nearer = within.ancestors().map(|above| {
+    let nearer = within.ancestors().filter_map(|above| {
         let git = above.join(".git");
-        (root.path.join(&git), root.top.passage(&git))
+        Some((root.path.join(&git), root.top.passage(&git).ok()?))
     });
-    let known = nearer.chain(roots.all().iter().map(own)).find_map(|(path, git)| {
-        let name = work_tree_at(&git.ok()?, place)?;
+    let said = |(path, git): (PathBuf, Directory)| {
+        let name = work_tree_at(&git, place)?;
         let way = path.join("worktrees").join(name);
         Some([b"gitdir: ", way.as_os_str().as_bytes(), b"\n"].concat())
-    });
-    known.or_else(|| submodule(root, within))
+    };
+    let known = nearer.chain(roots.all().iter().filter_map(own)).find_map(said);
+    let bare = || within.ancestors().flat_map(|above| bare_in(root, above)).find_map(said);
+    known.or_else(bare).or_else(|| submodule(root, within))
+}
+
+/// The git directories of other names in a directory, as `.bare` beside its work trees.
+fn bare_in(root: &Root, directory: &Path) -> Vec<(PathBuf, Directory)> {
+    let mut names = Vec::new();
+    let keep = |name: &OsStr, kind| {
+        if kind == Kind::Directory && names.len() < MOST_NEIGHBOURS {
+            names.push(name.to_owned());
+        }
+    };
+    // What cannot be read knows no work tree.
+    root.top.directory(directory).and_then(|directory| directory.entries(keep)).ok();
+    let git = |name: OsString| {
+        let path = directory.join(name);
+        let git = root.top.passage(&path).ok()?;
+        matches!(looks_like_git(&git), Ok(true)).then(|| (root.path.join(path), git))
+    };
+    names.into_iter().filter_map(git).collect()
 }
 
 /// What `.git` at this place has to say as that of a submodule.

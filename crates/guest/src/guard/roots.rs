@@ -160,7 +160,7 @@ fn is_sign(directory: &Directory, name: &str) -> Result<bool, Errno> {
 
 /// Whether git obeys a directory, or would with a socket in the place of what is missing. Of the repository of a linked work
 /// tree it asks for `objects` and `refs` alone, and takes sockets for both, so the work tree is the sign.
-fn looks_like_git(directory: &Directory) -> Result<bool, Errno> {
+pub(super) fn looks_like_git(directory: &Directory) -> Result<bool, Errno> {
     Ok(is_sign(directory, "HEAD")?
         || (is_sign(directory, "objects")? && is_sign(directory, "refs")?)
         || has_work_tree(directory)?)

@@ -63,8 +63,8 @@ pub(super) fn land_config(
 }
 
 /// Whether a file says exactly this.
-pub(super) fn says(spot: &Spot, text: &[u8]) -> bool {
-    matches!(read(&spot.parent, &spot.name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
+pub(super) fn says(parent: &Directory, name: &OsStr, text: &[u8]) -> bool {
+    matches!(read(parent, name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
 }
 
 /// What a file says, or what was written to it if it is a lock of the command's.

@@ -198,6 +198,34 @@ fn two_scans_tell_what_appeared_and_what_changed() {
     );
 }
 
+/// git reads configuration and hooks where a `commondir` leads; one that git itself wrote leads to the directory around.
+#[test]
+fn what_a_commondir_leads_to_is_of_the_class() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for repository_of_trees in ["mirror", "shared"] {
+        repository(root, repository_of_trees);
+    }
+    let whole = format!("{}/mirror/\n", root.canonicalize().unwrap().display());
+    for (tree, said) in [
+        ("mirror/worktrees/a", "../..\n"),
+        ("mirror/worktrees/b", &whole),
+        ("own", "../shared\n"),
+        ("out", "/x"),
+    ] {
+        put(root, &format!("{tree}/HEAD"), "");
+        put(root, &format!("{tree}/commondir"), said);
+    }
+    let found = scan(root).unwrap();
+    let aliases: Vec<_> =
+        found.aliases().iter().map(|alias| (alias.place.to_str(), alias.leads_to.to_str())).collect();
+    let expected = ["branches", "config", "hooks", "info/attributes", "remotes"]
+        .map(|name| (format!("own/{name}"), format!("shared/{name}")));
+    let expected: Vec<_> =
+        expected.iter().map(|(place, leads_to)| (Some(&**place), Some(&**leads_to))).collect();
+    assert_eq!(aliases, expected);
+}
+
 /// Not a benchmark, but a fence that holds on a busy machine too: a scan that looks at every file would be past it.
 #[test]
 fn a_scan_costs_about_as_much_as_reading_the_names() {

@@ -104,6 +104,8 @@ pub struct Scan {
     pub(super) aliases: Vec<Alias>,
     /// Files that are used outside because somebody named them.
     pub(super) named: Vec<PathBuf>,
+    /// Git directories that are not called `.git`.
+    pub(super) bare: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,8 +172,16 @@ pub fn scan(root: &Path) -> Result<Scan, ScanError> {
 /// # Errors
 /// As [`scan`].
 pub fn scan_named(root: &Path, named: &[PathBuf]) -> Result<Scan, ScanError> {
-    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
-    Ok(scan_tree(&tree, named))
+    Ok(scan_tree(&open(root)?, named))
+}
+
+/// Scans a tree once more, with what is known from an earlier scan.
+pub(super) fn scan_again(root: &Path, before: &Scan) -> Result<Scan, ScanError> {
+    Ok(scan_tree(&open(root)?.knowing(before.bare.clone()), &before.named))
+}
+
+fn open(root: &Path) -> Result<Tree, ScanError> {
+    Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })
 }
 
 pub(super) fn scan_tree(tree: &Tree, named: &[PathBuf]) -> Scan {
@@ -258,8 +268,10 @@ impl Walk<'_> {
         names.push(b"");
         let mut tops = belljar_class::lexical_tops(&names);
         names.pop();
-        if signs.is_git_directory() && !tops.iter().any(|top| top.depth == depth) {
+        let is_git = signs.is_git_directory() || self.tree.knows(path);
+        if is_git && !tops.iter().any(|top| top.depth == depth) {
             tops.push(GitTop { depth, bare: true });
+            self.out.bare.insert(path.clone());
         }
         let mut start = 0;
         for (end, kind) in &entries {

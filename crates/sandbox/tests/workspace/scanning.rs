@@ -198,6 +198,34 @@ fn two_scans_tell_what_appeared_and_what_changed() {
     );
 }
 
+/// What is put there before the signs come back is obeyed when they do.
+#[test]
+fn a_git_directory_without_its_signs_is_still_looked_at() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    repository(root, "mirror");
+    put(root, "other/config", "");
+    let before = scan(root).unwrap();
+    fs::create_dir(root.join("away")).unwrap();
+    for sign in ["HEAD", "objects", "refs"] {
+        fs::rename(root.join("mirror").join(sign), root.join("away").join(sign)).unwrap();
+    }
+    for directory in ["mirror", "other"] {
+        put(root, &format!("{directory}/config"), "[core]\nfsmonitor = evil\n");
+        put(root, &format!("{directory}/hooks/update"), "evil");
+    }
+    let created = created_since(&before, root).unwrap().created;
+    let created: Vec<_> = created.iter().map(|created| (created.path.to_str(), created.since)).collect();
+    assert_eq!(
+        created,
+        [
+            (Some("away/HEAD"), Since::Appeared),
+            (Some("mirror/config"), Since::Changed),
+            (Some("mirror/hooks/update"), Since::Appeared),
+        ]
+    );
+}
+
 /// git reads configuration and hooks where a `commondir` leads; one that git itself wrote leads to the directory around.
 #[test]
 fn what_a_commondir_leads_to_is_of_the_class() {

@@ -419,6 +419,7 @@ fn a_directory_that_shows_a_part_again_is_guarded_by_its_own_paths() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     put(root, ".git/config", "[core]\n\thooksPath = scripts/hooks\n");
+    repository(root, "mirror");
     let found = scan_named(root, &["scripts/tool".into()]).unwrap();
     let part = |path: &str| found.named_from(&Shows::Part { path: path.into() });
     let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
@@ -429,6 +430,10 @@ fn a_directory_that_shows_a_part_again_is_guarded_by_its_own_paths() {
         assert_eq!(part(everything), paths(&[""]), "{everything}");
     }
     assert_eq!(part(".git"), paths(&[]));
+    for everything in ["mirror/hooks", "mirror/info", "mirror/hooks/deeper"] {
+        assert_eq!(part(everything), paths(&[""]), "{everything}");
+    }
+    assert_eq!((part("mirror"), part("mirror/objects")), (paths(&[]), paths(&[])));
     let more = found.named_from(&Shows::More { at: "work/project".into() });
     assert_eq!(more, paths(&["work/project/scripts/tool", "work/project/scripts/hooks"]));
 }

@@ -1,6 +1,7 @@
 //! The guard of a project that is changed in place: what the host would execute later is held back while a command runs.
 
 mod ask;
+mod bare;
 mod host;
 mod race;
 
@@ -138,6 +139,7 @@ const ATTACKS: &[&str] = &[
     "mkdir n1 && printf '[core]\\n\\tfsmonitor = x\\n' > n1/config && echo 'ref: refs/heads/x' > n1/HEAD && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n1/\"+n) for n in (\"objects\", \"refs\")]'",
     "mkdir n2 && echo 'ref: refs/heads/x' > n2/HEAD && printf '[core]\\n\\tfsmonitor = x\\n' > n2/config && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n2/\"+n) for n in (\"objects\", \"refs\")]'",
     "mkdir n3 && printf '[core]\\n\\tfsmonitor = x\\n' > n3/config && python3 -c 'import socket; [socket.socket(socket.AF_UNIX).bind(\"n3/\"+n) for n in (\"objects\", \"refs\")]' && echo 'ref: refs/heads/x' > n3/HEAD",
+    "mkdir n5 && printf '[core]\\n\\tfsmonitor = x\\n' > n5/config && mkfifo n5/HEAD",
     "mkdir -p n4/hooks && echo x > n4/hooks/post-commit && ln -s refs/heads/x n4/HEAD",
     // git on the host writes to where a link in its directory leads.
     "rm -f .git/logs/HEAD; ln -s ../hooks/post-commit .git/logs/HEAD",

@@ -1,7 +1,7 @@
 # Tries to make files of the class by changing what a call means while it is under way. Prints how often one was seen.
 # Arguments: a directory, seconds, a program that must not run, a file with names of the class, and the project where the host
 # works meanwhile, if it does.
-import ctypes, json, os, stat, sys, threading, time
+import ctypes, json, os, socket, stat, sys, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 os.chdir(sys.argv[1])
@@ -171,6 +171,64 @@ def complete():
     for name in ("objects", "refs", ):
         quiet(os.rmdir, "repo/" + name)
     quiet(os.unlink, "repo/config")
+
+
+SIGNS = ("HEAD", "objects", "refs")
+TREE = "linked/worktrees/tree/HEAD"
+
+
+def put(name, text):
+    descriptor = quiet(os.open, name, C | W | os.O_TRUNC)
+    if descriptor is not None:
+        os.write(descriptor, text)
+        os.close(descriptor)
+
+
+def make_linked():
+    """A repository that is not called `.git`, and its part for a work tree."""
+    os.makedirs("linked/worktrees/tree")
+    put("linked/HEAD", b"ref: refs/heads/main\n")
+    os.mkdir("linked/objects")
+    os.mkdir("linked/refs")
+    put("linked/worktrees/tree/commondir", b"../..\n")
+    put(TREE, b"ref: refs/heads/main\n")
+
+
+def take_signs():
+    """What makes a git directory goes and comes, with sockets in its place meanwhile."""
+    for with_tree in (False, True):
+        if with_tree:
+            quiet(os.rename, TREE, "away-tree")
+        for name in SIGNS:
+            quiet(os.rename, "linked/" + name, "away-" + name)
+        for name in SIGNS:
+            with socket.socket(socket.AF_UNIX) as made:
+                quiet(made.bind, "linked/" + name)
+        quiet(os.rename, "away-tree", TREE)
+        for name in SIGNS:
+            quiet(os.rename, "away-" + name, "linked/" + name)
+            quiet(os.unlink, "linked/" + name)
+        for name in reversed(SIGNS):
+            quiet(os.rename, "away-" + name, "linked/" + name)
+        quiet(os.rename, "away-tree", TREE)
+
+
+def write_linked():
+    put("linked/config", evil)
+    quiet(os.unlink, "linked/config")
+
+
+def look_linked():
+    """git obeys the configuration as long as the work tree has its `HEAD`, because sockets will do for the rest."""
+    try:
+        before = os.stat(TREE)
+        with open("linked/config", "rb") as file:
+            is_evil = b"fsmonitor" in file.read()
+        after = os.stat(TREE)
+    except OSError:
+        return
+    if is_evil and (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns):
+        seen["linked/config"] = seen.get("linked/config", 0) + 1
 
 
 def change_judged():
@@ -347,6 +405,10 @@ others = [apart([act]) for act in (make_link, make_file, move_source)]
 gather()
 until = time.monotonic() + float(sys.argv[2]) / 6
 others = [apart([act]) for act in (make_link, make_tree, make_file, link_source, move_source)]
+gather()
+until = time.monotonic() + float(sys.argv[2]) / 6
+make_linked()
+others = [apart([act]) for act in (take_signs, write_linked, look_linked)]
 gather()
 until = end
 others = [apart([attack_all]), apart([swap_any, open_any])]

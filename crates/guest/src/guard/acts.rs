@@ -202,7 +202,8 @@ impl Caller<'_> {
         let said = match held.unless {
             // git writes that of a submodule twice.
             Unless::KnownRepository if writes_anew && exists => {
-                content::submodule_at(&self.broker.roots, &place).filter(|said| content::says(spot, said))
+                let says = |said: &Vec<u8>| content::says(&spot.parent, &spot.name, said);
+                content::submodule_at(&self.broker.roots, &place).filter(says)
             }
             Unless::KnownRepository if writes_anew => content::known_repository(&self.broker.roots, &place),
             Unless::OwnRepository if writes_anew && !exists => {

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, TreeFacts, may_replace};
+use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, may_replace};
 use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto};
@@ -19,7 +19,7 @@ use rustix::fs::Mode;
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::locks::Locks;
 use super::moving::MOST_ENTRIES;
-use super::roots::{Area, Root, Roots, signs_in};
+use super::roots::{Area, Root, Roots, looks_like_git, signs_in};
 
 /// What the part of a work tree says about its repository, always.
 pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
@@ -27,6 +27,8 @@ pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
 const LONGEST_POINTER: u64 = 4200;
 /// Work trees of a repository that are looked at.
 const MOST_WORK_TREES: usize = 1000;
+/// Directories beside a new work tree, or above it, that are looked at for its repository.
+const MOST_NEIGHBOURS: usize = 1000;
 
 /// Puts a judged copy of a configuration in the place of another, and takes the original away.
 pub(super) fn land_config(
@@ -61,8 +63,8 @@ pub(super) fn land_config(
 }
 
 /// Whether a file says exactly this.
-pub(super) fn says(spot: &Spot, text: &[u8]) -> bool {
-    matches!(read(&spot.parent, &spot.name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
+pub(super) fn says(parent: &Directory, name: &OsStr, text: &[u8]) -> bool {
+    matches!(read(parent, name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
 }
 
 /// What a file says, or what was written to it if it is a lock of the command's.
@@ -142,7 +144,7 @@ pub(super) fn points_to_own_repository(root: &Root, place: &Path) -> bool {
         return false;
     }
     let git: PathBuf = git.iter().collect();
-    git.file_name() == Some(OsStr::new(".git")) || root.is_git_directory(&git)
+    git.file_name() == Some(OsStr::new(".git")) || root.is_certainly_git(&git)
 }
 
 /// What `.git` at this place has to say, where a guarded repository knows it as a work tree or a submodule.
@@ -152,18 +154,38 @@ pub(super) fn known_repository(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
     let within = tree.strip_prefix(&root.path).ok()?;
     let own = |root: &Root| {
         let git = if root.is_git { PathBuf::new() } else { PathBuf::from(".git") };
-        (root.path.join(&git), root.top.passage(&git))
+        Some((root.path.join(&git), root.top.passage(&git).ok()?))
     };
-    let nearer = within.ancestors().map(|above| {
+    let nearer = within.ancestors().filter_map(|above| {
         let git = above.join(".git");
-        (root.path.join(&git), root.top.passage(&git))
+        Some((root.path.join(&git), root.top.passage(&git).ok()?))
     });
-    let known = nearer.chain(roots.all().iter().map(own)).find_map(|(path, git)| {
-        let name = work_tree_at(&git.ok()?, place)?;
+    let said = |(path, git): (PathBuf, Directory)| {
+        let name = work_tree_at(&git, place)?;
         let way = path.join("worktrees").join(name);
         Some([b"gitdir: ", way.as_os_str().as_bytes(), b"\n"].concat())
-    });
-    known.or_else(|| submodule(root, within))
+    };
+    let known = nearer.chain(roots.all().iter().filter_map(own)).find_map(said);
+    let bare = || within.ancestors().flat_map(|above| bare_in(root, above)).find_map(said);
+    known.or_else(bare).or_else(|| submodule(root, within))
+}
+
+/// The git directories of other names in a directory, as `.bare` beside its work trees.
+fn bare_in(root: &Root, directory: &Path) -> Vec<(PathBuf, Directory)> {
+    let mut names = Vec::new();
+    let keep = |name: &OsStr, kind| {
+        if kind == Kind::Directory && names.len() < MOST_NEIGHBOURS {
+            names.push(name.to_owned());
+        }
+    };
+    // What cannot be read knows no work tree.
+    root.top.directory(directory).and_then(|directory| directory.entries(keep)).ok();
+    let git = |name: OsString| {
+        let path = directory.join(name);
+        let git = root.top.passage(&path).ok()?;
+        matches!(looks_like_git(&git), Ok(true)).then(|| (root.path.join(path), git))
+    };
+    names.into_iter().filter_map(git).collect()
 }
 
 /// What `.git` at this place has to say as that of a submodule.
@@ -208,8 +230,7 @@ fn work_tree_at(git: &Directory, place: &Path) -> Option<OsString> {
 /// an ordinary file so far, and may be open for writing: a configuration is judged and put there anew, anything else is
 /// in the way. So is every link: git writes to where it leads.
 ///
-/// `HEAD` is the name that counts. The others may be there as sockets, which are made without the guard, so their presence
-/// does not say that anything has been judged.
+/// `HEAD` is the name that counts. The others are looked at again when it comes, whatever was judged when they came.
 pub(super) fn complete(root: &Root, spot: &Spot, making: Making) -> Result<(), Stop> {
     let called = root.relative(&spot.real);
     let mut signs = signs_in(&spot.parent)?;

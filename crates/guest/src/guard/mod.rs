@@ -14,7 +14,7 @@
 //! A decision and its act must see the same tree. Acts share a lock that renames and links have alone, because the name of
 //! their source could come to mean something else; so has every act whose decision depends on what else is in a directory.
 //! Removing, and making sockets, is done by the command itself: no decision may rest on something being still there, nor on a
-//! socket being absent.
+//! socket being there or absent.
 
 mod acts;
 mod asking;

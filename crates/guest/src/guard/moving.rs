@@ -119,8 +119,9 @@ impl Caller<'_> {
                 let making = making_in(&directory, &name, kind);
                 let before = root.held(&here, making);
                 let after = root.held_after(&there, making, (&old, &new));
-                if is_left_behind(&below) {
-                    hold(&here, making, before.or(after).map_or(GIT_POINTER, |found| found.why))?;
+                let found = before.or(after);
+                if is_left_behind(&directory, &below, found.is_some()) {
+                    hold(&here, making, found.map_or(GIT_POINTER, |found| found.why))?;
                 }
                 match (before, after) {
                     (None, None) => {}
@@ -138,11 +139,21 @@ impl Caller<'_> {
     }
 }
 
-/// Whether a file of a moved directory would lead elsewhere afterwards: `commondir` always says `../..`, and the moved directory
-/// does not hold what that is.
-fn is_left_behind(below: &Path) -> bool {
-    let is_pointer = below.file_name().is_some_and(|name| name.eq_ignore_ascii_case("commondir"));
-    is_pointer && below.components().count() < 3
+/// Whether a file of a moved directory would lead elsewhere afterwards: a `commondir` that says `../..` where the moved directory
+/// does not hold what that is, or one that says something else.
+fn is_left_behind(directory: &Directory, below: &Path, is_held: bool) -> bool {
+    let names: Vec<&OsStr> = below.iter().collect();
+    let Some((name, above)) = names.split_last() else { return false };
+    if !name.eq_ignore_ascii_case("commondir") {
+        return false;
+    }
+    match above {
+        [.., trees, _] if *trees == "worktrees" => {
+            is_held && !content::says(directory, name, content::OWN_REPOSITORY)
+        }
+        [_, _, ..] => is_held,
+        [] | [_] => true,
+    }
 }
 
 /// An entry before it is moved, held open so that no other gets its number.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use belljar_class::{Alias, GitSigns, Held, Making, TreeFacts, held};
 use belljar_contract::{GuestAlias, GuestGuard, GuestGuardRoot, OsText};
 use belljar_sys::Errno;
-use belljar_sys::beneath::Directory;
+use belljar_sys::beneath::{Directory, Kind};
 use belljar_sys::landlock;
 
 use super::GuardError;
@@ -119,6 +119,20 @@ impl Root {
         held(&self.relative(place), making, self)
     }
 
+    /// Whether a directory has the signs of a git directory, so that what is in it has been judged. What cannot be looked at
+    /// has not been.
+    pub(super) fn is_certainly_git(&self, directory: &Path) -> bool {
+        matches!(self.looks_like_git(directory), Ok(true))
+    }
+
+    fn looks_like_git(&self, directory: &Path) -> Result<bool, Errno> {
+        let Some(directory) = self.meant(directory) else { return Ok(false) };
+        match self.top.passage(directory) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            directory => looks_like_git(&directory?),
+        }
+    }
+
     /// As if what is at `from` were at `to`.
     pub(super) fn held_after(&self, place: &Path, making: Making, moved: (&Path, &Path)) -> Option<Held> {
         let (from, to) = (self.relative(moved.0), self.relative(moved.1));
@@ -129,24 +143,58 @@ impl Root {
 /// The signs of a git directory in one that is open.
 pub(super) fn signs_in(directory: &Directory) -> Result<GitSigns, Errno> {
     let mut signs = GitSigns::default();
-    for name in GitSigns::NAMES.map(OsStr::new) {
-        if directory.status_if_present(name)?.is_some() {
-            signs.see(name);
+    for name in GitSigns::NAMES {
+        if is_sign(directory, name)? {
+            signs.see(OsStr::new(name));
         }
     }
     Ok(signs)
+}
+
+/// Whether something lies here that only the guard can have made. Sockets are made without it, so that one proves nothing about
+/// what else is in the directory.
+fn is_sign(directory: &Directory, name: &str) -> Result<bool, Errno> {
+    let found = directory.status_if_present(OsStr::new(name))?;
+    Ok(found.is_some_and(|found| found.kind != Kind::Socket))
+}
+
+/// Whether git obeys a directory, or would with a socket in the place of what is missing. Of the repository of a linked work
+/// tree it asks for `objects` and `refs` alone, and takes sockets for both, so the work tree is the sign.
+pub(super) fn looks_like_git(directory: &Directory) -> Result<bool, Errno> {
+    Ok(is_sign(directory, "HEAD")?
+        || (is_sign(directory, "objects")? && is_sign(directory, "refs")?)
+        || has_work_tree(directory)?)
+}
+
+fn has_work_tree(git: &Directory) -> Result<bool, Errno> {
+    let is_absent = |cause: &Errno| matches!(*cause, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
+    let trees = match git.directory(Path::new("worktrees")) {
+        Err(cause) if is_absent(&cause) => return Ok(false),
+        trees => trees?,
+    };
+    let mut names = Vec::new();
+    trees.entries(|name, kind| {
+        if kind == Kind::Directory {
+            names.push(name.to_owned());
+        }
+    })?;
+    for name in names {
+        let tree = match trees.passage(Path::new(&name)) {
+            Err(cause) if is_absent(&cause) => continue,
+            tree => tree?,
+        };
+        if is_sign(&tree, "HEAD")? && is_sign(&tree, "commondir")? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl TreeFacts for Root {
     /// What cannot be looked at may have all the signs: a caller that is below already can act there, whoever took the
     /// permission to enter away.
     fn is_git_directory(&self, directory: &Path) -> bool {
-        let Some(directory) = self.meant(directory) else { return false };
-        match self.top.passage(directory).and_then(|directory| signs_in(&directory)) {
-            Ok(signs) => signs.may_become_git_directory(),
-            Err(Errno::NOENT | Errno::NOTDIR) => false,
-            Err(_) => true,
-        }
+        self.looks_like_git(directory).unwrap_or(true)
     }
 
     /// Links are judged by their names alone.
@@ -190,5 +238,69 @@ impl TreeFacts for Moved<'_> {
 
     fn named(&self) -> &[PathBuf] {
         self.root.named()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
+    fn looks(at: &Path) -> Result<bool, Errno> {
+        looks_like_git(&Directory::open(at).unwrap())
+    }
+
+    #[test]
+    fn no_socket_makes_a_git_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in GitSigns::NAMES {
+            UnixListener::bind(at(name)).unwrap();
+        }
+        assert_eq!(looks(folder.path()), Ok(false));
+        assert!(!signs_in(&Directory::open(folder.path()).unwrap()).unwrap().may_become_git_directory());
+        fs::remove_file(at("HEAD")).unwrap();
+        fs::write(at("HEAD"), "").unwrap();
+        assert_eq!(looks(folder.path()), Ok(true));
+        fs::remove_file(at("HEAD")).unwrap();
+        fs::remove_file(at("objects")).unwrap();
+        fs::create_dir(at("objects")).unwrap();
+        assert_eq!(looks(folder.path()), Ok(false));
+        fs::remove_file(at("refs")).unwrap();
+        fs::create_dir(at("refs")).unwrap();
+        assert_eq!(looks(folder.path()), Ok(true));
+    }
+
+    #[test]
+    fn a_linked_work_tree_makes_a_git_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("worktrees/tree");
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(folder.path().join("worktrees/file"), "").unwrap();
+        fs::write(tree.join("commondir"), "").unwrap();
+        assert_eq!(looks(folder.path()), Ok(false));
+        let socket = UnixListener::bind(tree.join("HEAD"));
+        assert_eq!((socket.is_ok(), looks(folder.path())), (true, Ok(false)));
+        fs::remove_file(tree.join("HEAD")).unwrap();
+        fs::write(tree.join("HEAD"), "").unwrap();
+        assert_eq!(looks(folder.path()), Ok(true));
+    }
+
+    /// What cannot be looked at is guarded, and nothing rests on it.
+    #[test]
+    fn what_cannot_be_looked_at_is_guarded_and_not_certain() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        fs::create_dir(path.join("git")).unwrap();
+        // Permissions would do the same, but not to the superuser.
+        std::os::unix::fs::symlink("git", path.join("link")).unwrap();
+        let text = OsText::new(path.as_os_str().as_bytes()).unwrap();
+        let root = GuestGuardRoot { path: text, is_git: false, aliases: Vec::new(), named: Vec::new() };
+        let root = Root::open(&root).unwrap();
+        let judge = |at: &str| (root.is_git_directory(Path::new(at)), root.is_certainly_git(Path::new(at)));
+        assert_eq!((judge("git"), judge("link")), ((false, false), (true, false)));
+        fs::write(path.join("git/HEAD"), "").unwrap();
+        assert_eq!((judge("git"), judge("link")), ((true, true), (true, false)));
     }
 }

@@ -24,6 +24,10 @@ use super::tree::Tree;
 
 /// No real tree is deeper; one that was made to be is not walked to its end.
 const DEEPEST: usize = 512;
+/// No path is longer.
+const LONGEST_POINTER: u64 = 4200;
+/// What git reads where `commondir` leads, and obeys.
+const IN_COMMON: [&str; 5] = ["config", "hooks", "info/attributes", "remotes", "branches"];
 /// Links in places of the class that are followed.
 const MOST_ALIASES: usize = 256;
 /// Entries that are looked at again because a link leads to them.
@@ -100,6 +104,8 @@ pub struct Scan {
     pub(super) aliases: Vec<Alias>,
     /// Files that are used outside because somebody named them.
     pub(super) named: Vec<PathBuf>,
+    /// Git directories that are not called `.git`.
+    pub(super) bare: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,8 +172,16 @@ pub fn scan(root: &Path) -> Result<Scan, ScanError> {
 /// # Errors
 /// As [`scan`].
 pub fn scan_named(root: &Path, named: &[PathBuf]) -> Result<Scan, ScanError> {
-    let tree = Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })?;
-    Ok(scan_tree(&tree, named))
+    Ok(scan_tree(&open(root)?, named))
+}
+
+/// Scans a tree once more, with what is known from an earlier scan.
+pub(super) fn scan_again(root: &Path, before: &Scan) -> Result<Scan, ScanError> {
+    Ok(scan_tree(&open(root)?.knowing(before.bare.clone()), &before.named))
+}
+
+fn open(root: &Path) -> Result<Tree, ScanError> {
+    Tree::open(root).map_err(|cause| ScanError::Open { path: root.to_owned(), cause })
 }
 
 pub(super) fn scan_tree(tree: &Tree, named: &[PathBuf]) -> Scan {
@@ -254,8 +268,10 @@ impl Walk<'_> {
         names.push(b"");
         let mut tops = belljar_class::lexical_tops(&names);
         names.pop();
-        if signs.is_git_directory() && !tops.iter().any(|top| top.depth == depth) {
+        let is_git = signs.is_git_directory() || self.tree.knows(path);
+        if is_git && !tops.iter().any(|top| top.depth == depth) {
             tops.push(GitTop { depth, bare: true });
+            self.out.bare.insert(path.clone());
         }
         let mut start = 0;
         for (end, kind) in &entries {
@@ -326,6 +342,13 @@ impl Walk<'_> {
         let mut powers = None;
         if status.kind == Kind::File && why != GIT_POINTER && is_git_config(place) {
             powers = self.configuration(&entry.path, place);
+        }
+        if status.kind == Kind::File && place.file_name() == Some(OsStr::new("commondir")) {
+            let (git, common) = (place.parent(), self.common_directory(&entry.path));
+            if let Some((git, common)) = git.zip(common) {
+                let alias = |name| Alias { place: git.join(name), leads_to: common.join(name) };
+                self.aliases.extend(IN_COMMON.map(alias));
+            }
         }
         // A directory runs nothing; what is in it is seen by itself.
         let hooks = place.file_name() == Some(OsStr::new("hooks")) && why == HOOK;
@@ -404,16 +427,8 @@ impl Walk<'_> {
         }
         let named = belljar_class::named(&text);
         let mut passed = Vec::new();
-        let mut inside = |base: &Path, path: &Path| {
-            let at = self.tree.relative(path)?;
-            // What was absolute begins at the top.
-            let from_top = path.is_absolute() || path.starts_with("~");
-            let base = if from_top { Path::new("") } else { base };
-            match follow_noting(&base.join("x"), at, self.tree, &mut passed) {
-                Leads::Inside(path) => Some(path),
-                Leads::Out | Leads::Nowhere => None,
-            }
-        };
+        let tree = self.tree;
+        let mut inside = |base: &Path, path: &Path| inside(tree, base, path, &mut passed);
         let stated = named.iter().find(|named| named.what == What::WorkTree);
         let top = match stated {
             Some(stated) => inside(git, &stated.path),
@@ -442,6 +457,24 @@ impl Walk<'_> {
         }
         self.passed.extend(passed);
         belljar_class::powerful_settings(&text, git)
+    }
+
+    /// The directory that a `commondir` leads to: what lies there is obeyed instead of what lies beside the file. Nothing where it
+    /// leads from `worktrees/NAME` to the repository around, which the guard knows by the places alone.
+    fn common_directory(&mut self, path: &Path) -> Option<PathBuf> {
+        let (directory, name) = self.tree.parent(path).ok()?;
+        let mut text = Vec::new();
+        directory.file(name).ok()?.take(LONGEST_POINTER).read_to_end(&mut text).ok()?;
+        let (git, mut passed) = (path.parent()?, Vec::new());
+        // git leaves off ends of lines, and nothing else.
+        while matches!(text.last(), Some(b'\n' | b'\r')) {
+            text.pop();
+        }
+        let common = Path::new(OsStr::from_bytes(&text));
+        let common = inside(self.tree, git, common, &mut passed)?;
+        self.passed.extend(passed);
+        let trees = git.parent().filter(|trees| trees.file_name() == Some(OsStr::new("worktrees")));
+        (trees.and_then(Path::parent) != Some(&common)).then_some(common)
     }
 
     fn named(&mut self, named: &[PathBuf]) {
@@ -520,6 +553,18 @@ struct Entry {
     path: PathBuf,
     place: Option<PathBuf>,
     hit: Option<Hit>,
+}
+
+/// The place in a tree that a file names by a path from `base`; links on the way are noted.
+fn inside(tree: &Tree, base: &Path, path: &Path, passed: &mut Vec<PathBuf>) -> Option<PathBuf> {
+    let at = tree.relative(path)?;
+    // What was absolute begins at the top.
+    let from_top = path.is_absolute() || path.starts_with("~");
+    let base = if from_top { Path::new("") } else { base };
+    match follow_noting(&base.join("x"), at, tree, passed) {
+        Leads::Inside(path) => Some(path),
+        Leads::Out | Leads::Nowhere => None,
+    }
 }
 
 fn kind_of(status: &Status) -> EntryKind {

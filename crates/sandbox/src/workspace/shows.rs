@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use belljar_class::Grade;
+use belljar_class::{GitTop, Grade};
 
 use super::scan::Scan;
 
@@ -29,7 +29,7 @@ impl Scan {
         let all = || self.named.iter().chain(self.aliases.iter().map(|alias| &alias.leads_to));
         match shows {
             Shows::More { at } => all().map(|path| at.iter().chain(path).collect()).collect(),
-            Shows::Part { path } if is_guarded_part(path) => vec![PathBuf::new()],
+            Shows::Part { path } if self.is_guarded_part(path) => vec![PathBuf::new()],
             Shows::Part { path: part } => all()
                 .filter_map(|path| match path.strip_prefix(part) {
                     Ok(rest) => Some(rest.to_owned()),
@@ -38,16 +38,21 @@ impl Scan {
                 .collect(),
         }
     }
-}
 
-/// Whether the names in a directory mean something to the class because of the names above it. Those of a git directory
-/// itself are known.
-fn is_guarded_part(part: &Path) -> bool {
-    let names = belljar_class::names(part);
-    (1..=names.len()).any(|depth| {
-        let (names, is_last) = (&names[..depth], depth == names.len());
-        let is_git = names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git"));
-        let hit = belljar_class::at_or_below(names, &belljar_class::lexical_tops(names));
-        if is_git { !is_last } else { hit.is_some_and(|hit| hit.grade == Grade::Guarded) }
-    })
+    /// Whether the names in a directory mean something to the class because of the names above it. Those of a git directory
+    /// itself are known.
+    fn is_guarded_part(&self, part: &Path) -> bool {
+        let names = belljar_class::names(part);
+        let above = part.ancestors().skip(1).filter(|above| self.bare.contains(*above));
+        let bare: Vec<GitTop> =
+            above.map(|above| GitTop { depth: above.iter().count(), bare: true }).collect();
+        (1..=names.len()).any(|depth| {
+            let (names, is_last) = (&names[..depth], depth == names.len());
+            let is_git = names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git"));
+            let mut tops = belljar_class::lexical_tops(names);
+            tops.extend(&bare);
+            let hit = belljar_class::at_or_below(names, &tops);
+            if is_git { !is_last } else { hit.is_some_and(|hit| hit.grade == Grade::Guarded) }
+        })
+    }
 }

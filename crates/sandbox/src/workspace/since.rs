@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::Class;
 
-use super::scan::{Scan, ScanError, Unseen, scan_named};
+use super::scan::{Scan, ScanError, Unseen, scan_again};
 
 /// An entry for the report at the end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,13 @@ pub struct CreatedSince {
     pub unseen: Vec<Unseen>,
 }
 
-/// Compares the tree with an earlier scan: files of both grades, links that lead out, special files.
+/// Compares the tree with an earlier scan: files of both grades, links that lead out, special files. What was a git directory
+/// then counts as one, whatever was taken out of it since.
 ///
 /// # Errors
 /// Fails if the top cannot be opened.
 pub fn created_since(before: &Scan, root: &Path) -> Result<CreatedSince, ScanError> {
-    let after = scan_named(root, &before.named)?;
+    let after = scan_again(root, before)?;
     let created = after.seen.into_iter().filter_map(|(path, now)| {
         let since = match before.seen.get(&path) {
             // A configuration of git that names nothing, or nothing else than before.

@@ -1,7 +1,7 @@
 //! A directory tree as the class asks about it, read from its descriptor and remembered.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,8 @@ pub(super) struct Tree {
     root: Directory,
     /// Where it is, links followed; for absolute paths that name a place in it.
     place: PathBuf,
+    /// Git directories of an earlier time, which count as such without their signs.
+    known: BTreeSet<PathBuf>,
     git: RefCell<HashMap<PathBuf, bool>>,
     links: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
 }
@@ -27,7 +29,23 @@ impl Tree {
 
     /// A tree of which only what lies below matters.
     pub(super) fn new(root: Directory) -> Self {
-        Tree { root, place: PathBuf::new(), git: RefCell::default(), links: RefCell::default() }
+        Tree {
+            root,
+            place: PathBuf::new(),
+            known: BTreeSet::new(),
+            git: RefCell::default(),
+            links: RefCell::default(),
+        }
+    }
+
+    /// The same tree with git directories that are known from an earlier time.
+    pub(super) fn knowing(self, known: BTreeSet<PathBuf>) -> Self {
+        Tree { known, ..self }
+    }
+
+    /// Whether a directory is known to have been a git directory.
+    pub(super) fn knows(&self, directory: &Path) -> bool {
+        self.known.contains(directory)
     }
 
     /// A path that a file names, as one of the tree: an absolute one must begin where the tree is, and `~` may be any
@@ -86,6 +104,9 @@ impl Tree {
 
 impl TreeFacts for Tree {
     fn is_git_directory(&self, directory: &Path) -> bool {
+        if self.knows(directory) {
+            return true;
+        }
         if let Some(known) = self.git.borrow().get(directory) {
             return *known;
         }

@@ -198,6 +198,62 @@ fn two_scans_tell_what_appeared_and_what_changed() {
     );
 }
 
+/// What is put there before the signs come back is obeyed when they do.
+#[test]
+fn a_git_directory_without_its_signs_is_still_looked_at() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    repository(root, "mirror");
+    put(root, "other/config", "");
+    let before = scan(root).unwrap();
+    fs::create_dir(root.join("away")).unwrap();
+    for sign in ["HEAD", "objects", "refs"] {
+        fs::rename(root.join("mirror").join(sign), root.join("away").join(sign)).unwrap();
+    }
+    for directory in ["mirror", "other"] {
+        put(root, &format!("{directory}/config"), "[core]\nfsmonitor = evil\n");
+        put(root, &format!("{directory}/hooks/update"), "evil");
+    }
+    let created = created_since(&before, root).unwrap().created;
+    let created: Vec<_> = created.iter().map(|created| (created.path.to_str(), created.since)).collect();
+    assert_eq!(
+        created,
+        [
+            (Some("away/HEAD"), Since::Appeared),
+            (Some("mirror/config"), Since::Changed),
+            (Some("mirror/hooks/update"), Since::Appeared),
+        ]
+    );
+}
+
+/// git reads configuration and hooks where a `commondir` leads; one that git itself wrote leads to the directory around.
+#[test]
+fn what_a_commondir_leads_to_is_of_the_class() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for repository_of_trees in ["mirror", "shared"] {
+        repository(root, repository_of_trees);
+    }
+    let whole = format!("{}/mirror/\n", root.canonicalize().unwrap().display());
+    for (tree, said) in [
+        ("mirror/worktrees/a", "../..\n"),
+        ("mirror/worktrees/b", &whole),
+        ("own", "../shared\n"),
+        ("out", "/x"),
+    ] {
+        put(root, &format!("{tree}/HEAD"), "");
+        put(root, &format!("{tree}/commondir"), said);
+    }
+    let found = scan(root).unwrap();
+    let aliases: Vec<_> =
+        found.aliases().iter().map(|alias| (alias.place.to_str(), alias.leads_to.to_str())).collect();
+    let expected = ["branches", "config", "hooks", "info/attributes", "remotes"]
+        .map(|name| (format!("own/{name}"), format!("shared/{name}")));
+    let expected: Vec<_> =
+        expected.iter().map(|(place, leads_to)| (Some(&**place), Some(&**leads_to))).collect();
+    assert_eq!(aliases, expected);
+}
+
 /// Not a benchmark, but a fence that holds on a busy machine too: a scan that looks at every file would be past it.
 #[test]
 fn a_scan_costs_about_as_much_as_reading_the_names() {
@@ -363,6 +419,7 @@ fn a_directory_that_shows_a_part_again_is_guarded_by_its_own_paths() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     put(root, ".git/config", "[core]\n\thooksPath = scripts/hooks\n");
+    repository(root, "mirror");
     let found = scan_named(root, &["scripts/tool".into()]).unwrap();
     let part = |path: &str| found.named_from(&Shows::Part { path: path.into() });
     let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
@@ -373,6 +430,10 @@ fn a_directory_that_shows_a_part_again_is_guarded_by_its_own_paths() {
         assert_eq!(part(everything), paths(&[""]), "{everything}");
     }
     assert_eq!(part(".git"), paths(&[]));
+    for everything in ["mirror/hooks", "mirror/info", "mirror/hooks/deeper"] {
+        assert_eq!(part(everything), paths(&[""]), "{everything}");
+    }
+    assert_eq!((part("mirror"), part("mirror/objects")), (paths(&[]), paths(&[])));
     let more = found.named_from(&Shows::More { at: "work/project".into() });
     assert_eq!(more, paths(&["work/project/scripts/tool", "work/project/scripts/hooks"]));
 }

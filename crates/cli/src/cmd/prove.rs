@@ -1,4 +1,4 @@
-use super::start::Backend;
+use super::start::backend_parser;
 use crate::env;
 use crate::error::{CliError, chain};
 use crate::output::Output;
@@ -24,8 +24,8 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
 pub struct Args {
     /// The backend whose walls are tried
-    #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all")]
-    backend: Backend,
+    #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all", value_parser = backend_parser())]
+    backend: BackendKind,
     /// Workspace mode of the sandbox [default: the one that this machine defaults to]
     #[arg(long, value_name = "MODE", conflicts_with = "leaks")]
     workspace: Option<Workspace>,
@@ -70,7 +70,7 @@ pub fn run(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     let surroundings = planner.surroundings();
     let own = env::own()?;
-    let backend = args.backend.kind();
+    let backend = args.backend;
     let workspace = args.workspace.map(Workspace::mode);
     if args.leaks {
         output.say(
@@ -128,7 +128,7 @@ fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
     let own = env::own()?;
     let workspace = args.workspace.map(Workspace::mode);
     let mut tried = Vec::new();
-    for backend in [BackendKind::Bwrap, BackendKind::Container] {
+    for backend in BackendKind::ALL.into_iter().filter(|kind| kind.isolates()) {
         if !output.json {
             output.say(&format!("trying the walls of {}", backend.name()));
         }

@@ -16,6 +16,7 @@ use belljar_runner::{
     RunRequest, Spent, Standing, Surroundings, Waiting, ask_hidden, is_interactive, launch_hints, lowered,
     run as carry_out,
 };
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -45,9 +46,9 @@ pub struct StartOptions {
 /// What the walls are made of, whatever is written.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct WallsOptions {
-    /// What builds the walls, whatever is written; `host` builds none
-    #[arg(long, value_name = "BACKEND")]
-    pub backend: Option<Backend>,
+    /// Sandbox backend, overriding the manifest; `host` disables isolation
+    #[arg(long, value_name = "BACKEND", value_parser = backend_parser())]
+    pub backend: Option<BackendKind>,
     /// The image of the container, whatever is written; it is never fetched
     #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse, hide_short_help = true)]
     pub image: Option<ImageName>,
@@ -55,29 +56,16 @@ pub struct WallsOptions {
 
 impl WallsOptions {
     pub fn asked(&self) -> AskedWalls {
-        AskedWalls { backend: self.backend.map(Backend::kind), image: self.image.clone() }
+        AskedWalls { backend: self.backend, image: self.image.clone() }
     }
 }
 
-/// A backend that the command line can ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Backend {
-    /// No walls: home and configuration are redirected, nothing is isolated
-    Host,
-    /// bubblewrap
-    Bwrap,
-    /// A container of Podman or Docker
-    Container,
-}
-
-impl Backend {
-    pub fn kind(self) -> BackendKind {
-        match self {
-            Backend::Host => BackendKind::Host,
-            Backend::Bwrap => BackendKind::Bwrap,
-            Backend::Container => BackendKind::Container,
-        }
-    }
+/// Parses the name of a backend; the help lists all of them.
+pub fn backend_parser() -> impl TypedValueParser<Value = BackendKind> {
+    let values = BackendKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        BackendKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or("there is no such backend")
+    })
 }
 
 /// What plans, and the sandbox that was started meanwhile.
@@ -90,8 +78,8 @@ pub struct Begun {
 impl StartOptions {
     /// Looks at the project. A sandbox that was started for nothing is ended.
     pub fn begin(&self, surroundings: Surroundings, waiting: Option<Waiting>) -> Result<Begun, CliError> {
-        let waiting =
-            waiting.filter(|_| !self.dry_run && matches!(self.walls.backend, None | Some(Backend::Bwrap)));
+        let waiting = waiting
+            .filter(|_| !self.dry_run && matches!(self.walls.backend, None | Some(BackendKind::Bwrap)));
         let planner = Planner::new(surroundings)?.with_walls(self.walls.asked());
         Ok(Begun { planner, waiting })
     }

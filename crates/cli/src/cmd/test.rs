@@ -242,7 +242,7 @@ fn worker(args: &Args, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> 
         flag("--timeout", &time.to_string().into());
     }
     if let Some(backend) = options.walls.backend {
-        flag("--backend", &backend.kind().name().into());
+        flag("--backend", &backend.name().into());
     }
     if let Some(image) = &options.walls.image {
         flag("--image", &image.as_str().into());

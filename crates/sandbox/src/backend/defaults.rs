@@ -74,7 +74,7 @@ pub(super) fn processes(plan: &Plan, capacity: Capacity) -> Option<Result<Proces
             }
         }),
         BackendKind::Host => Err("without a sandbox no limit is set".to_owned()),
-        BackendKind::Bwrap | BackendKind::Microvm => in_namespaces(pids, capacity),
+        BackendKind::Bwrap => in_namespaces(pids, capacity),
     })
 }
 
@@ -121,7 +121,7 @@ pub fn default_limits(plan: &Plan, capacity: Capacity) -> Vec<DefaultLimit> {
         value: size(bytes),
         mechanism: match plan.backend {
             BackendKind::Host => Err("without a sandbox no limit is set".to_owned()),
-            BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => Ok(TMPFS_MECHANISM),
+            BackendKind::Bwrap | BackendKind::Container => Ok(TMPFS_MECHANISM),
         },
     });
     let processes = limits.default_pids().zip(processes(plan, capacity)).map(|(pids, held)| DefaultLimit {

@@ -27,7 +27,7 @@ pub use running::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Stream
 pub use waiting::Waiting;
 
 use crate::workspace::Overlay;
-use belljar_contract::{AbsPath, BackendKind, Launch, Need, Plan, Unmet};
+use belljar_contract::{AbsPath, BackendKind, Launch, Plan, Unmet};
 
 /// Why a plan cannot be honoured here: every need that cannot be enforced, by name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,15 +80,10 @@ impl KeptAt {
 /// Names every need that the backend cannot enforce on this machine.
 pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
     let backend = lowering.plan.backend;
-    let missing = |why: &str, fix: &str| BackendError {
-        backend,
-        unmet: vec![Unmet { need: Need::Files, why: why.to_owned(), fix: fix.to_owned() }],
-    };
     match backend {
         BackendKind::Bwrap => bwrap::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
         BackendKind::Host => host::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
         BackendKind::Container => container::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
-        BackendKind::Microvm => Err(missing("this version has no such backend", "use `backend = \"bwrap\"`")),
     }
 }
 
@@ -99,9 +94,7 @@ pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
 pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
     match request.launch.backend {
         BackendKind::Host => host::launch(request).map(|unwalled| Running::Host(Box::new(unwalled))),
-        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
-            running::launch(request).map(Running::Sealed)
-        }
+        BackendKind::Bwrap | BackendKind::Container => running::launch(request).map(Running::Sealed),
     }
 }
 
@@ -110,7 +103,7 @@ pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
 pub fn guest_path(backend: BackendKind, outside: &AbsPath) -> AbsPath {
     match backend {
         BackendKind::Host => outside.clone(),
-        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
+        BackendKind::Bwrap | BackendKind::Container => {
             AbsPath::new(bwrap::GUEST).unwrap_or_else(|_| outside.clone())
         }
     }

@@ -3,8 +3,8 @@
 use super::*;
 use belljar_contract::{
     Access, AgentName, ByteSize, Cpus, Credential, Egress, EgressRule, Errand, HomeMode, HostName,
-    HostPattern, Instance, InstanceKey, Limits, Made, Mount, MountSource, PLAN_FORMAT, Plan, Port, Purpose,
-    RuleEffect, SshEntry, Workspace, WorkspaceMode,
+    HostPattern, Instance, InstanceKey, Limits, Made, Mount, MountSource, Need, PLAN_FORMAT, Plan, Port,
+    Purpose, RuleEffect, SshEntry, Workspace, WorkspaceMode,
 };
 use std::collections::BTreeSet;
 

@@ -98,7 +98,7 @@ fn allowances(plan: &Plan, surroundings: &Surroundings) -> Allowances {
 }
 
 fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine, terminal: bool) -> Result<Launch, RunError> {
-    Ok(lower(&Lowering { plan, errand, machine, terminal })?)
+    Ok(lower(&Lowering { plan, workload: errand, machine, terminal })?)
 }
 
 /// Runs an errand to its end.

@@ -93,7 +93,7 @@ fn a_plan_names_the_limits_that_a_start_is_refused_for() {
     };
     let found = refusals(&stage.json(&words));
     assert!(
-        found.len() == 2 && found[0].contains("memory") && found[1].contains("without walls"),
+        found.len() == 2 && found[0].contains("memory") && found[1].contains("without a sandbox"),
         "{found:?}"
     );
     assert!(stage.run(&["plan", "--backend", "host"]).stdout.contains("! a start is refused"));

@@ -5,6 +5,7 @@
 
 mod agent_version;
 mod attempt;
+mod backend;
 mod container;
 mod date;
 mod destination;
@@ -54,6 +55,7 @@ mod wish;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
+pub use backend::BackendKind;
 pub use container::{AskedWalls, Container, ContainerImage, ContainerMount, ImageWant, WantWeight};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
@@ -115,9 +117,9 @@ pub use outside::{OUTSIDE, OutsideProgram};
 pub use path::{AbsPath, PathError};
 pub use pattern::{Letters, Pattern, PatternError, PatternFlags};
 pub use plan::{
-    Access, BackendKind, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource,
-    FileContent, GitFile, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin,
-    Prompt, Purpose, Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
+    Access, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource, FileContent,
+    GitFile, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin, Prompt, Purpose,
+    Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};

@@ -4,8 +4,8 @@
 //! from a manifest is carried for the launch but never serialised.
 
 use crate::{
-    AbsPath, AgentName, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey, LibraryName,
-    Limits, Port, RequestRule, SshPublicKey, TrustFile, UsedOutside,
+    AbsPath, AgentName, BackendKind, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
+    LibraryName, Limits, Port, RequestRule, SshPublicKey, TrustFile, UsedOutside,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -17,33 +17,6 @@ pub enum Purpose {
     Session,
     /// Tests: the project stands at `/workspace`, so that a tape matches anywhere.
     Test,
-}
-
-/// The mechanism that builds the walls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BackendKind {
-    /// No walls: HOME and configuration are redirected, nothing else.
-    Host,
-    /// bubblewrap.
-    Bwrap,
-    /// A container engine.
-    Container,
-    /// A small virtual machine.
-    Microvm,
-}
-
-impl BackendKind {
-    /// The word the manifest uses.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            BackendKind::Host => "host",
-            BackendKind::Bwrap => "bwrap",
-            BackendKind::Container => "container",
-            BackendKind::Microvm => "microvm",
-        }
-    }
 }
 
 /// What of the agent's own directory persists.

@@ -441,28 +441,35 @@ macro_rules! table {
 }
 pub(crate) use table;
 
+/// Decodes one of a closed set of words.
+pub(crate) fn decode_choice<T: Copy>(
+    node: &Node,
+    faults: &mut Faults,
+    expected: &str,
+    known: &[(&str, T)],
+) -> Option<T> {
+    let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+    let Kind::String(text) = &node.kind else {
+        return faults.mismatch(node, &format!("{expected}: {}", choices(&words)));
+    };
+    if let Some((_, value)) = known.iter().find(|(word, _)| word == text) {
+        return Some(*value);
+    }
+    let mut fault = Fault::new(format!("expected {expected}, found `{}`", shown(text)))
+        .help(format!("write {}", choices(&words)));
+    if let Some(near) = nearest(text, &words) {
+        fault = fault.label(format!("did you mean `{near}`?"));
+    }
+    faults.push("invalid-value", &node.span, fault);
+    None
+}
+
 /// Defines how a closed set of words is decoded.
 macro_rules! choice {
     ($type:ty, $expected:literal, { $( $word:literal => $value:expr ),+ $(,)? }) => {
         impl $crate::decode::Shape for $type {
             fn decode(node: &$crate::syntax::Node, faults: &mut $crate::decode::Faults) -> Option<Self> {
-                let words = [$($word),+];
-                let $crate::syntax::Kind::String(text) = &node.kind else {
-                    return faults.mismatch(node, &format!("{}: {}", $expected, $crate::decode::choices(&words)));
-                };
-                match text.as_str() {
-                    $( $word => Some($value), )+
-                    other => {
-                        let found = $crate::decode::shown(other);
-                        let mut fault = $crate::decode::Fault::new(format!("expected {}, found `{found}`", $expected))
-                            .help(format!("write {}", $crate::decode::choices(&words)));
-                        if let Some(near) = $crate::decode::nearest(other, &words) {
-                            fault = fault.label(format!("did you mean `{near}`?"));
-                        }
-                        faults.push("invalid-value", &node.span, fault);
-                        None
-                    }
-                }
+                $crate::decode::decode_choice(node, faults, $expected, &[$( ($word, $value) ),+])
             }
 
             fn schema() -> serde_json::Value {

@@ -2,9 +2,8 @@
 
 use crate::Style;
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver,
-    HomeMode, Limits, Mount, MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible,
-    visible_name,
+    AbsPath, Access, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver, HomeMode,
+    Limits, Mount, MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible, visible_name,
 };
 
 /// What the page is made of, beside the plan.
@@ -115,16 +114,7 @@ fn head(out: &mut Page<'_>, plan: &Plan) {
         parts.push(format!("effort {effort}"));
     }
     let image = plan.image.iter().map(|image| format!(" of the image {image}"));
-    let walls = std::iter::once(
-        match plan.backend {
-            BackendKind::Host => "no sandbox (host)",
-            BackendKind::Bwrap => "bubblewrap",
-            BackendKind::Container => "container",
-            BackendKind::Microvm => "virtual machine",
-        }
-        .to_owned(),
-    );
-    parts.push(walls.chain(image).collect());
+    parts.push(std::iter::once(plan.backend.title().to_owned()).chain(image).collect());
     let title = out.style.bold(&format!("Agent {}", plan.agent));
     out.text.push_str(&format!("{title}  {}\n", visible(&parts.join(", "))));
     let digest = out.style.dim(&plan.digest().to_string());

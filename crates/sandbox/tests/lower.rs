@@ -114,14 +114,14 @@ fn machine() -> Machine {
     }
 }
 
-fn lowering<'a>(plan: &'a Plan, errand: &'a Errand, machine: &'a Machine) -> Lowering<'a> {
-    Lowering { plan, errand, machine, terminal: false }
+fn lowering<'a>(plan: &'a Plan, workload: &'a Errand, machine: &'a Machine) -> Lowering<'a> {
+    Lowering { plan, workload, machine, terminal: false }
 }
 
 #[test]
 fn the_order_is_the_meaning() {
-    let (plan, machine, errand) = (plan(), machine(), Errand::Agent(Vec::new()));
-    let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let (plan, machine, workload) = (plan(), machine(), Errand::Agent(Vec::new()));
+    let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let mut text = String::new();
     for word in launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown) {
         text.push_str(if word.starts_with("--") && !text.is_empty() { "\n" } else { " " });
@@ -137,15 +137,15 @@ fn the_order_is_the_meaning() {
 
 #[test]
 fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
-    let (mut plan, machine, errand) = (plan(), machine(), Errand::Agent(Vec::new()));
+    let (mut plan, machine, workload) = (plan(), machine(), Errand::Agent(Vec::new()));
     plan.image = Some(ImageName::parse("debian:12").unwrap());
     for backend in [BackendKind::Bwrap, BackendKind::Host] {
         plan.backend = backend;
-        let unmet = lower(&lowering(&plan, &errand, &machine)).unwrap_err().unmet;
+        let unmet = lower(&lowering(&plan, &workload, &machine)).unwrap_err().unmet;
         assert!(unmet.iter().any(|unmet| unmet.why.contains("the image `debian:12`")), "{unmet:?}");
     }
     plan.backend = BackendKind::Container;
-    let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let words: Vec<String> = launch.root.iter().map(|part| part.words().join(" ")).collect();
     assert_eq!(words.first().map(String::as_str), Some("image read-only /"));
     for system in [" /usr ", " /bin", "/etc/ssl/certs", "/etc/ld.so.cache"] {
@@ -169,8 +169,8 @@ fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
 #[test]
 fn the_guest_is_told_words_not_a_line() {
     let (plan, machine) = (plan(), machine());
-    let argv = |errand: &Errand| -> Vec<String> {
-        let launch = lower(&lowering(&plan, errand, &machine)).unwrap();
+    let argv = |workload: &Errand| -> Vec<String> {
+        let launch = lower(&lowering(&plan, workload, &machine)).unwrap();
         launch.guest.argv.iter().map(ToString::to_string).collect()
     };
     let own = ["/opt/belljar/bin/claude", "--model", "$(x) 'y'"];
@@ -194,20 +194,21 @@ fn every_need_is_met_or_refused() {
     });
     let mut machine = machine();
     machine.limits = vec![Need::Pids];
-    let errand = Errand::Agent(Vec::new());
-    let refused = lower(&lowering(&plan, &errand, &machine)).unwrap_err();
+    let workload = Errand::Agent(Vec::new());
+    let refused = lower(&lowering(&plan, &workload, &machine)).unwrap_err();
     let unmet: Vec<Need> = refused.unmet.iter().map(|unmet| unmet.need).collect();
     assert_eq!(unmet, [Need::Memory]);
     plan.limits.memory = None;
-    let launch = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let met: Vec<Need> = launch.controls.iter().map(|control| control.need).collect();
-    assert_eq!(met, plan.needs(&errand));
+    assert_eq!(met, plan.needs(&workload));
 }
 
 #[test]
 fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
-    let (mut plan, machine, errand) = (plan(), machine(), Errand::Command(vec![OsText::new("ls").unwrap()]));
-    let closed = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let (mut plan, machine, workload) =
+        (plan(), machine(), Errand::Command(vec![OsText::new("ls").unwrap()]));
+    let closed = lower(&lowering(&plan, &workload, &machine)).unwrap();
     assert!(closed.guest.listeners.is_empty() && closed.guest.range.is_none());
     let host = HostPattern::parse("a.example").unwrap();
     plan.egress.rules.push(EgressRule {
@@ -216,7 +217,7 @@ fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
         host,
         request: None,
     });
-    let open = lower(&lowering(&plan, &errand, &machine)).unwrap();
+    let open = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let names: Vec<&str> = open.guest.listeners.iter().map(|listener| listener.name.as_str()).collect();
     assert_eq!(names, ["proxy", "resolver", "door 198.18.0.1:443"]);
     assert!(open.guest.range.is_some());

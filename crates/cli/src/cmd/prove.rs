@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Cleanup, Command};
-use super::start::Backend;
+use super::start::backend_parser;
 use crate::env;
 use crate::error::{CliError, chain};
 use crate::output::Output;
@@ -25,8 +25,8 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
 pub struct ProveArgs {
     /// The backend to try
-    #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all")]
-    backend: Backend,
+    #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all", value_parser = backend_parser())]
+    backend: BackendKind,
     /// Workspace mode of the sandbox [default: the one that this machine defaults to]
     #[arg(long, value_name = "MODE", conflicts_with = "leaks")]
     workspace: Option<Workspace>,
@@ -85,7 +85,7 @@ fn run(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     }
     let environment = planner.environment();
     let own = env::own()?;
-    let backend = args.backend.kind();
+    let backend = args.backend;
     let workspace = args.workspace.map(Workspace::mode);
     if args.leaks {
         output.say(
@@ -143,7 +143,7 @@ fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let own = env::own()?;
     let workspace = args.workspace.map(Workspace::mode);
     let mut tried = Vec::new();
-    for backend in [BackendKind::Bwrap, BackendKind::Container] {
+    for backend in BackendKind::ALL.into_iter().filter(|kind| kind.isolates()) {
         if !output.json {
             output.say(&format!("trying to escape {}", backend.name()));
         }

@@ -14,6 +14,7 @@ use belljar_runner::{
     Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report, RunRequest,
     Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
 };
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -44,8 +45,8 @@ pub struct StartOptions {
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct WallsOptions {
     /// Sandbox backend, overriding the manifest; `host` disables isolation
-    #[arg(long, value_name = "BACKEND")]
-    pub backend: Option<Backend>,
+    #[arg(long, value_name = "BACKEND", value_parser = backend_parser())]
+    pub backend: Option<BackendKind>,
     /// The image of the container, whatever is written; it is never fetched
     #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse, hide_short_help = true)]
     pub image: Option<ImageName>,
@@ -53,29 +54,16 @@ pub struct WallsOptions {
 
 impl WallsOptions {
     pub fn asked(&self) -> AskedWalls {
-        AskedWalls { backend: self.backend.map(Backend::kind), image: self.image.clone() }
+        AskedWalls { backend: self.backend, image: self.image.clone() }
     }
 }
 
-/// A backend that the command line can ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Backend {
-    /// No isolation: only home and configuration are redirected
-    Host,
-    /// bubblewrap
-    Bwrap,
-    /// A container of Podman or Docker
-    Container,
-}
-
-impl Backend {
-    pub fn kind(self) -> BackendKind {
-        match self {
-            Backend::Host => BackendKind::Host,
-            Backend::Bwrap => BackendKind::Bwrap,
-            Backend::Container => BackendKind::Container,
-        }
-    }
+/// Parses the name of a backend; the help lists all of them.
+pub fn backend_parser() -> impl TypedValueParser<Value = BackendKind> {
+    let values = BackendKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        BackendKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or("there is no such backend")
+    })
 }
 
 /// What plans, and the sandbox that was started meanwhile.
@@ -88,7 +76,7 @@ pub struct Begun {
 impl StartOptions {
     /// Finds the project. A sandbox that was started early and does not fit is ended.
     pub fn begin(&self, call: &Call<'_>) -> Result<Begun, CliError> {
-        let fits = !self.dry_run && matches!(self.walls.backend, None | Some(Backend::Bwrap));
+        let fits = !self.dry_run && matches!(self.walls.backend, None | Some(BackendKind::Bwrap));
         let planner = call.planner()?.with_walls(self.walls.asked());
         let waiting = call.waiting().filter(|_| fits);
         Ok(Begun { planner, waiting })

@@ -208,7 +208,7 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
         flag("--timeout", &time.to_string().into());
     }
     if let Some(backend) = options.walls.backend {
-        flag("--backend", &backend.kind().name().into());
+        flag("--backend", &backend.name().into());
     }
     if let Some(image) = &options.walls.image {
         flag("--image", &image.as_str().into());

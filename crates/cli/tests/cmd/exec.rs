@@ -292,10 +292,10 @@ fn what_a_projects_manifest_asks_for_needs_a_yes() {
 
 #[test]
 fn needs_that_cannot_be_met_are_refused_by_name() {
-    let stage = Stage::with("[agents.a]\nworkspace = \"copy\"\nbackend = \"microvm\"\n");
+    let stage = Stage::with("[agents.a]\nworkspace = \"copy\"\nbackend = \"host\"\n");
     let found = exec(&stage, &["true"]);
     assert_eq!(found.status.code(), Some(125));
-    assert!(found.stderr.contains("cannot honour the plan with the backend microvm"), "{}", found.stderr);
+    assert!(found.stderr.contains("cannot honour the plan with the backend host"), "{}", found.stderr);
     let stage = Stage::new();
     let mut command = stage.command(&["exec", "--", "true"]);
     let found = stage.finish(command.env("PATH", "/nowhere"));

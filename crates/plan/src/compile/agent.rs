@@ -292,13 +292,10 @@ impl<'a> Compiler<'a> {
             (None, Some(at)) => (&at.value, &at.place, Origin::Written(at.place.clone())),
             (None, None) => return None,
         };
-        match backend {
-            BackendKind::Container => {}
-            BackendKind::Host | BackendKind::Bwrap | BackendKind::Microvm => {
-                let message = format!("the image `{image}` is for containers; {} has none", backend.name());
-                let help = "write `backend = \"container\"`, or leave `image` out".to_owned();
-                self.report("needless-image", message, place, "").help = Some(help);
-            }
+        if !backend.takes_image() {
+            let message = format!("the image `{image}` is for containers; {} has none", backend.name());
+            let help = "write `backend = \"container\"`, or leave `image` out".to_owned();
+            self.report("needless-image", message, place, "").help = Some(help);
         }
         reasons.add("image", image.as_str(), origin);
         Some(image.clone())

@@ -28,10 +28,7 @@ enum Walls {
 /// The note, as Markdown.
 pub(super) fn write(facts: &Facts<'_>) -> String {
     let Facts { workspace, home_directory, home, egress, limits, credentials, ssh, backend, purpose } = facts;
-    let walls = match backend {
-        BackendKind::Host => Walls::None,
-        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => Walls::Standing,
-    };
+    let walls = if backend.isolates() { Walls::Standing } else { Walls::None };
     let mut lines = vec![format!(
         "The project is at `{}`. {}",
         workspace.target,

@@ -141,7 +141,7 @@ fn path_text(path: &PathText) -> String {
 /// One line for each meaning that changed.
 fn notes(sources: &[SourceFile], agents: &[Agent]) -> Vec<String> {
     let mut out = vec![
-        "walls: an agent had a container; now it has a sandbox of this machine's kernel. `backend = \"container\"` or `\"microvm\"` chooses other walls".to_owned(),
+        "walls: an agent had a container; now it has a sandbox of this machine's kernel. `backend = \"container\"` keeps the container".to_owned(),
         "network: it was open; now nothing but the model can be reached until `egress.allow` names it".to_owned(),
         "home: nothing of your home directory is inside; what the agent keeps, it keeps per project (`home`)".to_owned(),
         "permissions: the agent ran with its questions skipped; that is kept, as `permissions.skip_prompts`".to_owned(),

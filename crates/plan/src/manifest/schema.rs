@@ -95,7 +95,7 @@ table! {
         home: Option<At<HomeMode>>,
         /// How changes to the project are kept: `direct`, `overlay` or `copy`.
         workspace: Option<At<WorkspaceMode>>,
-        /// What builds the walls: `bwrap`, `container`, `microvm`, or `host` for none.
+        /// The sandbox backend; `host` means no sandbox.
         backend: Option<At<BackendKind>>,
         /// The container's image, such as `debian:12`: its system takes the place of this machine's. Never fetched.
         image: Option<At<ImageName>>,

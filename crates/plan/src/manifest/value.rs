@@ -1,6 +1,6 @@
 //! The values a manifest holds, each parsed once into a type.
 
-use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, shown};
+use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, decode_choice, shown};
 use crate::syntax::{Kind, Node};
 use belljar_contract::{
     AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
@@ -418,12 +418,15 @@ crate::decode::choice!(WorkspaceMode, "a workspace mode", {
     "overlay" => WorkspaceMode::Overlay,
     "copy" => WorkspaceMode::Copy,
 });
-crate::decode::choice!(BackendKind, "a backend", {
-    "host" => BackendKind::Host,
-    "bwrap" => BackendKind::Bwrap,
-    "container" => BackendKind::Container,
-    "microvm" => BackendKind::Microvm,
-});
+impl Shape for BackendKind {
+    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+        decode_choice(node, faults, "a backend", &BackendKind::ALL.map(|kind| (kind.name(), kind)))
+    }
+
+    fn schema() -> Value {
+        json!({"enum": BackendKind::ALL.map(BackendKind::name)})
+    }
+}
 crate::decode::choice!(belljar_contract::Access, "a mount mode", {
     "ro" => belljar_contract::Access::ReadOnly,
     "rw" => belljar_contract::Access::ReadWrite,

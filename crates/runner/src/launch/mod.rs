@@ -105,5 +105,5 @@ fn allowances(plan: &Plan, environment: &HostEnvironment) -> Allowances {
 }
 
 fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine, terminal: bool) -> Result<Launch, RunError> {
-    Ok(lower(&Lowering { plan, errand, machine, terminal })?)
+    Ok(lower(&Lowering { plan, workload: errand, machine, terminal })?)
 }

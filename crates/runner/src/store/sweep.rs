@@ -16,7 +16,7 @@ use crate::suite::stage;
 use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{ReadError, RemoveError, RunEntry, RunState, RunStore, measure, remove_tree};
 use belljar_sandbox::{
-    CONTAINER_FOLDER_PREFIX, Engine, EngineError, Kept, LEAF_PREFIX, LayersError, Recovered, Recovery,
+    CONTAINER_DIRECTORY_PREFIX, Engine, EngineError, Kept, LEAF_PREFIX, LayersError, Recovered, Recovery,
     leaf_maker,
 };
 use belljar_sys::birth::Standing;
@@ -268,7 +268,7 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
     let places = engine_places(request.environment);
     for path in old_entries(&request.environment.runtime, request.now) {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        if name.is_some_and(|name| name.starts_with(CONTAINER_FOLDER_PREFIX)) {
+        if name.is_some_and(|name| name.starts_with(CONTAINER_DIRECTORY_PREFIX)) {
             out.push(request.leftover(path.clone(), || tree(&path)));
         }
     }

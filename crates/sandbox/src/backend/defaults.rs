@@ -1,9 +1,9 @@
 //! Limits that hold without being declared, by mechanisms that cost a start nothing: sizes of file systems, a resource
 //! limit, a number of the pid namespace. What this machine cannot enforce is reported, never dropped in silence.
 
+use super::registry::{Backend, registered};
 use belljar_contract::{
-    BackendKind, DefaultLimit, GuestLimit, GuestResource, LimitKind, Plan, Purpose, SCENARIO_TIME,
-    UNATTENDED_TIME,
+    DefaultLimit, GuestLimit, GuestResource, LimitKind, Plan, Purpose, SCENARIO_TIME, UNATTENDED_TIME,
 };
 
 /// What of this machine decides which defaults hold.
@@ -37,73 +37,70 @@ const COUNTED_PER_NAMESPACE: (u32, u32) = (5, 14);
 /// machine's and must not be touched.
 const PID_MAX_PER_NAMESPACE: (u32, u32) = (6, 14);
 
-/// What holds the number of processes where none is declared.
+/// What limits the number of processes where the plan declares no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Processes {
+pub(super) enum ProcessLimit {
     /// A resource limit of the command.
     Resource(u32),
     /// The largest number of a process in its namespace. The superuser is exempt from the resource limit.
     Numbers(u32),
-    /// The container's control group.
+    /// The control group that the container's engine sets.
     Engine(u32),
-    /// The same, and a resource limit of the command: an engine without the superuser's power may be unable to set the group.
+    /// Both the control group of the engine and a resource limit of the command.
     EngineAndResource(u32),
 }
 
-impl Processes {
+impl ProcessLimit {
     const fn mechanism(self) -> &'static str {
         match self {
-            Processes::Resource(_) => "RLIMIT_NPROC, counted per user namespace; looked at twice a second",
-            Processes::Numbers(_) => "pid_max of the pid namespace; looked at twice a second",
-            Processes::Engine(_) => "the container's control group: pids",
-            Processes::EngineAndResource(_) => {
+            ProcessLimit::Resource(_) => "RLIMIT_NPROC, counted per user namespace; looked at twice a second",
+            ProcessLimit::Numbers(_) => "pid_max of the pid namespace; looked at twice a second",
+            ProcessLimit::Engine(_) => "the container's control group: pids",
+            ProcessLimit::EngineAndResource(_) => {
                 "RLIMIT_NPROC, counted per user namespace; looked at twice a second; and the container's control group: pids"
             }
         }
     }
 }
 
-/// How processes are limited by default.
-pub(super) fn processes(plan: &Plan, capacity: Capacity) -> Option<Result<Processes, String>> {
-    let pids = plan.limits.default_pids()?;
-    Some(match plan.backend {
-        BackendKind::Container => Ok(match in_namespaces(pids, capacity) {
-            Ok(Processes::Resource(_)) => Processes::EngineAndResource(pids),
-            Ok(Processes::Numbers(_) | Processes::Engine(_) | Processes::EngineAndResource(_)) | Err(_) => {
-                Processes::Engine(pids)
-            }
-        }),
-        BackendKind::Host => Err("without a sandbox no limit is set".to_owned()),
-        BackendKind::Bwrap | BackendKind::Microvm => in_namespaces(pids, capacity),
-    })
+/// Decides how processes are limited by default; nothing where the plan declares a limit, or none at all.
+pub(super) fn processes(
+    backend: &dyn Backend,
+    plan: &Plan,
+    capacity: Capacity,
+) -> Option<Result<ProcessLimit, String>> {
+    Some(backend.default_processes(plan.limits.default_pids()?, capacity))
 }
 
-fn in_namespaces(pids: u32, capacity: Capacity) -> Result<Processes, String> {
+/// Decides how processes are limited by default in a sandbox of namespaces.
+pub(super) fn in_namespaces(pids: u32, capacity: Capacity) -> Result<ProcessLimit, String> {
     let lacks = |who: &str, version: &str| {
         Err(format!("{who}it takes Linux {version} or later; `limits.pids` sets a control group"))
     };
     match capacity.superuser {
-        true if capacity.kernel >= PID_MAX_PER_NAMESPACE => Ok(Processes::Numbers(pids)),
+        true if capacity.kernel >= PID_MAX_PER_NAMESPACE => Ok(ProcessLimit::Numbers(pids)),
         true => lacks("for the superuser ", "6.14"),
-        false if capacity.kernel >= COUNTED_PER_NAMESPACE => Ok(Processes::Resource(pids)),
+        false if capacity.kernel >= COUNTED_PER_NAMESPACE => Ok(ProcessLimit::Resource(pids)),
         false => lacks("", "5.14"),
     }
 }
 
-/// What limits processes by default in a sandbox of namespaces on this machine, or why nothing does.
+/// Says what limits processes by default in a sandbox of namespaces on this machine, or why nothing does.
 ///
 /// # Errors
 /// The reason.
 pub fn default_process_limit(capacity: Capacity) -> Result<&'static str, String> {
-    in_namespaces(belljar_contract::DEFAULT_PIDS, capacity).map(Processes::mechanism)
+    in_namespaces(belljar_contract::DEFAULT_PIDS, capacity).map(ProcessLimit::mechanism)
 }
 
 /// The resource limits of the command.
-pub(super) fn resources(plan: &Plan, capacity: Capacity) -> Vec<GuestLimit> {
+pub(super) fn resources(backend: &dyn Backend, plan: &Plan, capacity: Capacity) -> Vec<GuestLimit> {
     let core = GuestLimit { resource: GuestResource::Core, soft: 0, hard: 0 };
-    let processes = match processes(plan, capacity) {
-        Some(Ok(Processes::Resource(pids) | Processes::EngineAndResource(pids))) => Some(u64::from(pids)),
-        Some(Ok(Processes::Numbers(_) | Processes::Engine(_)) | Err(_)) | None => None,
+    let processes = match processes(backend, plan, capacity) {
+        Some(Ok(ProcessLimit::Resource(pids) | ProcessLimit::EngineAndResource(pids))) => {
+            Some(u64::from(pids))
+        }
+        Some(Ok(ProcessLimit::Numbers(_) | ProcessLimit::Engine(_)) | Err(_)) | None => None,
     };
     let processes =
         processes.map(|pids| GuestLimit { resource: GuestResource::Processes, soft: pids, hard: pids });
@@ -114,21 +111,24 @@ pub(super) fn resources(plan: &Plan, capacity: Capacity) -> Vec<GuestLimit> {
 /// it holds where there is no terminal.
 #[must_use]
 pub fn default_limits(plan: &Plan, capacity: Capacity) -> Vec<DefaultLimit> {
+    default_limits_of(registered(plan.backend), plan, capacity)
+}
+
+/// The same for the backend of the plan.
+pub(super) fn default_limits_of(backend: &dyn Backend, plan: &Plan, capacity: Capacity) -> Vec<DefaultLimit> {
     let limits = &plan.limits;
     let tmpfs = limits.tmpfs_bytes(capacity.memory).filter(|_| limits.tmpfs.is_none());
     let tmpfs = tmpfs.map(|bytes| DefaultLimit {
         limit: LimitKind::Tmpfs,
         value: size(bytes),
-        mechanism: match plan.backend {
-            BackendKind::Host => Err("without a sandbox no limit is set".to_owned()),
-            BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => Ok(TMPFS_MECHANISM),
-        },
+        mechanism: backend.default_tmpfs(),
     });
-    let processes = limits.default_pids().zip(processes(plan, capacity)).map(|(pids, held)| DefaultLimit {
-        limit: LimitKind::Pids,
-        value: pids.to_string(),
-        mechanism: held.map(Processes::mechanism),
-    });
+    let processes =
+        limits.default_pids().zip(processes(backend, plan, capacity)).map(|(pids, held)| DefaultLimit {
+            limit: LimitKind::Pids,
+            value: pids.to_string(),
+            mechanism: held.map(ProcessLimit::mechanism),
+        });
     let (time, when) = match plan.purpose {
         Purpose::Test => (SCENARIO_TIME, "the supervisor's clock"),
         Purpose::Session => (UNATTENDED_TIME, "the supervisor's clock, for `run` without a terminal"),
@@ -164,22 +164,27 @@ mod tests {
 
     use super::super::tests::plan;
     use super::*;
+    use belljar_contract::BackendKind;
 
-    fn held(backend: BackendKind, kernel: (u32, u32), superuser: bool) -> Option<Result<Processes, String>> {
-        processes(&plan(backend), Capacity { memory: 8 << 30, kernel, superuser })
+    fn held(
+        backend: BackendKind,
+        kernel: (u32, u32),
+        superuser: bool,
+    ) -> Option<Result<ProcessLimit, String>> {
+        processes(registered(backend), &plan(backend), Capacity { memory: 8 << 30, kernel, superuser })
     }
 
     #[test]
     fn processes_are_limited_by_what_this_kernel_counts_per_sandbox() {
         use BackendKind::{Bwrap, Container, Host};
-        assert_eq!(held(Bwrap, (5, 14), false), Some(Ok(Processes::Resource(4096))));
-        assert_eq!(held(Bwrap, (6, 18), true), Some(Ok(Processes::Numbers(4096))));
+        assert_eq!(held(Bwrap, (5, 14), false), Some(Ok(ProcessLimit::Resource(4096))));
+        assert_eq!(held(Bwrap, (6, 18), true), Some(Ok(ProcessLimit::Numbers(4096))));
         // An older kernel would change the number of the whole machine.
         assert!(held(Bwrap, (6, 13), true).unwrap().is_err());
         assert!(held(Bwrap, (5, 13), false).unwrap().is_err());
-        assert_eq!(held(Container, (5, 4), true), Some(Ok(Processes::Engine(4096))));
-        assert_eq!(held(Container, (5, 4), false), Some(Ok(Processes::Engine(4096))));
-        assert_eq!(held(Container, (5, 14), false), Some(Ok(Processes::EngineAndResource(4096))));
+        assert_eq!(held(Container, (5, 4), true), Some(Ok(ProcessLimit::Engine(4096))));
+        assert_eq!(held(Container, (5, 4), false), Some(Ok(ProcessLimit::Engine(4096))));
+        assert_eq!(held(Container, (5, 14), false), Some(Ok(ProcessLimit::EngineAndResource(4096))));
         assert!(held(Host, (6, 18), false).unwrap().is_err());
     }
 

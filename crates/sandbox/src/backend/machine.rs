@@ -62,10 +62,10 @@ pub struct Lowering<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// What is to be started.
-    pub errand: &'a Errand,
+    pub workload: &'a Errand,
     /// This machine.
     pub machine: &'a Machine,
-    /// Whether the errand gets a terminal.
+    /// Whether the workload gets a terminal.
     pub terminal: bool,
 }
 

@@ -1,41 +1,44 @@
-//! The backends, equal before the plan: each enforces a need by a named control or refuses.
+//! The backends: each lowers a plan to a launch, in which a named mechanism enforces every need or the plan is refused, and
+//! acts on the launch.
 
 mod bwrap;
 mod container;
 mod defaults;
-mod either;
+mod error;
 mod guard;
 mod host;
+mod launched;
 mod limits;
 mod machine;
-mod making;
-mod running;
-mod telling;
-mod waiting;
+mod registry;
+mod request;
+mod shared;
 
-pub use bwrap::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
+pub use bwrap::Waiting;
 pub use container::{
-    BuiltImage, CONTAINER_FOLDER_PREFIX, ENGINE_VARIABLE, Engine, EngineError, EnginePlaces, FromError,
+    BuiltImage, CONTAINER_DIRECTORY_PREFIX, ENGINE_VARIABLE, Engine, EngineError, EnginePlaces, FromError,
     Image, ImageAct, ImageNews, OrphanContainer, Rebuild, ServiceEnd, UnfinishedImage, wanted_of_images,
 };
 pub use defaults::{Capacity, default_limits, default_process_limit};
-pub use either::Running;
+pub use error::LaunchError;
 pub use guard::guard_lacks;
+pub use launched::{Beginning, Launched, News, Running};
 pub use limits::{LEAF_PREFIX, held_limits, leaf_maker};
 pub use machine::{Lowering, Machine, SystemEntry, look_around};
-pub use running::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams};
-pub use waiting::Waiting;
+pub use request::{LaunchRequest, StreamEnd, Streams};
+pub use shared::listeners::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
 
 use crate::workspace::Overlay;
-use belljar_contract::{AbsPath, BackendKind, Launch, Need, Plan, Unmet};
+use belljar_contract::{AbsPath, BackendKind, Launch, Plan, Unmet};
+use registry::{Registry, registered};
 
-/// Why a plan cannot be honoured here: every need that cannot be enforced, by name.
+/// Why a plan is refused on this machine: every need that cannot be enforced, by name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this machine cannot honour the plan with the backend {}", .backend.name())]
 pub struct BackendError {
-    /// The backend.
+    /// The backend of the plan.
     pub backend: BackendKind,
-    /// What it cannot enforce.
+    /// The needs that it cannot enforce.
     pub unmet: Vec<Unmet>,
 }
 
@@ -44,7 +47,7 @@ pub struct BackendError {
 pub struct KeptAt {
     /// A directory of the instance.
     pub directory: AbsPath,
-    /// The repository of the project, where it lies elsewhere: it is kept out of reach in the same way.
+    /// The repository of the project, if it is outside the project: its changes are kept in the same way.
     pub repository: Option<AbsPath>,
 }
 
@@ -55,13 +58,13 @@ impl KeptAt {
         self.directory.child("project")
     }
 
-    /// The layers of the repository elsewhere.
+    /// The layers of a repository outside the project.
     #[must_use]
     pub fn of_repository(&self) -> AbsPath {
         self.directory.child("repository")
     }
 
-    /// Where the layers of a source of the plan's mounts are, if they are kept here.
+    /// Returns the layers of a source of the plan's mounts, if its changes are kept here.
     fn of(&self, plan: &Plan, source: &AbsPath) -> Option<Overlay> {
         let at = if *source == plan.workspace.source {
             self.project()
@@ -74,48 +77,39 @@ impl KeptAt {
     }
 }
 
-/// Lowers a plan: what exactly would be started. Nothing happens.
+/// Lowers a plan: decides what exactly would be started. A pure function.
 ///
 /// # Errors
 /// Names every need that the backend cannot enforce on this machine.
 pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
-    let backend = lowering.plan.backend;
-    let missing = |why: &str, fix: &str| BackendError {
-        backend,
-        unmet: vec![Unmet { need: Need::Files, why: why.to_owned(), fix: fix.to_owned() }],
-    };
-    match backend {
-        BackendKind::Bwrap => bwrap::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
-        BackendKind::Host => host::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
-        BackendKind::Container => container::lower(lowering).map_err(|unmet| BackendError { backend, unmet }),
-        BackendKind::Microvm => Err(missing("this version has no such backend", "use `backend = \"bwrap\"`")),
-    }
+    lower_by(registered, lowering)
 }
 
-/// Acts: builds the sandbox and starts the guest in it. The command itself waits for [`Running::start`].
+fn lower_by(registry: Registry, lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
+    let backend = lowering.plan.backend;
+    registry(backend).lower(lowering).map_err(|unmet| BackendError { backend, unmet })
+}
+
+/// Builds the sandbox and starts the guest in it. The command itself waits for [`Launched::start`].
 ///
 /// # Errors
 /// Names the step that failed; nothing is left behind.
 pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-    match request.launch.backend {
-        BackendKind::Host => host::launch(request).map(|unwalled| Running::Host(Box::new(unwalled))),
-        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
-            running::launch(request).map(Running::Sealed)
-        }
-    }
+    launch_by(registered, request)
 }
 
-/// Where the guest's program is when a backend has started something: inside, or, without walls, where it lies.
+fn launch_by(registry: Registry, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
+    registry(request.launch.backend).launch(request)
+}
+
+/// Returns the path of the guest's program for what a backend starts: its path inside, or its own path on the host.
 #[must_use]
-pub fn guest_path(backend: BackendKind, outside: &AbsPath) -> AbsPath {
-    match backend {
-        BackendKind::Host => outside.clone(),
-        BackendKind::Bwrap | BackendKind::Container | BackendKind::Microvm => {
-            AbsPath::new(bwrap::GUEST).unwrap_or_else(|_| outside.clone())
-        }
-    }
+pub fn guest_path(backend: BackendKind, on_host: &AbsPath) -> AbsPath {
+    registered(backend).guest_path(on_host)
 }
 
+#[cfg(test)]
+mod stub_tests;
 #[cfg(test)]
 #[path = "totality_tests.rs"]
 mod tests;

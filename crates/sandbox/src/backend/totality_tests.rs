@@ -3,8 +3,8 @@
 use super::*;
 use belljar_contract::{
     Access, AgentName, ByteSize, Cpus, Credential, Egress, EgressRule, Errand, HomeMode, HostName,
-    HostPattern, Instance, InstanceKey, Limits, Made, Mount, MountSource, PLAN_FORMAT, Plan, Port, Purpose,
-    RuleEffect, SshEntry, Workspace, WorkspaceMode,
+    HostPattern, Instance, InstanceKey, Limits, Made, Mount, MountSource, Need, PLAN_FORMAT, Plan, Port,
+    Purpose, RuleEffect, SshEntry, Workspace, WorkspaceMode,
 };
 use std::collections::BTreeSet;
 
@@ -99,13 +99,13 @@ fn modes() -> [WorkspaceMode; 3] {
 
 #[test]
 fn every_need_is_met_refused_or_openly_unmet() {
-    let errands = [Errand::Agent(Vec::new()), Errand::Command(Vec::new())];
+    let workloads = [Errand::Agent(Vec::new()), Errand::Command(Vec::new())];
     for backend in [BackendKind::Host, BackendKind::Bwrap, BackendKind::Container] {
-        for (errand, mode) in errands.iter().flat_map(|errand| modes().map(|mode| (errand, mode))) {
+        for (workload, mode) in workloads.iter().flat_map(|workload| modes().map(|mode| (workload, mode))) {
             for mut plan in [plan(backend), greedy(backend)] {
                 plan.workspace.mode = mode;
-                let needs: BTreeSet<Need> = plan.needs(errand).into_iter().collect();
-                let lowering = Lowering { plan: &plan, errand, machine: &machine(), terminal: false };
+                let needs: BTreeSet<Need> = plan.needs(workload).into_iter().collect();
+                let lowering = Lowering { plan: &plan, workload, machine: &machine(), terminal: false };
                 match lower(&lowering) {
                     Ok(Launch { controls, open, .. }) => {
                         let met: Vec<Need> = controls.iter().map(|control| control.need).collect();
@@ -129,8 +129,8 @@ fn every_need_is_met_refused_or_openly_unmet() {
 
 fn lower_host(mounts: Vec<Mount>) -> Result<Launch, BackendError> {
     let plan = Plan { mounts, ..plan(BackendKind::Host) };
-    let errand = Errand::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
-    lower(&Lowering { plan: &plan, errand: &errand, machine: &machine(), terminal: false })
+    let workload = Errand::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
+    lower(&Lowering { plan: &plan, workload: &workload, machine: &machine(), terminal: false })
 }
 
 fn mount(target: &str, source: &str, access: Access) -> Mount {

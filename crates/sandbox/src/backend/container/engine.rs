@@ -129,7 +129,7 @@ pub enum EngineError {
         /// What this machine is.
         machine: &'static str,
     },
-    /// The image lacks what the errand cannot do without.
+    /// The image lacks what the workload cannot do without.
     #[error("the image `{image}` has no {what}: {loses}")]
     Lacking {
         /// The image.

@@ -1,8 +1,8 @@
 //! Engines that are not what they should be, played by a thread.
 
 use super::engine::{Engine, EngineError, EnginePlaces, ServiceEnd};
+use super::handle::ContainerHandle;
 use super::image::{Rebuild, base_name};
-use super::vessel::Vessel;
 use crate::backend::tests::{machine, plan};
 use crate::backend::{Lowering, lower};
 use belljar_contract::{AbsPath, BackendKind, Errand, Launch, OsText};
@@ -81,7 +81,7 @@ fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<
     };
     let launch = container();
     let asked = launch.container.clone().unwrap();
-    let error = Vessel::launch(&places, &launch, &asked, "test").unwrap_err();
+    let error = ContainerHandle::launch(&places, &launch, &asked, "test").unwrap_err();
     let left: Vec<_> = std::fs::read_dir(run).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
     (error, played.end())
@@ -89,8 +89,8 @@ fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<
 
 fn container() -> Launch {
     let plan = plan(BackendKind::Container);
-    let errand = Errand::Command(vec![OsText::new("true").unwrap()]);
-    lower(&Lowering { plan: &plan, errand: &errand, machine: &machine(), terminal: false }).unwrap()
+    let workload = Errand::Command(vec![OsText::new("true").unwrap()]);
+    lower(&Lowering { plan: &plan, workload: &workload, machine: &machine(), terminal: false }).unwrap()
 }
 
 fn request(stream: &mut UnixStream) -> Option<(String, String)> {

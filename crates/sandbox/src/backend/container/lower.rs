@@ -1,23 +1,28 @@
 //! A plan becomes a container and a root for the guest to build in it. Pure.
 
 use super::{contents, image};
-use crate::backend::defaults::default_limits;
-use crate::backend::{Lowering, bwrap};
+use crate::backend::Lowering;
+use crate::backend::defaults::default_limits_of;
+use crate::backend::registry::Backend;
+use crate::backend::shared::guest_spec::{bounds, guest_spec};
+use crate::backend::shared::listeners::with_allowed_hosts;
+use crate::backend::shared::needs::{OwnMechanisms, controls, no_agent};
+use crate::backend::shared::{root, texts};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Doors, Errand,
-    Launch, LaunchArgument, Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
+    AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Errand, Launch,
+    LaunchArgument, Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
 };
 
-pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, machine, terminal, .. } = *lowering;
-    let (controls, mut unmet) = bwrap::controls(lowering, |need| control(need, lowering));
-    unmet.extend(bwrap::no_agent(lowering));
-    let root = bwrap::root(lowering);
+pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, machine, .. } = *lowering;
+    let (controls, mut unmet) = controls(lowering, &MECHANISMS);
+    unmet.extend(no_agent(lowering));
+    let root = root::root(lowering);
     let image = match &plan.image {
         Some(name) => ContainerImage::Named(name.clone()),
         None => ContainerImage::Empty(image::base_name()),
     };
-    let wanted = match (&image, lowering.errand) {
+    let wanted = match (&image, lowering.workload) {
         (ContainerImage::Named(_), Errand::Agent(_)) => contents::wanted(&machine.interpreter),
         (ContainerImage::Named(_), Errand::Command(_)) | (ContainerImage::Empty(_), _) => Vec::new(),
     };
@@ -26,7 +31,6 @@ pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<U
     if !unmet.is_empty() {
         return Err(unmet);
     }
-    let doors = Doors::of(&plan.egress).listeners();
     Ok(Launch {
         backend: BackendKind::Container,
         program: OsText::new("container").unwrap_or_default(),
@@ -34,18 +38,18 @@ pub(in crate::backend) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<U
         command: command(&container.image.place(&machine.guest)),
         container: Some(container),
         root,
-        guest: bwrap::with_doors(bwrap::guest(lowering, terminal), doors),
+        guest: with_allowed_hosts(guest_spec(backend, lowering), plan),
         made: Vec::new(),
         limits: plan.limits.clone(),
-        defaults: default_limits(plan, machine.capacity),
-        bounds: bwrap::bounds(lowering),
+        defaults: default_limits_of(backend, plan, machine.capacity),
+        bounds: bounds(backend, lowering),
         controls,
         open: Vec::new(),
     })
 }
 
-/// What the guest binds must be seen where it runs. A part of something that can be seen already needs nothing more; the
-/// guest takes away again what is too much.
+/// The mounts that show the guest what it binds. What lies below a mount can be seen through it and needs none of its own; the
+/// guest removes what is too much.
 fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount> {
     let mut wanted: Vec<ContainerMount> = root
         .iter()
@@ -65,7 +69,7 @@ fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount>
         })
         .chain(layers)
         .collect();
-    // Above before below, and of the same path the one that can be written first.
+    // Parents before children, and of the same path the writable mount first.
     wanted.sort_by(|left, right| {
         let key = |mount: &ContainerMount| (mount.path.clone(), mount.access == Access::ReadOnly);
         key(left).cmp(&key(right))
@@ -82,7 +86,7 @@ fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount>
     kept
 }
 
-/// What an overlay is made of, where changes are kept aside: the guest mounts it.
+/// The layers of the overlay, where the plan keeps changes in one: the guest mounts it.
 fn layers(lowering: &Lowering<'_>) -> Vec<ContainerMount> {
     let plan = lowering.plan;
     match (plan.workspace.mode, &lowering.machine.kept) {
@@ -96,17 +100,17 @@ fn layers(lowering: &Lowering<'_>) -> Vec<ContainerMount> {
     }
 }
 
-/// Engines are spoken to in JSON.
+/// A path that cannot be sent to an engine: requests to engines are JSON.
 fn unnameable(mounts: &[ContainerMount]) -> Option<Unmet> {
     let odd = mounts.iter().find(|mount| mount.path.as_path().to_str().is_none())?;
     Some(Unmet {
         need: Need::Files,
-        why: format!("no engine can be told of `{}`: its name is not UTF-8", odd.path),
+        why: format!("`{}` cannot be mounted in a container: its name is not UTF-8", odd.path),
         fix: "rename it, or use `backend = \"bwrap\"`".to_owned(),
     })
 }
 
-/// For people, the way the command lines of engines have it.
+/// The container as a command line of an engine would have it, to be read by people.
 fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
     let Container { image, mounts, wanted: _ } = container;
     let Limits { memory, pids: _, cpu, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = limits;
@@ -135,43 +139,24 @@ fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
 
 fn command(guest: &AbsPath) -> Vec<LaunchArgument> {
     let guest = OsText::new(guest.as_bytes()).ok().map(LaunchArgument::Text);
-    let mut words = bwrap::texts(&["--"]);
+    let mut words = texts(&["--"]);
     words.extend(guest);
-    words.extend(bwrap::texts(&["init", "--connect"]));
+    words.extend(texts(&["init", "--connect"]));
     words.push(LaunchArgument::Control);
     words
 }
 
-fn control(need: Need, lowering: &Lowering<'_>) -> bwrap::Mechanism {
-    match need {
-        Need::Files => Ok("the container's mounts, and in it a root of the listed parts, made read-only"),
-        Need::Processes => Ok("the container's pid namespace"),
-        Need::Ipc => Ok("the container's ipc namespace"),
-        Need::Network => Ok("the container has a loopback only"),
-        Need::Privileges => {
-            Ok("a container without capabilities, a user namespace in it, no_new_privs, seccomp")
-        }
-        Need::Lifetime => Ok("the guest ends everything when the supervisor goes; the engine removes"),
-        Need::Memory => Ok("the container's control group: memory, read back"),
-        Need::Pids => Ok("the container's control group: pids, read back"),
-        Need::Cpu => Ok("the container's control group: cpu, read back"),
-        Need::Environment
-        | Need::Kernel
-        | Need::Keyring
-        | Need::Descriptors
-        | Need::Terminal
-        | Need::HostExecuted
-        | Need::Overlay
-        | Need::Copy
-        | Need::Time
-        | Need::Tmpfs
-        | Need::Cost
-        | Need::Model
-        | Need::Egress
-        | Need::Credentials
-        | Need::Ssh => bwrap::control(need, lowering),
-    }
-}
+const MECHANISMS: OwnMechanisms = OwnMechanisms {
+    files: "the container's mounts, and in it a root of the listed parts, made read-only",
+    processes: "the container's pid namespace",
+    ipc: "the container's ipc namespace",
+    network: "the container has a loopback only",
+    privileges: "a container without capabilities, a user namespace in it, no_new_privs, seccomp",
+    lifetime: "the guest ends everything when the supervisor goes; the engine removes",
+    memory: Ok("the container's control group: memory, read back"),
+    pids: Ok("the container's control group: pids, read back"),
+    cpu: Ok("the container's control group: cpu, read back"),
+};
 
 #[cfg(test)]
 mod tests {

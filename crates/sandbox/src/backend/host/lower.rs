@@ -1,39 +1,45 @@
 //! A plan becomes files in the instance and a plain command. Pure.
 
-use crate::backend::defaults::default_limits;
-use crate::backend::{Lowering, bwrap};
+use super::NO_LIMIT;
+use crate::backend::Lowering;
+use crate::backend::defaults::default_limits_of;
+use crate::backend::registry::Backend;
+use crate::backend::shared::guest_spec::guest_spec;
+use crate::backend::shared::needs::{no_agent, no_image};
 use belljar_contract::{
     AbsPath, Access, BackendKind, Control, Errand, GuestBounds, Launch, Made, Mount, MountSource, Need, Plan,
     Unmet,
 };
 
-/// What becomes of a need where there are no walls.
+/// What becomes of a need without a sandbox.
 enum Fate {
-    /// It is enforced all the same.
-    Held(&'static str),
-    /// Nothing enforces it; choosing this backend accepts that, and it is said every time.
+    /// It is enforced all the same, by this mechanism.
+    Enforced(&'static str),
+    /// Nothing enforces it. Choosing this backend accepts that, and every run says it.
     Open(&'static str),
-    /// It was asked for and cannot be had: the launch is refused.
-    Refused(&'static str, &'static str),
+    /// The plan asks for it by name, so the launch is refused.
+    Refused(&'static str),
 }
 
-pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, errand, terminal, .. } = *lowering;
+const OTHER_BACKEND: &str = "use `backend = \"bwrap\"`";
+
+pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, workload, machine, .. } = *lowering;
     let (mut controls, mut open, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-    for need in plan.needs(errand) {
+    for need in plan.needs(workload) {
         match fate(need) {
-            Fate::Held(mechanism) => controls.push(Control { need, mechanism: mechanism.to_owned() }),
+            Fate::Enforced(mechanism) => controls.push(Control { need, mechanism: mechanism.to_owned() }),
             Fate::Open(why) => {
                 let fix = "`backend = \"bwrap\"` enforces it".to_owned();
                 open.push(Unmet { need, why: why.to_owned(), fix });
             }
-            Fate::Refused(why, fix) => {
-                refused.push(Unmet { need, why: why.to_owned(), fix: fix.to_owned() });
+            Fate::Refused(why) => {
+                refused.push(Unmet { need, why: why.to_owned(), fix: OTHER_BACKEND.to_owned() });
             }
         }
     }
-    refused.extend(bwrap::no_agent(lowering).into_iter().chain(bwrap::no_image(lowering)));
-    let mut made = vec![Made::Fresh(ours(plan)), Made::Directory(plan.home_directory.clone())];
+    refused.extend(no_agent(lowering).into_iter().chain(no_image(lowering)));
+    let mut made = vec![Made::Fresh(own_directory(plan)), Made::Directory(plan.home_directory.clone())];
     for mount in &plan.mounts {
         match stand_in(mount, lowering) {
             Ok(stand_ins) => made.extend(stand_ins),
@@ -48,7 +54,7 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
     if !refused.is_empty() {
         return Err(refused);
     }
-    let guest = bwrap::guest(lowering, terminal);
+    let guest = guest_spec(backend, lowering);
     Ok(Launch {
         backend: BackendKind::Host,
         program: guest.program.clone(),
@@ -59,19 +65,19 @@ pub(crate) fn lower(lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
         guest,
         made,
         limits: plan.limits.clone(),
-        defaults: default_limits(plan, lowering.machine.capacity),
+        defaults: default_limits_of(backend, plan, machine.capacity),
         bounds: GuestBounds::default(),
         controls,
         open,
     })
 }
 
-/// What stands for a mount: nothing can be laid over a path of the host, so only what lies in belljar's own
-/// folders, or at its own place, can be had.
+/// What is made in the place of a mount. Nothing can be mounted over a path of the host, so the target must be in belljar's own
+/// directory, or be the source itself.
 fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> {
-    let Lowering { plan, machine, errand, .. } = lowering;
+    let Lowering { plan, machine, workload, .. } = lowering;
     let Mount { target, source, access, why: _ } = mount;
-    let own = target.is_within(&ours(plan));
+    let own = target.is_within(&own_directory(plan));
     Ok(match source {
         MountSource::System
         | MountSource::Image
@@ -79,9 +85,9 @@ fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> 
         | MountSource::Proc
         | MountSource::Devices
         | MountSource::Temporary => Vec::new(),
-        MountSource::AgentProgram => match (&machine.agent, errand) {
+        MountSource::AgentProgram => match (&machine.agent, workload) {
             (Some(agent), Errand::Agent(_)) => vec![Made::Link { at: target.clone(), to: agent.clone() }],
-            (Some(_) | None, _) => Vec::new(),
+            (Some(_) | None, Errand::Agent(_) | Errand::Command(_)) => Vec::new(),
         },
         MountSource::Workspace if *target == plan.workspace.source => Vec::new(),
         MountSource::Host(path) if path == target => Vec::new(),
@@ -102,26 +108,25 @@ fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> 
         | MountSource::InstanceFile(_) => {
             return Err(Unmet {
                 need: Need::Files,
-                why: format!("without walls nothing can be shown at `{target}`"),
+                why: format!("without a sandbox nothing can be mounted at `{target}`"),
                 fix: "use `backend = \"bwrap\"`, or leave the mount's `target` out".to_owned(),
             });
         }
     })
 }
 
-/// The folder of the instance that a plan without walls keeps home and configuration in.
-fn ours(plan: &Plan) -> AbsPath {
+/// The directory of the instance that holds home and configuration.
+fn own_directory(plan: &Plan) -> AbsPath {
     plan.instance.directory.child("host")
 }
 
 fn fate(need: Need) -> Fate {
-    const WALLS: &str = "use `backend = \"bwrap\"`";
     match need {
-        Need::Environment => Fate::Held("cleared; only the listed variables are set"),
-        Need::Descriptors => Fate::Held("every descriptor but the standard streams is closed"),
-        Need::Time => Fate::Held("the supervisor's clock"),
-        Need::Model => Fate::Held("gateway on a unix socket; the credential stays outside"),
-        Need::Cost => Fate::Held("the gateway counts, and refuses the request that would pass the limit"),
+        Need::Environment => Fate::Enforced("cleared; only the listed variables are set"),
+        Need::Descriptors => Fate::Enforced("every descriptor but the standard streams is closed"),
+        Need::Time => Fate::Enforced("the supervisor's clock"),
+        Need::Model => Fate::Enforced("gateway on a unix socket; the credential stays outside"),
+        Need::Cost => Fate::Enforced("the gateway counts, and refuses the request that would pass the limit"),
         Need::Files => Fate::Open("every file of yours can be read and written"),
         Need::Processes => Fate::Open("your processes can be seen, signalled and traced"),
         Need::Ipc => Fate::Open("shared memory and sockets of yours can be used"),
@@ -133,14 +138,12 @@ fn fate(need: Need) -> Fate {
         Need::Lifetime => Fate::Open("processes that leave its group outlive the run"),
         Need::HostExecuted => Fate::Open("hooks, settings and shell files can be changed"),
         Need::Egress => Fate::Open("hosts that are not allowed can be reached as well"),
-        Need::Overlay => Fate::Refused("without walls changes cannot be kept aside", WALLS),
-        Need::Copy => Fate::Refused("without walls the project cannot be replaced by a copy", WALLS),
-        Need::Memory | Need::Pids | Need::Cpu | Need::Tmpfs => {
-            Fate::Refused("without walls no limit is set", WALLS)
-        }
+        Need::Overlay => Fate::Refused("without a sandbox changes cannot be kept in an overlay"),
+        Need::Copy => Fate::Refused("without a sandbox the project cannot be replaced by a copy"),
+        Need::Memory | Need::Pids | Need::Cpu | Need::Tmpfs => Fate::Refused(NO_LIMIT),
         Need::Credentials => {
-            Fate::Held("added outside, where TLS is intercepted, for programs that go through the proxy")
+            Fate::Enforced("added outside, where TLS is intercepted, for programs that go through the proxy")
         }
-        Need::Ssh => Fate::Refused("without walls ssh reads your own keys and configuration", WALLS),
+        Need::Ssh => Fate::Refused("without a sandbox ssh reads your own keys and configuration"),
     }
 }

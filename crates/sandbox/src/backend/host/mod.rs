@@ -1,9 +1,38 @@
-//! No walls: the home and the configuration are redirected, the environment is cleared, and what nothing enforces
-//! is said by name.
+//! No sandbox: home and configuration are redirected, the environment is cleared, and what nothing enforces is listed by name.
 
 mod lower;
-mod running;
+mod process;
 
-pub(super) use lower::lower;
-pub use running::Unwalled;
-pub(super) use running::launch;
+use super::defaults::{Capacity, ProcessLimit};
+use super::registry::Backend;
+use super::{LaunchError, LaunchRequest, Lowering, Running};
+use belljar_contract::{AbsPath, Launch, Unmet};
+
+const NO_LIMIT: &str = "without a sandbox no limit is set";
+
+/// The backend without a sandbox.
+#[derive(Debug)]
+pub(super) struct Host;
+
+impl Backend for Host {
+    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
+        lower::lower(self, lowering)
+    }
+
+    fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
+        Ok(Box::new(process::launch(request)?))
+    }
+
+    /// Nothing is mounted anywhere else.
+    fn guest_path(&self, on_host: &AbsPath) -> AbsPath {
+        on_host.clone()
+    }
+
+    fn default_processes(&self, _pids: u32, _capacity: Capacity) -> Result<ProcessLimit, String> {
+        Err(NO_LIMIT.to_owned())
+    }
+
+    fn default_tmpfs(&self) -> Result<&'static str, String> {
+        Err(NO_LIMIT.to_owned())
+    }
+}

@@ -1,11 +1,11 @@
-//! A made-up `/etc`: an agent, a loopback, and a resolver where names can be reached.
+//! The generated `/etc`: an `agent` user, loopback names, and a resolver where names can be resolved.
 
 use belljar_contract::{AbsPath, RESOLVER};
 
-/// Inside, the agent has this number whoever started it.
-pub(in crate::backend) const USER: u32 = 1000;
+/// The user number of the agent inside, for every user who starts it.
+pub(super) const USER: u32 = 1000;
 
-/// The files and what they hold.
+/// The paths of the files with their contents.
 pub(super) fn files(home: &AbsPath, resolver: bool) -> Vec<(&'static str, String)> {
     let home = home.as_path().to_string_lossy();
     vec![

@@ -1,6 +1,7 @@
-//! The act without walls: files are laid out in the instance, and the command becomes a process of this user.
+//! A command without a sandbox: files are laid out in the instance, and the command becomes a process of this user.
 
-use crate::backend::{Beginning, LaunchError, LaunchRequest, News, StreamEnd, Streams, making};
+use crate::backend::shared::files;
+use crate::backend::{Beginning, LaunchError, LaunchRequest, Launched, News, StreamEnd, Streams};
 use belljar_contract::{
     AbsPath, GuestAddress, GuestEnd, GuestOrder, GuestSpec, GuestTerminal, GuestVariable, Made, OsText,
 };
@@ -17,31 +18,31 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-/// Where a name is looked up when the environment does not say.
+/// Where the command is looked up when the environment has no PATH.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
-/// A command without walls. Dropping it ends its process group; what has left the group goes on.
+/// A command without a sandbox. Dropping it ends its process group; what has left the group goes on.
 #[derive(Debug)]
-pub struct Unwalled {
+pub(super) struct HostProcess {
     spec: GuestSpec,
     streams: Option<[OwnedFd; 3]>,
     /// The controlling end of the terminal.
     controller: Option<OwnedFd>,
     listeners: Vec<(String, OwnedFd)>,
-    /// The process, once it runs; before that something that never has news.
+    /// The process, once it runs; before that the read end of a pipe that is never written.
     control: OwnedFd,
-    _silent: OwnedFd,
+    _write_end: OwnedFd,
     running: Option<Pid>,
-    /// Kept for as long as the instance's files are in use.
+    /// Held for as long as the instance's files are in use.
     _lock: Option<File>,
-    /// Holds the sockets; removed at the end.
+    /// The directory of the sockets, removed at the end.
     _sockets: Option<tempfile::TempDir>,
 }
 
-pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled, LaunchError> {
+pub(super) fn launch(request: LaunchRequest<'_>) -> Result<HostProcess, LaunchError> {
     let LaunchRequest { launch, waiting, variables, streams, name: _, overlays: _, engine: _, identities: _ } =
         request;
-    // Nothing is started behind walls.
+    // No sandbox is used; the one that was started early ends.
     drop(waiting);
     let mut lock = None;
     for made in &launch.made {
@@ -51,7 +52,7 @@ pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled,
             | Made::File(_)
             | Made::Written { .. }
             | Made::Link { .. }
-            | Made::Copy { .. } => making::make(made)?,
+            | Made::Copy { .. } => files::make(made)?,
         }
     }
     let mut spec = launch.guest.clone();
@@ -59,22 +60,22 @@ pub(in crate::backend) fn launch(request: LaunchRequest<'_>) -> Result<Unwalled,
     spec.environment.extend(variables);
     let (listeners, sockets) = listen(&mut spec).map_err(LaunchError::Talk)?;
     let (streams, controller) = open(streams).map_err(LaunchError::Talk)?;
-    let (control, silent) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+    let (control, write_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|errno| LaunchError::Talk(errno.into()))?;
-    Ok(Unwalled {
+    Ok(HostProcess {
         spec,
         streams: Some(streams),
         controller,
         listeners,
         control,
-        _silent: silent,
+        _write_end: write_end,
         running: None,
         _lock: lock,
         _sockets: sockets,
     })
 }
 
-/// The streams, and the controlling end of the terminal that some of them lead to.
+/// Opens the streams, and returns them with the controlling end of the terminal that some of them lead to.
 fn open(streams: Streams) -> io::Result<([OwnedFd; 3], Option<OwnedFd>)> {
     let Streams { stdin, stdout, stderr } = streams;
     let mut pair: Option<Pair> = None;
@@ -89,9 +90,9 @@ fn open(streams: Streams) -> io::Result<([OwnedFd; 3], Option<OwnedFd>)> {
     Ok((open, pair.map(|pair| pair.controller)))
 }
 
-/// Empties a folder of the instance, unless a run that shares it is still going on.
+/// Empties a directory of the instance, unless another run that shares it is still going on.
 fn freshen(path: &AbsPath) -> Result<File, LaunchError> {
-    making::make(&Made::Directory(path.clone()))?;
+    files::make(&Made::Directory(path.clone()))?;
     let failed = |cause| LaunchError::Make { path: path.clone(), cause };
     let lock = path.child("lock");
     let file = File::options().create(true).append(true).open(&lock).map_err(failed)?;
@@ -114,7 +115,7 @@ fn freshen(path: &AbsPath) -> Result<File, LaunchError> {
     Ok(file)
 }
 
-/// Puts the real address of a socket where variables name the planned one.
+/// Replaces the planned address of a socket in variables by the real one.
 fn rename(environment: &mut [GuestVariable], planned: &str, real: &str) -> io::Result<()> {
     for variable in environment {
         let value = variable.value.to_string();
@@ -125,26 +126,26 @@ fn rename(environment: &mut [GuestVariable], planned: &str, real: &str) -> io::R
     Ok(())
 }
 
-/// Sockets, by name.
+/// Sockets that were opened, by name.
 type Listeners = Vec<(String, OwnedFd)>;
 
-/// Opens the sockets in a private folder; a variable that names the planned path gets the real one.
+/// Opens the sockets in a private directory; a variable that names the planned path gets the real one.
 fn listen(spec: &mut GuestSpec) -> io::Result<(Listeners, Option<tempfile::TempDir>)> {
     if spec.listeners.is_empty() {
         return Ok((Vec::new(), None));
     }
-    let folder = tempfile::Builder::new().prefix("belljar-").tempdir()?;
+    let directory = tempfile::Builder::new().prefix("belljar-").tempdir()?;
     let mut open = Vec::new();
     for listener in std::mem::take(&mut spec.listeners) {
         match listener.at {
             GuestAddress::Unix { path, mode: _ } => {
-                let at = folder.path().join(&listener.name);
+                let at = directory.path().join(&listener.name);
                 open.push((listener.name, UnixListener::bind(&at)?.into()));
                 let at = OsText::new(at.into_os_string().into_encoded_bytes()).map_err(io::Error::other)?;
                 let named = spec.environment.iter_mut().filter(|variable| variable.value == path);
                 named.for_each(|variable: &mut GuestVariable| variable.value = at.clone());
             }
-            // Its port may be taken on this machine: any other one serves, and the variables name that.
+            // The planned port may be taken on this machine: any other one serves, and the variables name that.
             GuestAddress::Tcp { address } => {
                 let socket = std::net::TcpListener::bind((address.ip(), 0))?;
                 rename(&mut spec.environment, &address.to_string(), &socket.local_addr()?.to_string())?;
@@ -155,23 +156,23 @@ fn listen(spec: &mut GuestSpec) -> io::Result<(Listeners, Option<tempfile::TempD
             }
         }
     }
-    Ok((open, Some(folder)))
+    Ok((open, Some(directory)))
 }
 
-impl Unwalled {
-    pub(in crate::backend) fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
+impl Launched for HostProcess {
+    fn take_listener(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.listeners.iter().position(|(known, _)| known == name)?;
         Some(self.listeners.swap_remove(at).1)
     }
 
-    pub(in crate::backend) fn take_controller(&mut self) -> Option<OwnedFd> {
+    fn take_controller(&mut self) -> Option<OwnedFd> {
         self.controller.take()
     }
 
-    pub(in crate::backend) fn start(&mut self) -> Result<Beginning, LaunchError> {
+    fn start(&mut self) -> Result<Beginning, LaunchError> {
         let lost = |error: &dyn std::error::Error| LaunchError::Talk(io::Error::other(error.to_string()));
         let Some(streams) = self.streams.take() else { return Err(lost(&io::Error::other("started twice"))) };
-        // What the caller left open is not for the command.
+        // The command must not inherit what this process has open.
         fds::cloexec_from_3().map_err(|error| lost(&error))?;
         match spawn(&self.spec, &streams) {
             Ok(pid) => {
@@ -179,21 +180,21 @@ impl Unwalled {
                 self.control = process::open(pid).map_err(|error| lost(&error))?;
                 Ok(Beginning::Started)
             }
-            Err(Refused::Execute { what, errno }) => Ok(Beginning::Failed { what, errno }),
-            Err(Refused::Before(cause)) => {
+            Err(NotStarted::Execute { what, errno }) => Ok(Beginning::Failed { what, errno }),
+            Err(NotStarted::Before(cause)) => {
                 Err(LaunchError::Spawn { program: self.spec.program.clone(), cause })
             }
         }
     }
 
-    pub(in crate::backend) fn control(&self) -> BorrowedFd<'_> {
+    fn control(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    pub(in crate::backend) fn report(&mut self) -> Result<News, LaunchError> {
+    fn report(&mut self) -> Result<News, LaunchError> {
         let Some(pid) = self.running.take() else { return Ok(News::Gone) };
         let ended = process::wait_for(pid).map_err(|error| LaunchError::Talk(io::Error::other(error)))?;
-        // Its group may have members left; they are ended as they would be behind walls.
+        // Its group may have members left; they are ended as they would be in a sandbox.
         self.end_group(pid);
         Ok(News::Ended(match ended {
             Ended::Exited(code) => GuestEnd::Code(code),
@@ -201,12 +202,12 @@ impl Unwalled {
         }))
     }
 
-    pub(in crate::backend) fn order(&self, order: GuestOrder) -> Result<(), LaunchError> {
+    fn order(&self, order: GuestOrder) -> Result<(), LaunchError> {
         let Some(pid) = self.running else { return Ok(()) };
         match order {
-            // Without walls nothing is held back, so nothing was asked.
+            // Without a guard nothing is refused, so there is nothing to answer.
             GuestOrder::Start | GuestOrder::Answer { .. } => {}
-            // A group that has ended takes no signal, which is right.
+            // A group that has ended takes no signal.
             GuestOrder::Signal { signal } => drop(process::signal(Target::Group(pid), signal)),
             GuestOrder::Stop => {
                 for signal in [Signal::TERM, Signal::CONT] {
@@ -217,7 +218,14 @@ impl Unwalled {
         Ok(())
     }
 
-    pub(in crate::backend) fn finish(&mut self) {
+    /// Ends the group at once: its processes get the grace time of the plan.
+    fn finish(&mut self, _patience: Duration) {
+        self.end();
+    }
+}
+
+impl HostProcess {
+    fn end(&mut self) {
         if let Some(pid) = self.running.take() {
             self.end_group(pid);
             process::wait_for(pid).ok();
@@ -231,31 +239,32 @@ impl Unwalled {
             process::signal(Target::Group(pid), signal.as_raw()).ok();
         }
         while Instant::now() < until && process::signal(Target::Group(pid), 0).is_ok() {
-            // There is no descriptor that tells of the end of a group.
+            // No descriptor becomes readable when a group ends.
             std::thread::sleep(Duration::from_millis(5));
         }
         process::signal(Target::Group(pid), Signal::KILL.as_raw()).ok();
     }
 }
 
-impl Drop for Unwalled {
+impl Drop for HostProcess {
     fn drop(&mut self) {
-        self.finish();
+        self.end();
     }
 }
 
-enum Refused {
+/// Why the command does not run.
+enum NotStarted {
     Execute { what: String, errno: i32 },
     Before(io::Error),
 }
 
-fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, Refused> {
+fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, NotStarted> {
     let path = spec.environment.iter().rfind(|variable| variable.name.as_bytes() == b"PATH");
     let path = path.map_or(DEFAULT_PATH, |variable| variable.value.as_bytes());
     let what = spec.program.to_string();
     let file = spawn::find(spec.program.as_bytes(), path)
-        .map_err(|errno| Refused::Execute { what: what.clone(), errno: errno.raw_os_error() })?;
-    let c_string = |bytes: &[u8]| CString::new(bytes).map_err(|error| Refused::Before(error.into()));
+        .map_err(|errno| NotStarted::Execute { what: what.clone(), errno: errno.raw_os_error() })?;
+    let c_string = |bytes: &[u8]| CString::new(bytes).map_err(|error| NotStarted::Before(error.into()));
     let arguments = spec.argv.iter().map(|text| c_string(text.as_bytes())).collect::<Result<Vec<_>, _>>()?;
     let environment = spec
         .environment
@@ -279,8 +288,8 @@ fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, Refused> {
     };
     program.spawn().map_err(|error| match error {
         SpawnError::Child { step: Step::Execute, cause } => {
-            Refused::Execute { what, errno: cause.raw_os_error() }
+            NotStarted::Execute { what, errno: cause.raw_os_error() }
         }
-        SpawnError::Child { .. } | SpawnError::Fork(_) => Refused::Before(io::Error::other(error)),
+        SpawnError::Child { .. } | SpawnError::Fork(_) => NotStarted::Before(io::Error::other(error)),
     })
 }

@@ -1,6 +1,7 @@
-//! What the guest is told about the root: sources opened and identified, contents put together.
+//! The root as the guest receives it: sources are opened and identified, the contents of files are put together.
 
-use super::{LaunchError, making};
+use super::{etc, files};
+use crate::backend::LaunchError;
 use crate::workspace::Overlay;
 use belljar_contract::{
     AbsPath, BindSource, ContainerImage, GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart,
@@ -14,34 +15,48 @@ use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// The root in the guest's words.
+/// A root that can be sent to the guest.
 #[derive(Debug)]
-pub(super) struct Told {
-    /// Its parts.
+pub(in crate::backend) struct PreparedRoot {
+    /// The parts of the root in the guest's protocol.
     pub root: GuestRoot,
-    /// What the files hold, one after the other.
+    /// The contents of the files, one after the other.
     pub contents: OwnedFd,
-    /// What was identified, still open.
+    /// The sources that were identified, still open.
     pub sources: Vec<OwnedFd>,
 }
 
-/// Opens the sources, compares them with what was planned, and puts the contents together.
-pub(super) fn tell(
-    ground: GuestGround,
-    image: Option<&ContainerImage>,
-    parts: &[RootPart],
-    bounds: GuestBounds,
-    identities: &BTreeMap<AbsPath, Identity>,
-) -> Result<Told, LaunchError> {
-    let mut teller = Teller { image, identities, contents: Vec::new(), sources: Vec::new() };
-    let parts = parts.iter().map(|part| teller.part(part)).collect::<Result<_, _>>()?;
-    let Teller { image: _, identities: _, contents, sources } = teller;
-    let contents = hold_bytes("the files inside", &contents)?;
-    Ok(Told { root: GuestRoot::Built { ground, parts, user: super::bwrap::USER, bounds }, contents, sources })
+/// Where the sources of a root are, and what they must be.
+#[derive(Debug)]
+pub(in crate::backend) struct RootSources<'a> {
+    /// What the guest builds the root in.
+    pub ground: GuestGround,
+    /// The image of the container, if there is one: it decides where the sources are in the container.
+    pub image: Option<&'a ContainerImage>,
+    /// The identities of the sources when the plan was made.
+    pub identities: &'a BTreeMap<AbsPath, Identity>,
 }
 
-/// Makes the layers of an overlay, for the guest to mount where it finds them in the container.
-pub(super) fn layers(overlay: &Overlay, image: &ContainerImage) -> Result<GuestOverlay, LaunchError> {
+/// Opens the sources, compares them with what was planned, and puts the contents together.
+pub(in crate::backend) fn prepare(
+    sources: RootSources<'_>,
+    parts: &[RootPart],
+    bounds: GuestBounds,
+) -> Result<PreparedRoot, LaunchError> {
+    let RootSources { ground, image, identities } = sources;
+    let mut preparation = Preparation { image, identities, contents: Vec::new(), sources: Vec::new() };
+    let parts = parts.iter().map(|part| preparation.part(part)).collect::<Result<_, _>>()?;
+    let Preparation { image: _, identities: _, contents, sources } = preparation;
+    let contents = hold_bytes("the files inside", &contents)?;
+    let root = GuestRoot::Built { ground, parts, user: etc::USER, bounds };
+    Ok(PreparedRoot { root, contents, sources })
+}
+
+/// Makes the layers of an overlay, which the guest mounts where it finds them in the container.
+pub(in crate::backend) fn layers(
+    overlay: &Overlay,
+    image: &ContainerImage,
+) -> Result<GuestOverlay, LaunchError> {
     let spec = overlay.begin()?;
     let text = |path: &CStr| {
         let placed = AbsPath::new(OsStr::from_bytes(path.to_bytes())).map(|path| image.place(&path));
@@ -56,22 +71,21 @@ pub(super) fn layers(overlay: &Overlay, image: &ContainerImage) -> Result<GuestO
     Ok(GuestOverlay { lower, upper, work, at: text(spec.target()) })
 }
 
-struct Teller<'a> {
-    /// What the container is made from, where there is one: it decides where the sources are in it.
+struct Preparation<'a> {
     image: Option<&'a ContainerImage>,
     identities: &'a BTreeMap<AbsPath, Identity>,
     contents: Vec<u8>,
     sources: Vec<OwnedFd>,
 }
 
-impl Teller<'_> {
+impl Preparation<'_> {
     fn part(&mut self, part: &RootPart) -> Result<GuestPart, LaunchError> {
         Ok(match part {
             RootPart::Image { at } => GuestPart::Found { at: text(at) },
             RootPart::Directory { at, mode } => GuestPart::Directory { at: text(at), mode: *mode },
             RootPart::Link { at, to } => GuestPart::Link { at: text(at), to: to.clone() },
             RootPart::File { at, content } => {
-                let bytes = making::content_bytes(&at.to_string(), content)?;
+                let bytes = files::content_bytes(&at.to_string(), content)?;
                 self.contents.extend_from_slice(&bytes);
                 GuestPart::File { at: text(at), length: bytes.len() as u64 }
             }
@@ -110,9 +124,9 @@ fn text(path: &AbsPath) -> OsText {
     OsText::new(path.as_bytes()).unwrap_or_default()
 }
 
-/// Opens exactly this path: no component of it may be a symbolic link, so that nothing can be slipped in
-/// between the plan and the launch.
-pub(super) fn open_source(
+/// Opens exactly this path and compares it with what was planned. No component of it may be a symbolic link, so that nothing
+/// can be exchanged between the plan and the launch.
+pub(in crate::backend) fn open_source(
     path: &AbsPath,
     identities: &BTreeMap<AbsPath, Identity>,
 ) -> Result<(OwnedFd, Identity), LaunchError> {
@@ -128,7 +142,8 @@ pub(super) fn open_source(
     }
 }
 
-pub(super) fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
+/// Puts bytes into a sealed file in memory.
+pub(in crate::backend) fn hold_bytes(name: &str, bytes: &[u8]) -> Result<OwnedFd, LaunchError> {
     let failed = |error| LaunchError::Content { name: name.to_owned(), cause: std::io::Error::other(error) };
     fds::sealed_memfd("belljar", bytes).map_err(failed)
 }

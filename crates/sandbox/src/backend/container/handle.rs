@@ -1,4 +1,4 @@
-//! The act: a container is made and started, and the guest in it calls.
+//! Makes and starts a container, and waits for the guest in it to connect.
 
 use super::body::{self, Asked};
 use super::engine::{Engine, EngineError, EnginePlaces};
@@ -16,25 +16,25 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the guest may take to call, once the engine says that it runs.
+/// How long the guest may take to connect, once the engine says that it runs.
 const CALL_TIME: Duration = Duration::from_secs(20);
-/// How often is asked whether the container still runs while nobody has called.
+/// How often the engine is asked whether the container still runs while the guest has not connected.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// The folders of the sockets begin with this, so that a sweep finds those that a kill left.
-pub const FOLDER_PREFIX: &str = "container-";
+/// The prefix of the directories of the sockets, by which a sweep finds those that a kill left.
+pub const DIRECTORY_PREFIX: &str = "container-";
 
 /// A container. Dropping it removes it, with everything that runs in it.
 #[derive(Debug)]
-pub(in crate::backend) struct Vessel {
+pub(super) struct ContainerHandle {
     engine: Engine,
     id: String,
-    /// What the image lacks and the errand can do without, in words.
+    /// What the image lacks and the command can do without, in words.
     pub lacks: Vec<String>,
 }
 
-impl Vessel {
-    /// Makes a container with the guest in it; gives it and the line to the guest.
-    pub(in crate::backend) fn launch(
+impl ContainerHandle {
+    /// Makes a container with the guest in it, and returns it with the socket to the guest.
+    pub(super) fn launch(
         places: &EnginePlaces,
         launch: &Launch,
         container: &Container,
@@ -47,14 +47,14 @@ impl Vessel {
             .mode(0o700)
             .create(&places.runtime)
             .map_err(|cause| make(&places.runtime, cause))?;
-        let folder = tempfile::Builder::new()
-            .prefix(FOLDER_PREFIX)
+        let directory = tempfile::Builder::new()
+            .prefix(DIRECTORY_PREFIX)
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&places.runtime)
             .map_err(|cause| make(&places.runtime, cause))?;
-        let path = AbsPath::new(folder.path().join("s"))
+        let path = AbsPath::new(directory.path().join("s"))
             .map_err(|error| make(&places.runtime, io::Error::other(error)))?;
-        let listener = listen(folder.path()).map_err(|cause| make(&path, cause))?;
+        let listener = listen(directory.path()).map_err(|cause| make(&path, cause))?;
         let command: Vec<String> = launch
             .command
             .iter()
@@ -67,16 +67,16 @@ impl Vessel {
             .collect();
         let asked =
             Asked { container, image: "", limits: &launch.limits, command: &command, control: &path, run };
-        let mut vessel = match Self::make(engine, asked) {
-            // It may have ended for want of questions just now.
+        let mut handle = match Self::make(engine, asked) {
+            // An engine that ends when it is idle may have ended just now.
             Err(EngineError::Talk { .. }) => Self::make(Engine::find(places)?, asked),
             made => made,
         }?;
-        vessel.lacks = vessel.engine.lacking(&vessel.id, container)?;
-        let start = format!("/containers/{}/start", vessel.id);
-        vessel.engine.good(Method::POST, &start, Sent::Nothing, "start the container")?;
-        let line = vessel.answer(&listener)?;
-        Ok((vessel, line))
+        handle.lacks = handle.engine.lacking(&handle.id, container)?;
+        let start = format!("/containers/{}/start", handle.id);
+        handle.engine.good(Method::POST, &start, Sent::Nothing, "start the container")?;
+        let control = handle.accept(&listener)?;
+        Ok((handle, control))
     }
 
     fn make(engine: Engine, asked: Asked<'_>) -> Result<Self, EngineError> {
@@ -90,7 +90,7 @@ impl Vessel {
             engine.ask(Method::POST, &target, Sent::Json(body), act)
         };
         let answer = match &asked.container.image {
-            // By its number: whatever gets the name meanwhile, this is the one that was looked at.
+            // By its number: the name may come to mean another image than the one that was looked at.
             ContainerImage::Named(name) => create(&engine.named_image(name)?)?,
             ContainerImage::Empty(name) => match create(name)? {
                 missing if missing.status == 404 => {
@@ -109,8 +109,8 @@ impl Vessel {
         }
     }
 
-    /// Takes the one call that is expected, from the process that the engine started.
-    fn answer(&self, listener: &UnixListener) -> Result<OwnedFd, EngineError> {
+    /// Accepts the one connection that is expected, from the process that the engine started.
+    fn accept(&self, listener: &UnixListener) -> Result<OwnedFd, EngineError> {
         let silent = |words: String| EngineError::Silent { words };
         let until = Instant::now() + CALL_TIME;
         loop {
@@ -147,8 +147,8 @@ impl Vessel {
         Err(EngineError::Silent { words: self.last_words(&answer.json()) })
     }
 
-    /// What the guest said before it gave up, or what the engine knows.
-    pub(in crate::backend) fn complaint(&self) -> String {
+    /// Returns what the guest wrote before it gave up, or what the engine knows.
+    pub(super) fn complaint(&self) -> String {
         let target = format!("/containers/{}/json", self.id);
         let answer = self.engine.ask(Method::GET, &target, Sent::Nothing, "show the container");
         self.last_words(&answer.map(|answer| answer.json()).unwrap_or_default())
@@ -166,22 +166,22 @@ impl Vessel {
     }
 }
 
-impl Drop for Vessel {
+impl Drop for ContainerHandle {
     fn drop(&mut self) {
         let target = format!("/containers/{}?force=true&v=true", self.id);
-        // Nobody is there to be told; `gc` finds what is left.
+        // A failure cannot be reported from here; `belljar gc` removes what is left.
         let _removed = self.engine.ask_while_busy(&Method::DELETE, &target, "remove the container");
     }
 }
 
-/// A socket named `s` in the folder. It is named by descriptor: the path of a socket must be short, and this one may be
-/// long.
-fn listen(folder: &Path) -> io::Result<UnixListener> {
-    let opened = File::open(folder)?;
+/// Opens a socket named `s` in the directory. It is named through a descriptor: the path of a socket must be short, and this
+/// one may be long.
+fn listen(directory: &Path) -> io::Result<UnixListener> {
+    let opened = File::open(directory)?;
     UnixListener::bind(format!("/proc/self/fd/{}/s", opened.as_raw_fd()))
 }
 
-/// Engines put eight bytes before each piece of what was said.
+/// Removes the eight bytes that engines put before each piece of a log.
 fn plain(mut log: &[u8]) -> String {
     let mut out = Vec::new();
     while let Some((head, rest)) = log.split_at_checked(8) {
@@ -198,7 +198,7 @@ mod tests {
     use super::plain;
 
     #[test]
-    fn what_was_said_without_what_engines_add() {
+    fn the_headers_of_a_log_are_removed() {
         let log = b"\x02\0\0\0\0\0\0\x03one\x01\0\0\0\0\0\0\x04two\n";
         assert_eq!(plain(log), "onetwo");
         assert_eq!(plain(b"\x02\0\0\0\xff\xff\xff\xffcut"), "cut");

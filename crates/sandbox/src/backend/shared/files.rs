@@ -1,6 +1,6 @@
-//! What is made on the host before a launch: directories, files, links and copies of the instance.
+//! The files of the instance that are made on the host before a launch.
 
-use super::LaunchError;
+use crate::backend::LaunchError;
 use belljar_contract::{AbsPath, FileContent, Made, SHARED_FILE_MAX};
 use belljar_sys::regular::read_regular;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -11,8 +11,8 @@ use std::path::Path;
 /// Deeper than any skill or plugin.
 const DEPTH: usize = 64;
 
-/// Makes one thing; what is there already is used, or replaced where its content is given.
-pub(super) fn make(made: &Made) -> Result<(), LaunchError> {
+/// Makes one file, directory, link or copy. An existing one is used, or replaced where the plan gives its content.
+pub(in crate::backend) fn make(made: &Made) -> Result<(), LaunchError> {
     let failed = |cause| LaunchError::Make { path: made.path().clone(), cause };
     match made {
         Made::Directory(path) | Made::Fresh(path) => directory(path).map_err(failed),
@@ -43,7 +43,7 @@ fn parent(path: &AbsPath) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| directory(&parent))
 }
 
-/// The parent is there and the path is free. A link is removed, never followed.
+/// Makes the parent and removes what is at the path. A link is removed, never followed.
 fn replaced(path: &AbsPath) -> io::Result<()> {
     parent(path)?;
     match path.as_path().symlink_metadata() {
@@ -54,7 +54,7 @@ fn replaced(path: &AbsPath) -> io::Result<()> {
     }
 }
 
-/// Files, directories and links as they are; a pipe or a device has no place in a skill and is an error.
+/// Copies files, directories and links as they are. Skills hold no pipes or devices; one is an error.
 fn copy(from: &Path, to: &Path, depth: usize) -> io::Result<()> {
     let found = from.symlink_metadata()?;
     if found.is_symlink() {
@@ -74,7 +74,7 @@ fn copy(from: &Path, to: &Path, depth: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What a made file holds, put together now.
+/// Puts together the content of a file.
 pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>, LaunchError> {
     match content {
         FileContent::Text(text) => Ok(text.clone().into_bytes()),

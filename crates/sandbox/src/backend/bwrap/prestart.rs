@@ -1,11 +1,11 @@
-//! A sandbox that has not been told anything: bubblewrap makes the namespaces, and the guest waits in them for its spec.
+//! A sandbox that waits for its plan: bubblewrap makes the namespaces, and the guest in them waits for its specification.
 //!
-//! What starts it is the same for every plan, so it can be started while the plan is being made. Until the spec comes
-//! nothing but the guest runs in it and the guest does nothing. Dropping it ends it: nothing is left behind.
+//! How it is started does not depend on the plan, so it can be started while the plan is being made. Until the specification
+//! comes the guest alone runs in it, and does nothing. Dropping it ends it and leaves nothing behind.
 
-use super::bwrap;
-use super::running::LaunchError;
-use super::telling::{self, open_source};
+use super::lower;
+use crate::backend::LaunchError;
+use crate::backend::shared::guest_root::{hold_bytes, open_source};
 use crate::workspace::Overlay;
 use belljar_contract::{AbsPath, Launch, LaunchArgument, OsText};
 use belljar_sys::fds;
@@ -22,64 +22,65 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// bubblewrap's own, for what it makes inside; the command gets that of the plan.
+/// The umask of bubblewrap itself; the command gets the plan's.
 const UMASK: u32 = 0o022;
 
-/// How long what nobody wants any more may take to leave: as long as a start on a busy machine.
+/// How long a sandbox that is no longer wanted may take to end: as long as a start on a busy machine.
 pub(super) const LEAVING: Duration = Duration::from_secs(5);
 
-/// What starts a sandbox: bubblewrap, what it is told, and the guest that it executes.
+/// How a sandbox is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Opening {
-    /// bubblewrap.
+    /// The path of bubblewrap.
     pub program: OsText,
-    /// What it does.
+    /// The arguments of bubblewrap.
     pub arguments: Vec<LaunchArgument>,
-    /// The guest, with its arguments.
+    /// The guest and its arguments.
     pub command: Vec<LaunchArgument>,
 }
 
-/// Namespaces with the guest in them, which waits for its spec. It was started before there was a plan.
+/// A sandbox of bubblewrap that was started before there was a plan.
 #[derive(Debug)]
 pub struct Waiting {
     opening: Opening,
     guest: (AbsPath, Identity),
-    /// Taken by a launch, or let go.
+    /// Taken by the launch that uses it.
     begun: Option<Begun>,
 }
 
-/// A sandbox that does not stand yet.
+/// A sandbox whose guest waits for its specification.
 #[derive(Debug)]
 pub(super) struct Begun {
-    /// bubblewrap.
+    /// The process of bubblewrap.
     pub bwrap: OwnedChild,
-    /// What it says.
+    /// The read end of its standard error.
     pub words: File,
-    /// The line to the guest.
+    /// The socket to the guest.
     pub control: OwnedFd,
 }
 
-/// A sandbox that never stood, on its way out. Dropping it waits until it is gone.
+/// A sandbox that was never sealed and is ending. Dropping it waits for the end.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(in crate::backend) struct Leaving {
     bwrap: OwnedChild,
-    /// Whoever says something meanwhile is not ended for it.
+    /// Kept open: writing to a closed pipe would end the writer.
     _words: File,
 }
 
 impl Waiting {
-    /// Starts one before there is a plan. It suits every plan that keeps no changes in an overlay.
+    /// Starts one. It suits every plan that keeps no changes in an overlay.
     ///
     /// # Errors
     /// Names the step that failed.
     pub fn begin(bwrap: &AbsPath, guest: &AbsPath, is: Identity) -> Result<Self, LaunchError> {
         let identities = BTreeMap::from([(guest.clone(), is)]);
-        let opening = bwrap::opening(bwrap, guest);
+        let opening = lower::opening(bwrap, guest);
         let begun = Begun::start(&opening, &[], &identities)?;
         Ok(Self { opening, guest: (guest.clone(), is), begun: Some(begun) })
     }
 
-    /// The one that was started before, where it is what the launch asks for, or a new one and the other on its way out.
+    /// Returns the sandbox that was started early, where the launch asks for the same, or a new one and the early one, which is
+    /// ending then.
     pub(super) fn for_launch(
         mut earlier: Option<Self>,
         launch: &Launch,
@@ -95,16 +96,16 @@ impl Waiting {
         if let Some(begun) = earlier.as_mut().filter(fits).and_then(|earlier| earlier.begun.take()) {
             return Ok((begun, None));
         }
-        let leaving = earlier.and_then(Self::let_go);
+        let leaving = earlier.and_then(Self::leave);
         Ok((Begun::start(&opening, overlays, identities)?, leaving))
     }
 
-    /// Nobody wants it any more.
-    pub(super) fn let_go(mut self) -> Option<Leaving> {
-        self.begun.take().map(Begun::let_go)
+    /// Begins to end it.
+    pub(in crate::backend) fn leave(mut self) -> Option<Leaving> {
+        self.begun.take().map(Begun::leave)
     }
 
-    /// Whether it was started with exactly this, and with the guest that is meant now.
+    /// Whether it was started with the same arguments and the same guest program.
     fn is(&self, opening: &Opening, identities: &BTreeMap<AbsPath, Identity>) -> bool {
         let (path, is) = &self.guest;
         self.opening == *opening && identities.get(path) == Some(is)
@@ -113,7 +114,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        drop(self.begun.take().map(Begun::let_go));
+        drop(self.begun.take().map(Begun::leave));
     }
 }
 
@@ -123,17 +124,15 @@ impl Begun {
         overlays: &[Overlay],
         identities: &BTreeMap<AbsPath, Identity>,
     ) -> Result<Self, LaunchError> {
-        let (control, theirs) =
-            fds::stream_pair().map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
-        message::ask_for_senders(control.as_fd())
-            .map_err(|error| LaunchError::Talk(std::io::Error::other(error)))?;
+        let (control, theirs) = fds::stream_pair().map_err(LaunchError::talk)?;
+        message::ask_for_senders(control.as_fd()).map_err(LaunchError::talk)?;
         let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
         let mut words: Vec<u8> = Vec::new();
         for argument in &opening.arguments {
             words.extend(opener.word(argument)?);
             words.push(0);
         }
-        let by_descriptor = telling::hold_bytes("arguments", &words)?;
+        let by_descriptor = hold_bytes("arguments", &words)?;
         let mut argv = vec![
             opening.program.as_bytes().to_vec(),
             b"--args".to_vec(),
@@ -151,9 +150,9 @@ impl Begun {
         Ok(Self { bwrap, words, control })
     }
 
-    /// The guest ends by itself when nobody is at the other end of its line, and bubblewrap with it. If bubblewrap were ended
-    /// before it has told its child who it is, the child would wait for that for ever.
-    pub fn let_go(self) -> Leaving {
+    /// Closes the socket. The guest ends by itself when the other end of its socket is closed, and bubblewrap with it. If
+    /// bubblewrap were killed before it has written the user mapping of its child, the child would wait for that for ever.
+    pub fn leave(self) -> Leaving {
         let Self { bwrap, words, control: _closed } = self;
         Leaving { bwrap, _words: words }
     }
@@ -165,9 +164,9 @@ impl Drop for Leaving {
     }
 }
 
-/// Starts bubblewrap, without an environment and with the descriptors under their numbers. In a session of its own:
-/// the user's Ctrl-C reaches the command through belljar, and not bubblewrap. Our copies of the descriptors, the guest's
-/// end of the socket among them, are closed on return: its closing tells of the guest's end.
+/// Starts bubblewrap, without an environment and with the descriptors under their numbers. It has a session of its own: the
+/// user's Ctrl-C reaches the command through belljar, and not bubblewrap. Our copies of the descriptors, the guest's end of
+/// the socket among them, are closed on return: the guest's end of the socket must close when the guest ends.
 fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), LaunchError> {
     let failed = |cause| LaunchError::Spawn { program: program_of(argv), cause };
     let arguments: Vec<CString> = argv
@@ -183,7 +182,7 @@ fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), Lau
         file: arguments.first().map(CString::as_c_str).unwrap_or_default(),
         arguments: &arguments,
         environment: &[],
-        // The working directory may be a stranger's; the guest enters the one that the plan names.
+        // The working directory may belong to anyone; the guest enters the one that the plan names.
         directory: c"/",
         stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
         keeps: &borrowed,

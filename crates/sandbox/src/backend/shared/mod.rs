@@ -1,0 +1,22 @@
+//! What several backends are made of.
+
+pub(super) mod etc;
+pub(super) mod files;
+pub(super) mod guest_root;
+pub(super) mod guest_session;
+pub(super) mod guest_spec;
+pub(super) mod listeners;
+pub(super) mod needs;
+pub(super) mod root;
+
+use belljar_contract::{AbsPath, LaunchArgument, OsText};
+
+/// Arguments without placeholders.
+pub(super) fn texts(words: &[&str]) -> Vec<LaunchArgument> {
+    words.iter().filter_map(|word| OsText::new(*word).ok().map(LaunchArgument::Text)).collect()
+}
+
+/// Where the guest's program is in every sandbox that has one.
+pub(super) fn guest_inside(on_host: &AbsPath) -> AbsPath {
+    AbsPath::new(belljar_contract::GUEST_PROGRAM).unwrap_or_else(|_| on_host.clone())
+}

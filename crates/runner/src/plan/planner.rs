@@ -40,7 +40,7 @@ pub enum PlanningError {
         sources: Sources,
         diagnostics: Vec<Diagnostic>,
     },
-    /// The agent that was named, or not named, is none.
+    /// The named agent does not exist, or an agent must be named.
     #[error("{}", .0.message)]
     Selection(SelectionError),
     /// A path contains a NUL byte.

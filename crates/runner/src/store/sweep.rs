@@ -380,7 +380,7 @@ fn scenes(request: &SweepRequest<'_>) -> Vec<AbsPath> {
 /// Guests of other builds of belljar. A sandbox that uses one has it mounted and keeps it, name or no name.
 fn guests(request: &SweepRequest<'_>) -> Vec<AbsPath> {
     let HostEnvironment { data, guest, .. } = request.environment;
-    let mut found = old_entries(&guest_program::folder(data), request.now);
+    let mut found = old_entries(&guest_program::guests(data), request.now);
     found.retain(|path| path != guest.path());
     found
 }

@@ -84,7 +84,7 @@ fn it_knows_what_the_user_is_after_and_has_a_second_try() {
     let [first, second] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(first["model"], "claude-opus-4-8");
     assert!(first.to_string().contains("something natural"), "{first}");
-    assert!(second.to_string().contains("That is no answer"), "{second}");
+    assert!(second.to_string().contains("That is not a valid answer"), "{second}");
     scenario(&stage, yaml, &played(&one, &["Blue", "3"]));
     let found = tried(&stage, &["test", "--scripted", "a.yaml", "--decider-llm"]);
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
@@ -179,7 +179,7 @@ fn a_test_has_nobody_to_prompt() {
     let found = stage.run(&["test", "a.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
     assert!(
-        found.stderr.contains("a.yaml:2") && found.stderr.contains("nobody at a terminal"),
+        found.stderr.contains("a.yaml:2") && found.stderr.contains("cannot ask at a terminal"),
         "{}",
         found.stderr
     );

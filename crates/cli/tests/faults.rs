@@ -271,7 +271,7 @@ fn a_decider_that_fails_leaves_the_question_open() {
         ("read l; echo allow; cat", Some("no JSON object")),
         (r#"read l; echo '{"id":"1","behavior":"allow","and":1}'; cat"#, Some("no member \"and\"")),
         (r"read l; printf '\377\n'; cat", Some("not UTF-8")),
-        ("read l; head -c 2000000 /dev/zero; cat", Some("a line that does not end")),
+        ("read l; head -c 2000000 /dev/zero; cat", Some("a line that is too long")),
         ("exec sleep 1000", Some("did not answer in 1 s")),
     ] {
         let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
@@ -408,7 +408,7 @@ fn one_conversation_has_one_run_at_a_time() {
     let mut first = begun(&stage, &words);
     let second = stage.finish(&mut command(&stage, &words));
     assert_eq!(second.status.code(), Some(2), "{}", second.stderr);
-    assert!(second.stderr.contains("another run goes on with the conversation"), "{}", second.stderr);
+    assert!(second.stderr.contains("another run continues the conversation"), "{}", second.stderr);
     let kept = command(&stage, &["gc", "--runs", "--older-than", "1s"]).output().unwrap();
     assert!(
         stage.path("home/.local/state/belljar/conversations").read_dir().unwrap().any(|_| true),

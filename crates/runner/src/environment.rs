@@ -1,4 +1,4 @@
-//! The user's side of a run: directories and variables, as the caller found them.
+//! The directories and variables of the user, as the caller found them.
 
 use crate::git::UserFiles;
 use crate::launch::guest_program::GuestProgram;
@@ -9,7 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// Directories and variables of the user who calls belljar. The caller gathers them; this crate never asks the process.
+/// The directories and variables of the user who calls belljar. The caller gathers them: this crate reads no
+/// environment variable of its own process.
 #[derive(Debug, Clone)]
 pub struct HostEnvironment {
     /// The working directory, canonical.
@@ -18,15 +19,12 @@ pub struct HostEnvironment {
     pub home: AbsPath,
     /// belljar's configuration.
     pub config: AbsPath,
-    /// belljar's data: instances.
     pub data: AbsPath,
-    /// The program that finishes a sandbox from inside.
+    /// The guest program, which finishes a sandbox from inside.
     pub guest: GuestProgram,
-    /// belljar's state: runs.
     pub state: AbsPath,
-    /// What belljar has only while something runs: names, sockets.
+    /// Names and sockets that exist only while something runs.
     pub runtime: AbsPath,
-    /// The environment.
     pub variables: BTreeMap<OsString, OsString>,
 }
 
@@ -43,22 +41,22 @@ impl HostEnvironment {
         self.variables.contains_key(std::ffi::OsStr::new(name))
     }
 
-    /// A program on the search path that may run outside, symbolic links followed. Relative entries of the path do not
-    /// count, nor do programs of the project, such as those in its `node_modules/.bin`.
+    /// A program on the search path that may run outside the sandbox, with symbolic links resolved. Relative entries of
+    /// the path are skipped, and so are programs of the project, such as those in its `node_modules/.bin`.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<AbsPath> {
         let path = self.variables.get(std::ffi::OsStr::new("PATH"))?;
         programs_on(path, name).find(|program| !self.is_of_the_project(program))
     }
 
-    /// The same for a program that runs inside: one of the project will do.
+    /// Like [`HostEnvironment::program`], for a program that runs inside the sandbox: it may be one of the project.
     #[must_use]
     pub fn program_inside(&self, name: &str) -> Option<AbsPath> {
         programs_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name).next()
     }
 
-    /// The search path for programs that are started outside and look for others: directories that exist, by their real
-    /// names, and none of the project.
+    /// The search path for programs that run outside the sandbox and start others: existing directories, by their
+    /// canonical paths, without those of the project.
     #[must_use]
     pub fn outside_path(&self) -> OsString {
         let path = self.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
@@ -68,8 +66,9 @@ impl HostEnvironment {
         std::env::join_paths(outside.map(|entry| entry.as_path().to_owned())).unwrap_or_default()
     }
 
-    /// Whether a program belongs to the project, so that an agent may have written it: it must not run outside. In
-    /// doubt it does. Programs of the system are not the project's, even where the project is `/`.
+    /// Whether a program belongs to the project, so that an agent may have written it: such a program must not run
+    /// outside the sandbox. If the project cannot be found, the answer is yes. Programs of the system are not the
+    /// project's, even if the project is `/`.
     #[must_use]
     pub fn is_of_the_project(&self, program: &AbsPath) -> bool {
         let system = Path::new("/usr");
@@ -80,8 +79,8 @@ impl HostEnvironment {
         })
     }
 
-    /// The program that a command's first word names, links not followed: that path where it has a
-    /// slash, else on the search path, whose relative entries do not count.
+    /// The program that the first argument of a command names, links not followed: the path itself if it has a slash,
+    /// otherwise the first match on the search path, whose relative entries are skipped.
     pub(crate) fn program_of(&self, name: &str) -> std::io::Result<AbsPath> {
         if name.contains('/') {
             return self.directory.join(name).map_err(std::io::Error::other);
@@ -92,7 +91,7 @@ impl HostEnvironment {
         found.ok_or_else(|| std::io::Error::other(format!("`{name}` is not on your PATH")))
     }
 
-    /// A path the way the user would write it.
+    /// A path as the user would write it: relative to the working directory, or with `~`.
     #[must_use]
     pub fn shown(&self, path: &AbsPath) -> String {
         if let Some(below) = path.relative_to(&self.directory) {
@@ -102,7 +101,7 @@ impl HostEnvironment {
         self.shown_from_home(path)
     }
 
-    /// A path with `~` for the home; never relative, for lists of places all over the disk.
+    /// A path with `~` for the home directory, never relative: for lists of paths all over the disk.
     #[must_use]
     pub fn shown_from_home(&self, path: &AbsPath) -> String {
         match path.relative_to(&self.home) {
@@ -113,12 +112,12 @@ impl HostEnvironment {
     }
 }
 
-/// A program on a search path, see [`HostEnvironment::program`].
+/// Programs on a search path, with links resolved; see [`HostEnvironment::program`].
 fn programs_on(path: &OsStr, name: &str) -> impl Iterator<Item = AbsPath> {
     all_on_path(path, name).filter_map(|found| AbsPath::new(found.canonicalize().ok()?).ok())
 }
 
-/// A program of the system on a search path, for those who do not know the project yet.
+/// A program of the system on a search path, for callers that do not know the project yet.
 pub(crate) fn system_program(path: &OsStr, name: &str) -> Option<AbsPath> {
     programs_on(path, name).next().filter(|program| program.as_path().starts_with("/usr"))
 }

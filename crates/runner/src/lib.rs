@@ -1,6 +1,7 @@
-//! The one place where everything meets: files are read, facts are gathered, plans are made.
+//! Runs commands and tests in sandboxes: reads manifests and facts of the host, makes plans, launches them, and keeps
+//! what they leave.
 //!
-//! The environment, the home and the terminal belong to the caller; they come in as a [`HostEnvironment`].
+//! The caller gathers environment variables, directories and the terminal, and passes them in as a [`HostEnvironment`].
 
 pub mod changes;
 mod doctor;

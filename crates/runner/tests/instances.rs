@@ -142,7 +142,7 @@ fn a_place_that_cannot_be_made_is_named() {
     let plan = world.plan(&world.path("project"));
     fs::write(world.path("home/data"), "a file").unwrap();
     let error = HeldInstance::prepare(&plan, SystemTime::now()).unwrap_err().to_string();
-    assert_eq!(error, format!("cannot make `{}`, which the run needs", plan.instance.directory));
+    assert_eq!(error, format!("cannot create `{}`, which the run needs", plan.instance.directory));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn the_sweep_takes_what_is_gone_and_nothing_else() {
         lines.sort();
         lines
     };
-    let far = "far/away: kept: `project/far` is not there either";
+    let far = "far/away: kept: `project/far` does not exist either";
     let dry = swept(&world, SweepMode::DryRun, now);
     assert_eq!(told(&dry), [far, "gone: WouldRemove", "used: kept: a run uses it"]);
     assert!(dry.iter().all(|swept| swept.path.as_path().is_dir() && swept.bytes > 0));

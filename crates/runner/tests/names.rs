@@ -1,4 +1,4 @@
-//! Names of runs that are going on, and the directory they are claimed in.
+//! Names of running runs, and the directory in which they are claimed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

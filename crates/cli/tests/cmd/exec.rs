@@ -568,7 +568,7 @@ fn a_directory_that_the_command_closed_is_a_finding() {
     };
     let found = run(&["exec", "--", "sh", "-c", "mkdir nr; echo x > nr/.envrc; chmod 0 nr"]);
     assert!(
-        found.stderr.contains("nr") && found.stderr.contains("could not be looked at"),
+        found.stderr.contains("nr") && found.stderr.contains("could not be examined"),
         "{}",
         found.stderr
     );

@@ -23,7 +23,7 @@ fn writes_a_manifest_that_checks_and_never_overwrites_one() {
     stage.write("project/belljar.toml", "# mine\n");
     let again = stage.run(&["init"]);
     assert_eq!(again.status.code(), Some(2));
-    assert!(again.stderr.contains("is there already"), "{}", again.stderr);
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
     assert_eq!(fs::read_to_string(stage.path("project/belljar.toml")).unwrap(), "# mine\n");
 }
 

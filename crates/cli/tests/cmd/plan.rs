@@ -248,7 +248,7 @@ fn a_model_that_is_elsewhere_is_on_the_page() {
     let usual = "model through the gateway";
     assert_eq!(
         row("http://user:word@127.0.0.1:8080/v9"),
-        format!("{usual} to what ANTHROPIC_BASE_URL names, which is not usable")
+        format!("{usual} to the URL in ANTHROPIC_BASE_URL, which is not valid")
     );
     assert_eq!(row("http://127.0.0.1:8080/v9"), format!("{usual} to 127.0.0.1:8080 (ANTHROPIC_BASE_URL)"));
     assert_eq!(row("https://api.anthropic.com"), usual);

@@ -101,7 +101,7 @@ fn when_what_serves_the_way_out_breaks_down_everything_ends_and_nothing_leaves()
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{stderr}");
     assert!(stderr.contains("error: the egress services failed; the sandbox was ended"), "{stderr}");
-    assert!(stderr.contains("the way out broke down"), "{stderr}");
+    assert!(stderr.contains("the egress services panicked"), "{stderr}");
     assert_eq!(count.load(Ordering::SeqCst), 1, "something left after what guards it had ended");
     assert_eq!(fs::read_to_string(stage.path("project/after")).unwrap_or_default(), "");
 }

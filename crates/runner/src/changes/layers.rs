@@ -1,15 +1,16 @@
-//! What runs that do not write to the project itself keep beside it, until it is applied or discarded.
+//! Changes of runs that do not write to the project itself. They are kept beside it until they are applied or
+//! discarded.
 //!
 //! ```text
 //! instances/<key>/layers/<name>/
-//!   about        the agent, how it kept its changes, the project and the repository
-//!   lock         who has it: a run, or a look at it
+//!   about        the agent, the mode of the workspace, the project and the repository
+//!   lock         names the run or command that uses it
 //!   project/     the layers of the project, or its copy
-//!   repository/  the same of its repository, where that lies elsewhere
+//!   repository/  the same for a repository outside the project
 //! ```
 //!
-//! The name is the agent's, with a number where that is taken. A run with an overlay goes on with the first one of its agent
-//! and project that nobody has; a run with a copy always begins a new one.
+//! The name is the agent's, with a number if that is taken. A run with an overlay continues the first unused one of its
+//! agent and project; a run with a copy always begins a new one.
 
 use crate::store::instances::HeldInstance;
 use crate::store::locks::{Claim, Claimed, Holder, SessionLockError, holder_of};
@@ -22,52 +23,43 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// More than anyone keeps of one agent.
+/// More than a user keeps of one agent.
 const MOST: u16 = 1000;
-/// The form of `about`, and its version.
+/// The format of `about`, and its version.
 const HEAD: &[u8] = b"belljar kept 1";
-/// Two paths and a few words.
+/// Enough for two paths and a few words.
 const LARGEST: u64 = 16 << 10;
 
-/// Why kept changes cannot be got at.
+/// Why kept changes cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
-    /// A file or directory cannot be made or read.
+    /// A file or directory cannot be created or read.
     #[error("cannot keep changes in `{path}`")]
     Keep {
-        /// Which.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
     /// A run has them.
     #[error("the changes `{name}` are in use")]
     InUse {
-        /// Their name.
         name: RunName,
-        /// Who has them.
         #[source]
         by: SessionLockError,
     },
-    /// All numbers are taken.
     #[error("{MOST} runs of `{agent}` have changes that were neither applied nor discarded")]
     TooMany {
-        /// The agent.
         agent: AgentName,
     },
 }
 
-/// What a directory of kept changes says about itself.
+/// The description of a directory of kept changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// Whose changes they are.
     pub agent: AgentName,
-    /// How they were kept.
     pub mode: WorkspaceMode,
-    /// The project.
     pub source: AbsPath,
-    /// Its repository, where that lies elsewhere.
+    /// The project's repository, if it lies outside the project.
     pub repository: Option<AbsPath>,
 }
 
@@ -107,7 +99,7 @@ impl About {
         (*head == HEAD).then_some(Self { agent, mode, source: path(source)?, repository })
     }
 
-    /// `None` where there is none yet.
+    /// `None` if it is not written yet.
     fn read(directory: &AbsPath) -> Result<Option<Self>, LayerError> {
         let path = directory.child("about");
         let mut bytes = Vec::new();
@@ -126,13 +118,10 @@ impl About {
 /// Kept changes in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerEntry {
-    /// The name by which they are asked for.
+    /// The name for `apply`, `diff` and `discard`.
     pub name: RunName,
-    /// Where they are.
     pub directory: AbsPath,
-    /// What they are.
     pub about: About,
-    /// Who has them now.
     pub in_use: Option<Holder>,
 }
 
@@ -141,13 +130,12 @@ impl LayerEntry {
         KeptAt { directory: self.directory.clone(), repository: self.about.repository.clone() }
     }
 
-    /// The layers of the project, and of its repository elsewhere.
+    /// The layers of the project, and of a repository outside it.
     #[must_use]
     pub fn overlays(&self) -> Vec<Overlay> {
         overlays(&self.about, &self.at())
     }
 
-    /// Whether nothing is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.overlays().iter().all(Overlay::is_empty)
@@ -163,7 +151,7 @@ fn overlays(about: &About, at: &KeptAt) -> Vec<Overlay> {
 /// All changes that are kept in an instance, by name.
 ///
 /// # Errors
-/// When one of them cannot be read.
+/// If one of them cannot be read.
 pub fn kept_in(instance: &AbsPath) -> Result<Vec<LayerEntry>, LayerError> {
     let top = instance.child("layers");
     let failed = |cause| LayerError::Keep { path: top.clone(), cause };
@@ -177,7 +165,7 @@ pub fn kept_in(instance: &AbsPath) -> Result<Vec<LayerEntry>, LayerError> {
         let file = entry.map_err(failed)?.file_name();
         let Some(name) = file.to_str().and_then(|name| RunName::new(name).ok()) else { continue };
         let directory = top.child(name.as_str());
-        // Without a word about itself it is being made or removed.
+        // Without a description, it is being created or removed.
         let Some(about) = About::read(&directory)? else { continue };
         let in_use = holder_of(&directory.child("lock"));
         out.push(LayerEntry { name, directory, about, in_use });
@@ -188,7 +176,7 @@ pub fn kept_in(instance: &AbsPath) -> Result<Vec<LayerEntry>, LayerError> {
     Ok(out)
 }
 
-/// Kept changes, held for as long as this lives.
+/// Kept changes, locked for as long as this value lives.
 #[derive(Debug)]
 pub struct Layer {
     name: RunName,
@@ -198,10 +186,10 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// What a run of this plan writes to: the first one that it can go on with, or a new one.
+    /// The layers that a run of this plan writes to: the first ones that it can continue, or new ones.
     ///
     /// # Errors
-    /// When none can be made.
+    /// If none can be created.
     pub(crate) fn for_run(
         plan: &Plan,
         repository: Option<&AbsPath>,
@@ -219,7 +207,7 @@ impl Layer {
         Err(LayerError::TooMany { agent: plan.agent.clone() })
     }
 
-    /// `None` where the name is another run's or another project's.
+    /// `None` if the name belongs to another run or another project.
     fn try_take(top: &AbsPath, name: &RunName, wanted: &About) -> Result<Option<Self>, LayerError> {
         let directory = top.child(name.as_str());
         let failed = |cause| LayerError::Keep { path: directory.clone(), cause };
@@ -229,7 +217,7 @@ impl Layer {
             match Claim::take(&directory.child("lock"), &holder) {
                 Ok(Claimed::Ours(claim)) => break claim,
                 Ok(Claimed::Taken(_)) => return Ok(None),
-                // Removed since it was made.
+                // It was removed since it was created.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => return Err(failed(cause)),
             }
@@ -237,7 +225,7 @@ impl Layer {
         let layer = Self { name: name.clone(), directory: directory.clone(), about: wanted.clone(), claim };
         match About::read(&directory)? {
             Some(found) if found == *wanted && wanted.mode == WorkspaceMode::Overlay => Ok(Some(layer)),
-            // A copy that was interrupted before its run began holds nothing.
+            // A copy that was interrupted before its run began is empty.
             Some(found) if found == *wanted && layer.is_empty() => {
                 layer.clear()?;
                 layer.describe()?;
@@ -252,10 +240,10 @@ impl Layer {
         }
     }
 
-    /// Takes changes to look at them.
+    /// Locks changes to examine them.
     ///
     /// # Errors
-    /// When a run has them.
+    /// If a run uses them.
     pub(crate) fn take(entry: &LayerEntry) -> Result<Self, LayerError> {
         let LayerEntry { name, directory, about, in_use: _ } = entry;
         let lock = directory.child("lock");
@@ -272,19 +260,16 @@ impl Layer {
         }
     }
 
-    /// The name by which they are asked for.
     #[must_use]
     pub fn name(&self) -> &RunName {
         &self.name
     }
 
-    /// Where they are.
     #[must_use]
     pub fn directory(&self) -> &AbsPath {
         &self.directory
     }
 
-    /// What they are.
     #[must_use]
     pub fn about(&self) -> &About {
         &self.about
@@ -326,10 +311,10 @@ impl Layer {
         Ok(())
     }
 
-    /// Removes the directory where it keeps nothing any more; one that keeps something stays.
+    /// Removes the directory if it keeps no change.
     ///
     /// # Errors
-    /// When something of it remains.
+    /// If something of it remains.
     pub(crate) fn remove_if_empty(self) -> Result<(), LayerError> {
         if !self.is_empty() {
             return Ok(());
@@ -337,7 +322,7 @@ impl Layer {
         self.clear()?;
         let Self { directory, claim, .. } = self;
         drop(claim);
-        // Somebody may have taken it since.
+        // Another run may have taken it since.
         fs::remove_dir(&directory).ok();
         Ok(())
     }
@@ -349,8 +334,8 @@ fn top_of(instance: &AbsPath) -> Result<AbsPath, LayerError> {
     Ok(top)
 }
 
-/// Takes over the changes that a version with one overlay for each instance has left. They were every agent's, so the first
-/// one that keeps its changes in an overlay gets them.
+/// Takes over the changes of an earlier belljar, which had one overlay for each instance. They belonged to all agents,
+/// so the first agent with an overlay gets them.
 pub(crate) fn adopt(wanted: &About, instance: &AbsPath) -> Result<(), LayerError> {
     let old = instance.child("overlay");
     let is_empty = |path: &Path| fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
@@ -374,7 +359,7 @@ pub(crate) fn adopt(wanted: &About, instance: &AbsPath) -> Result<(), LayerError
     Err(LayerError::TooMany { agent: wanted.agent.clone() })
 }
 
-/// The name that the next run would take if nobody else began one: for showing.
+/// The name that the next run would take if no other began: for display.
 pub(crate) fn shown(plan: &Plan, repository: Option<&AbsPath>) -> KeptAt {
     let name = RunName::numbered(&plan.agent, 1);
     let directory = plan.instance.directory.child("layers").child(name.as_str());

@@ -1,4 +1,4 @@
-//! Changes that runs keep beside a project: looked at, applied, discarded; never while a run has them.
+//! Examines, applies and discards the changes that runs keep beside a project; never while a run uses them.
 
 pub(crate) mod layers;
 
@@ -19,50 +19,41 @@ pub use belljar_sandbox::{
     RepositoryChanges, Selection, Unmerged, Unseen, short_ref,
 };
 
-/// As much of a file as a difference is shown of.
+/// The longest part of a file that is compared.
 const SHOWN: u64 = 1 << 20;
 
-/// What a file was, and what it is.
+/// The contents of a file before and after.
 pub type Sides = (Vec<u8>, Vec<u8>);
 
-/// Why kept changes cannot be got at.
+/// Why kept changes cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangesError {
-    /// The agent changes the project itself.
-    #[error("the agent `{agent}` keeps no changes aside")]
+    /// The agent works on the project directly.
+    #[error("the agent `{agent}` works on the project directly and keeps no changes")]
     NotKept {
-        /// The agent.
         agent: AgentName,
     },
-    /// There are several, and none was named.
+    /// There are several sets, and none was named.
     #[error("the agent `{agent}` keeps several sets of changes: {}", names(.found))]
     Several {
-        /// The agent.
         agent: AgentName,
-        /// What there is.
         found: Vec<RunName>,
     },
-    /// There is none of that name.
     #[error("the agent `{agent}` keeps no changes called `{name}`")]
     Unknown {
-        /// The agent.
         agent: AgentName,
-        /// What was asked for.
         name: String,
-        /// What there is.
         found: Vec<RunName>,
     },
     /// The project's state cannot be used.
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    /// They cannot be held.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// What protects files of the project cannot be read.
+    /// The configuration that names protected files cannot be read.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// Signals cannot be received.
-    #[error("cannot take over signals")]
+    #[error("cannot install signal handling")]
     Signals(#[from] SignalError),
     /// The layers cannot be read or written.
     #[error(transparent)]
@@ -73,35 +64,32 @@ fn names(found: &[RunName]) -> String {
     found.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a run has kept.
+/// A summary of the changes that a run kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptSummary {
-    /// The name by which it is asked for.
     pub name: RunName,
-    /// The agent.
     pub agent: AgentName,
-    /// Whether the agent keeps others, so that a command has to name it.
+    /// Whether the agent keeps other sets, so that a command has to name this one.
     pub ambiguous: bool,
-    /// Where it is.
     pub directory: AbsPath,
-    /// Files that were added, changed or deleted, those of git left out; what cannot be read counts as one.
+    /// Files that were added, changed or deleted, without those of git; an unreadable part counts as one.
     pub files: usize,
-    /// How many of them, and of the refs, need a yes of their own.
+    /// How many of them, and of the refs, need explicit consent.
     pub guarded: usize,
     /// New commits, by the name of their branch.
     pub commits: Vec<(String, usize)>,
-    /// Other refs that were moved, made or deleted.
+    /// Other refs that were moved, created or deleted.
     pub refs: usize,
 }
 
-/// Looks at what a run has kept, and at what its commits would check out. Where it is nothing, nothing is left of it.
+/// Examines the changes that a run kept, and the files in its commits. If there are none, the directory is removed.
 pub(crate) fn look_at(
     planned: &Planned,
     layer: Layer,
 ) -> Result<(Option<KeptSummary>, Vec<Finding>), ChangesError> {
-    let aside = Aside::of(planned, layer)?;
-    let found = aside.changes()?;
-    let Aside { layer, .. } = aside;
+    let kept = Aside::of(planned, layer)?;
+    let found = kept.changes()?;
+    let Aside { layer, .. } = kept;
     if found.is_empty() {
         layer.remove_if_empty()?;
         return Ok((None, Vec::new()));
@@ -129,7 +117,7 @@ pub(crate) fn look_at(
     Ok((Some(KeptSummary { ambiguous, ..summary }), findings))
 }
 
-/// What the plan's agent keeps of this project.
+/// The changes that the plan's agent keeps of this project.
 fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, ChangesError> {
     let plan = &planned.compiled.plan;
     let mut found = kept_in(&plan.instance.directory)?;
@@ -140,7 +128,7 @@ fn of_agent(planned: &Planned) -> Result<Vec<LayerEntry>, ChangesError> {
     Ok(found)
 }
 
-/// The set of this name that a run has, whether it holds something yet or not.
+/// The set of this name that a run uses, even if it is still empty.
 fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEntry>, ChangesError> {
     let Some(name) = name else { return Ok(None) };
     let plan = &planned.compiled.plan;
@@ -152,7 +140,7 @@ fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEnt
     }))
 }
 
-/// One set of kept changes, held for as long as this lives.
+/// A set of kept changes, locked for as long as this value lives.
 pub struct Aside {
     kept: Kept,
     recovered: Recovered,
@@ -161,10 +149,10 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Takes the changes that the plan's agent keeps: the only ones, or those of this name. `None` where there are none.
+    /// Opens the changes that the plan's agent keeps: the only set, or the named one. `None` if there is none.
     ///
     /// # Errors
-    /// When the agent keeps none by design, it is not clear which are meant, or a run has them.
+    /// If the agent works on the project directly, the set is ambiguous, or a run uses it.
     pub fn open(planned: &Planned, name: Option<&str>) -> Result<Option<Self>, ChangesError> {
         let plan = &planned.compiled.plan;
         let agent = || plan.agent.clone();
@@ -209,13 +197,12 @@ impl Aside {
         Ok(Self { kept, recovered, layer, source })
     }
 
-    /// The project.
     #[must_use]
     pub fn source(&self) -> &AbsPath {
         &self.source
     }
 
-    /// The file of a ref or of the index, by the name that git has for it.
+    /// The file of a ref or of the index, by the name that git uses for it.
     #[must_use]
     pub fn file_of(&self, name: &Path) -> Option<PathBuf> {
         self.kept.file_of(name)
@@ -227,7 +214,7 @@ impl Aside {
         self.layer.name()
     }
 
-    /// What an interrupted apply had left in the project: removed, or kept because somebody's change is in it.
+    /// What an interrupted apply had left in the project: removed, or kept because it contains someone's change.
     #[must_use]
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
@@ -236,15 +223,15 @@ impl Aside {
     /// The changes: files, commits and refs, and parts that could not be read.
     ///
     /// # Errors
-    /// When a layer cannot be opened.
+    /// If a layer cannot be opened.
     pub fn changes(&self) -> Result<KeptChanges, ChangesError> {
         Ok(self.kept.changes()?)
     }
 
-    /// What a file was and is, where both are files or nothing; its first mebibyte.
+    /// The contents of a file before and after, up to 1 MiB, if both are regular files or missing.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn sides(&self, path: &Path) -> Result<Option<Sides>, ChangesError> {
         let read = |side| -> Result<Option<Vec<u8>>, ChangesError> {
             Ok(match self.kept.project().side(path, side, SHOWN)? {
@@ -253,18 +240,18 @@ impl Aside {
                 SideContent::Symlink(_) | SideContent::Directory | SideContent::Special => None,
             })
         };
-        // A file of a repository elsewhere is listed without its text.
+        // A file of a repository outside the project is listed without its text.
         if path.is_absolute() {
             return Ok(None);
         }
         Ok(read(Side::Before)?.zip(read(Side::After)?))
     }
 
-    /// Writes changes to the project. A signal that would end this process is taken between two changes: nothing is left
-    /// half written, and the outcome is given with its number.
+    /// Writes changes to the project. Signals that would end this process are handled between two changes: no change is
+    /// left half written, and the number of the signal is returned with the outcome.
     ///
     /// # Errors
-    /// When a layer cannot be opened; what cannot be written is in the outcome.
+    /// If a layer cannot be opened; changes that cannot be written are in the outcome.
     pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<(Applied, Option<i32>), ChangesError> {
         let signals = Signals::take(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
         let mut came = None;
@@ -272,7 +259,7 @@ impl Aside {
             came = came.or_else(|| signals.next().ok().flatten());
             came.is_some()
         });
-        // One that came after the last look ends this process here, with nothing left to do.
+        // A signal that arrived after the last check ends this process here, with all work done.
         SignalSet::none().block_exactly()?;
         Ok((applied?, came))
     }
@@ -280,23 +267,23 @@ impl Aside {
     /// Drops changes.
     ///
     /// # Errors
-    /// When a layer cannot be opened.
+    /// If a layer cannot be opened.
     pub fn discard(&self, selection: &Selection) -> Result<Discarded, ChangesError> {
         Ok(self.kept.discard(selection)?)
     }
 
-    /// Lets go of them. Where nothing is kept any more, nothing is left of them.
+    /// Unlocks the changes. If none is left, the directory is removed.
     ///
     /// # Errors
-    /// When something of it remains.
+    /// If something of it remains.
     pub fn close(self) -> Result<(), ChangesError> {
         Ok(self.layer.remove_if_empty()?)
     }
 }
 
-/// Ends this process as the signal would have, had it not been taken.
+/// Ends this process with the signal that was handled before.
 pub fn end_by(signal: i32) {
     let own = rustix::process::getpid();
-    // None of those that `apply` takes fails to end a process that does nothing about it.
+    // Each of the signals that `apply` handles ends a process by default.
     belljar_sys::process::signal(belljar_sys::process::Target::Process(own), signal).ok();
 }

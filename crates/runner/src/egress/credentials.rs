@@ -1,4 +1,4 @@
-//! Credentials that stay outside: found now, added to requests on their way.
+//! Credentials that stay outside the sandbox: looked up before the run, added to requests by the proxy.
 
 use super::EgressError;
 use super::services::LiveModel;
@@ -14,10 +14,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Names where the model is, when it is not where it usually is. The agent itself asks the same variable.
+/// The variable with the address of the model's provider, if it is not the default. The agent itself reads the same
+/// variable.
 const UPSTREAM: &str = "ANTHROPIC_BASE_URL";
 
-/// The plan's credentials with their values, each for one host and the ports that rules open on it.
+/// The plan's credentials with their values, each for one host and the ports that rules allow on it.
 pub(super) fn bound(
     plan: &Plan,
     environment: &HostEnvironment,
@@ -60,23 +61,23 @@ pub(super) fn bound(
     Ok(out)
 }
 
-/// Where the model is, for a reader, when it is not where it usually is.
+/// The address of the model's provider as it is shown, if it is not the default.
 pub(crate) fn upstream_shown(environment: &HostEnvironment) -> Option<String> {
     let named = environment.variables.get(std::ffi::OsStr::new(UPSTREAM)).filter(|url| !url.is_empty())?;
-    // A URL may hold a password; what is shown of it is the host and the port.
+    // A URL may contain a password, so only the host and the port are shown.
     match Upstream::parse(&named.to_string_lossy(), Reach::Private) {
         Ok(upstream) if upstream.destination() == Upstream::default().destination() => None,
         Ok(upstream) => Some(format!("{} ({UPSTREAM})", upstream.destination())),
-        Err(_) => Some(format!("what {UPSTREAM} names, which is not usable")),
+        Err(_) => Some(format!("the URL in {UPSTREAM}, which is not valid")),
     }
 }
 
-/// Where the live model is, and the credential for it. That there is none is told before anything is built.
+/// The address of the live model and the credential for it. A missing credential is reported before anything is built.
 pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<LiveModel, EgressError> {
     let variable = |name: &str| environment.variables.get(std::ffi::OsStr::new(name));
     let upstream = match variable(UPSTREAM).filter(|value| !value.is_empty()) {
         None => Upstream::default(),
-        // Who names a host in their own shell may name one of their own network.
+        // A user who names a host in their own shell may name one in their own network.
         Some(url) => Upstream::parse(&url.to_string_lossy(), Reach::Private)
             .map_err(|cause| EgressError::Upstream { variable: UPSTREAM.to_owned(), cause })?,
     };
@@ -85,7 +86,7 @@ pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<L
     let facts = CredentialFacts {
         api_key_variable: secret("ANTHROPIC_API_KEY"),
         token_variable: secret("CLAUDE_CODE_OAUTH_TOKEN"),
-        // One that is not there is no login; one that cannot be read is not ours to use.
+        // A missing file means that there is no login; an unreadable one must not be used.
         login_file: values::read_file(&login).ok(),
         keychain: None,
     };

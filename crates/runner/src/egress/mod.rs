@@ -1,4 +1,4 @@
-//! What stands between one run and the world: made before the sandbox is built, serving before the command starts.
+//! The egress services of one run: prepared before the sandbox is built, serving before the command starts.
 
 mod credentials;
 mod services;
@@ -28,71 +28,59 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long a key may take to be held where nobody can be asked.
+/// How long unlocking a key may take if no user can be asked.
 const KEY_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why a run cannot be given its way out. Nothing has been started.
+/// Why the egress services could not be started. The command was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
-    /// No token can be made.
-    #[error("the system gives no random bytes")]
+    #[error("cannot read random bytes from the system")]
     Random(#[source] std::io::Error),
     /// A value of a credential could not be found.
     #[error("cannot find the credential for `{host}`: {what}")]
     Value {
-        /// The host it is for.
         host: String,
-        /// Where it was looked for; never the value.
+        /// The place that was searched; never the value.
         what: String,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
     /// The model's own credential.
     #[error(transparent)]
     ModelCredential(ModelCredentialError),
-    /// The model's host, as the user's variable names it.
-    #[error("the variable {variable} is not usable")]
+    /// The address of the model's provider, from the user's environment.
+    #[error("the variable {variable} does not hold a valid address")]
     Upstream {
-        /// Which.
         variable: String,
-        /// Why.
         #[source]
         cause: UpstreamError,
     },
     /// TLS cannot be spoken.
     #[error(transparent)]
     Tls(#[from] TlsClientError),
-    /// The run's authority.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     /// Credentials cannot be added.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
-    /// Keys of ssh and of its hosts.
     #[error(transparent)]
     SshKeys(#[from] LookUpError),
-    /// Keys of ssh cannot be held ready.
     #[error(transparent)]
     SshHold(#[from] HoldError),
-    /// There is no place for what belongs to the run.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// Something of the plan was not filled in; a fault of belljar.
-    #[error("a file of the run was not made")]
+    /// A file of the plan was not filled in; a bug in belljar.
+    #[error("a file of the run is missing; this is a bug in belljar")]
     File(#[source] belljar_plan::SshNotFound),
-    /// The log cannot be begun.
-    #[error("nothing may leave without a log")]
+    #[error("cannot open the egress log; refusing to start")]
     Log(#[source] LogError),
-    /// A socket that the sandbox handed out cannot be served.
-    #[error("the sandbox's sockets cannot be served")]
+    #[error("cannot serve the sandbox's sockets")]
     Proxy(#[source] ProxyError),
-    /// The services cannot be started.
-    #[error("the way out cannot be served")]
+    #[error("cannot start the egress services")]
     Start(#[source] std::io::Error),
 }
 
-/// What the way out is made from.
+/// What the egress services are prepared from.
 pub(crate) struct EgressRequest<'a> {
     pub plan: &'a Plan,
     pub environment: &'a HostEnvironment,
@@ -102,7 +90,7 @@ pub(crate) struct EgressRequest<'a> {
     pub ask: Ask<'a>,
 }
 
-/// The way out of a run, before there is a sandbox.
+/// The egress services of a run, before its sandbox exists.
 pub(crate) struct EgressServices {
     pub(super) mode: Mode,
     pub(super) reach: Reach,
@@ -117,7 +105,7 @@ pub(crate) struct EgressServices {
 }
 
 impl EgressServices {
-    /// Finds and makes everything that can fail before anything is built.
+    /// Does everything that can fail before the sandbox is built.
     pub fn prepare(request: EgressRequest<'_>) -> Result<Self, EgressError> {
         let EgressRequest { plan, environment, model, mode, reach, ask } = request;
         let policy = Arc::new(EgressPolicy::new(&plan.egress));
@@ -158,7 +146,7 @@ impl EgressServices {
         Ok(Self { mode, reach, policy, token, interceptor, live, keys, trust, ssh_found, named })
     }
 
-    /// Puts what was made for the run into the files of its plan.
+    /// Writes the generated values of the run into the files of its plan.
     pub fn fill(&self, plan: &mut Plan) -> Result<(), EgressError> {
         belljar_plan::fill_ssh(&mut plan.files, &plan.ssh, &self.ssh_found).map_err(EgressError::File)?;
         let Some(trust) = &self.trust else { return Ok(()) };
@@ -179,7 +167,7 @@ impl EgressServices {
         Ok(())
     }
 
-    /// The variables whose values were made for the run.
+    /// The variables whose values were generated for the run.
     pub fn variables(&self, plan: &Plan) -> Vec<GuestVariable> {
         let token = String::from_utf8_lossy(self.token.expose());
         let value = |value: RunValue| match value {
@@ -197,7 +185,7 @@ impl EgressServices {
         plan.env.iter().filter_map(variable).collect()
     }
 
-    /// Values that no record may hold, by name.
+    /// Values that no record may contain, by name.
     pub fn secrets(&self) -> Vec<(String, &Secret)> {
         let bound = self.named.iter().map(|(name, secret)| (name.clone(), secret.as_ref()));
         let model =
@@ -206,27 +194,27 @@ impl EgressServices {
     }
 }
 
-/// The name of the secret that the run's proxy asks for.
+/// The name of the secret that the run's proxy requires.
 pub(crate) const PROXY_TOKEN: &str = "proxy token";
 
-/// 32 random bytes as text that can stand in a URL.
+/// 32 random bytes, encoded for use in a URL.
 fn random_token() -> Result<Secret, EgressError> {
     let mut bytes = [0_u8; 32];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| EgressError::Random(errno.into()))?;
     if filled < bytes.len() {
-        return Err(EgressError::Random(std::io::Error::other("too few")));
+        return Err(EgressError::Random(std::io::Error::other("the system returned too few bytes")));
     }
     Ok(Secret::new(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect::<Vec<u8>>()))
 }
 
-/// The keys of the plan's hosts, and an agent outside that holds the user's.
+/// The keys of the plan's hosts, and an ssh agent outside the sandbox that holds the user's keys.
 fn hold_keys(plan: &Plan, environment: &HostEnvironment) -> Result<(Vec<SshFound>, HeldKeys), EgressError> {
     let files = belljar_egress::ssh::known_hosts_files(environment.home.as_path());
     let tools = Tools::on(environment.outside_path());
     let found = belljar_egress::ssh::look_up(&plan.ssh, &files, &tools)?;
     let runtime = RuntimeDirectory::open(&environment.runtime)?;
-    let folder: AbsPath = runtime.path().child(&format!("ssh-{}", std::process::id()));
+    let directory: AbsPath = runtime.path().child(&format!("ssh-{}", std::process::id()));
     let variable = |name: &str| environment.variables.get(std::ffi::OsStr::new(name));
     let terminal = rustix::termios::isatty(std::io::stdin());
     let keys = belljar_egress::ssh::hold(
@@ -235,7 +223,7 @@ fn hold_keys(plan: &Plan, environment: &HostEnvironment) -> Result<(Vec<SshFound
         &HoldRequest {
             tools: &tools,
             user_agent: variable("SSH_AUTH_SOCK").map(Path::new),
-            folder: folder.as_path(),
+            folder: directory.as_path(),
             asking: if terminal { Asking::Terminal } else { Asking::NoTerminal },
             askpass: variable("SSH_ASKPASS").cloned(),
             patience: KEY_PATIENCE,

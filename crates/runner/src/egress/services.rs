@@ -1,4 +1,5 @@
-//! The services of one run, on one thread. When they end, whatever the cause, the sockets inside lead nowhere.
+//! The egress services of one run, on one thread. When they end, for any reason, the sockets inside the sandbox are
+//! closed.
 
 use super::sinks::{Denied, KeySink, ModelSink, Notices};
 use super::{EgressError, EgressServices};
@@ -29,10 +30,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// For a name to be resolved.
+/// The timeout for resolving a name.
 const RESOLVE_TIME: Duration = Duration::from_secs(10);
 
-/// The live model, as the user's side of the world has it.
+/// The live model, as the user configured it.
 pub(crate) struct LiveModel {
     pub upstream: Upstream,
     pub found: FoundCredential,
@@ -41,22 +42,22 @@ pub(crate) struct LiveModel {
     pub tls: TlsClient,
 }
 
-/// What is needed once the sandbox stands.
+/// What the services need once the sandbox exists.
 pub(crate) struct ServingRequest<'a> {
     pub plan: &'a Plan,
     pub running: &'a mut Running,
     pub model: Model,
-    /// What somebody beside the agent asks the model.
+    /// Requests to the model that do not come from the agent.
     pub calls: Option<ModelCalls>,
     pub recorder: Option<Recorder>,
-    /// Where the exchanges of a conversation are logged.
+    /// The log of a conversation's exchanges with the model.
     pub model_log: Option<ModelLog>,
     pub run: RunId,
     pub log: File,
     pub redact: Redact,
 }
 
-/// Services that run.
+/// Running egress services.
 pub(crate) struct Serving {
     /// Its other end is closed when the services have ended.
     alive: OwnedFd,
@@ -72,37 +73,35 @@ pub(crate) struct Serving {
     _keys: Option<HeldKeys>,
 }
 
-/// What the services have to tell.
+/// The result of the egress services.
 #[derive(Debug, Default)]
 pub(crate) struct EgressEnd {
-    /// What was refused.
     pub denied: Vec<Denied>,
-    /// What only the user can mend.
-    pub troubles: Vec<GatewayTrouble>,
-    /// What rules would have to name, in the mode that learns.
+    /// Problems that only the user can solve.
+    pub gateway_errors: Vec<GatewayTrouble>,
+    /// Destinations that rules would have to allow, in learning mode.
     pub needed: BTreeSet<Destination>,
-    /// What the model used.
     pub usage: Option<UsageTotals>,
-    /// What was charged, in millionths of a dollar.
+    /// The cost, in millionths of a US dollar.
     pub cost_micros: Option<u64>,
-    /// What the scripted model was asked.
+    /// The requests to the scripted model.
     pub transcript: Option<Transcript>,
-    /// How many exchanges were kept, or why they are not whole.
+    /// The number of exchanges that were recorded, or why the recording is incomplete.
     pub taped: Option<Result<Taped, String>>,
-    /// How the replay of a tape went.
+    /// The result of replaying a tape.
     pub replayed: Option<ReplayReport>,
-    /// The chain of the model log's last line, where the log was closed in order.
+    /// The chain digest of the model log's last line, if the log was closed properly.
     pub model_head: Option<Digest>,
-    /// The chain of the egress log's last line, where the log was closed in order.
+    /// The chain digest of the egress log's last line, if the log was closed properly.
     pub egress_head: Option<Digest>,
-    /// Why the log is not whole, or the services ended early.
+    /// Why the log is incomplete, or why the services ended early.
     pub failures: Vec<String>,
 }
 
 impl Serving {
-    /// Takes the sandbox's sockets over, begins the log and serves. The command has not been started.
-    pub fn start(outward: EgressServices, request: ServingRequest<'_>) -> Result<Self, EgressError> {
-        let EgressServices { mode, reach, policy, token, interceptor, live, keys, .. } = outward;
+    /// Takes over the sandbox's sockets, opens the log and serves. The command has not been started yet.
+    pub fn start(services: EgressServices, request: ServingRequest<'_>) -> Result<Self, EgressError> {
+        let EgressServices { mode, reach, policy, token, interceptor, live, keys, .. } = services;
         let ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -158,25 +157,25 @@ impl Serving {
             },
             limits: ProxyLimits::default(),
         });
-        // Without a network nothing is signed that could log in anywhere.
+        // Without a network, no signature that could log in anywhere is made.
         let signing = sockets.ssh.filter(|_| reach == Reach::AsRuled);
         let broker = signing.zip(keys.as_ref()).map(|(listener, keys)| {
             let sink = Arc::new(KeySink(Arc::clone(&log)));
             (listener, SshConfig { grants: keys.grants.clone(), sink, limits: SshLimits::default() })
         });
-        // Whoever answers the agent answers those beside it, on a tape as well.
+        // The agent's model also answers the deciders, from a tape as well.
         let beside = match &script {
             Some(script) => Some(script.answer()),
             None => answer.as_ref().map(|(_, answer)| Arc::clone(answer)),
         };
         let services = Services { proxy, broker, model: answer, calls: calls.zip(beside) };
         let (alive, held) = io::pipe().map_err(EgressError::Start)?;
-        let (shutdown, wish) = watch::channel(false);
+        let (shutdown, stop) = watch::channel(false);
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
             .spawn(move || {
                 let _held = held;
-                services.run(wish)
+                services.run(stop)
             })
             .map_err(EgressError::Start)?;
         Ok(Self {
@@ -194,24 +193,24 @@ impl Serving {
         })
     }
 
-    /// Becomes readable when the services have ended, which before the command's end is a failure.
+    /// Becomes readable when the services have ended; before the end of the command this is a failure.
     pub fn alive(&self) -> BorrowedFd<'_> {
         self.alive.as_fd()
     }
 
-    /// Ends the services and tells what there is to tell.
+    /// Ends the services and returns their result.
     pub fn finish(mut self) -> EgressEnd {
         let mut end = EgressEnd::default();
-        // It may have ended by itself.
+        // They may have ended already.
         self.shutdown.send(true).ok();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Ok(summary))) => {
                 let summary = summary.into_iter();
                 end.needed = summary.flat_map(|summary| summary.needed).collect();
             }
-            Some(Ok(Err(error))) => end.failures.push(format!("the way out failed: {error}")),
+            Some(Ok(Err(error))) => end.failures.push(format!("the egress services failed: {error}")),
             Some(Err(_panic)) => {
-                end.failures.push("the way out broke down; this is a fault of belljar".to_owned())
+                end.failures.push("the egress services panicked; this is a bug in belljar".to_owned())
             }
             None => {}
         }
@@ -231,19 +230,19 @@ impl Serving {
             end.usage = Some(live.totals());
             end.cost_micros = Some(live.spent().micros());
         }
-        (end.denied, end.troubles) = self.notices.take();
+        (end.denied, end.gateway_errors) = self.notices.take();
         end
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // A run that failed half way: the thread ends by itself once it is told.
+        // After a failed launch: the thread ends by itself once it receives this.
         self.shutdown.send(true).ok();
     }
 }
 
-/// What the guest opened inside and handed out.
+/// The sockets that the guest opened inside the sandbox and passed out.
 struct Sockets {
     names: Vec<String>,
     model: Option<OwnedFd>,
@@ -266,7 +265,7 @@ impl Sockets {
         let doors = Doors::of(&plan.egress);
         let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
         let open = resolver.map(|resolver| OpenDoors {
-            listeners: doors.listeners().iter().filter_map(|door| take(&door.name)).map(Into::into).collect(),
+            listeners: doors.listeners().iter().filter_map(|listener| take(&listener.name)).map(Into::into).collect(),
             doors,
             resolver,
         });
@@ -274,7 +273,7 @@ impl Sockets {
     }
 }
 
-/// Whoever answers, with whoever watches.
+/// Wraps an answering service with observers.
 fn observed(answer: Arc<dyn Answer>, observers: Vec<Arc<dyn Observe>>) -> Arc<dyn Answer> {
     observers.into_iter().fold(answer, |answer, observer| Arc::new(Observed::new(answer, observer)))
 }
@@ -300,7 +299,7 @@ fn live_answer(live: LiveModel, log: &Arc<EgressLog>, notices: &Arc<Notices>) ->
     })
 }
 
-/// Hosts of ssh: their tunnels do not begin with TLS, whatever their port.
+/// Destinations of ssh: their tunnels do not begin with TLS, on any port.
 fn raw_destinations(plan: &Plan) -> BTreeSet<Destination> {
     let entries = plan.ssh.iter().filter(|entry| matches!(entry.hostname, Host::Name(_)));
     entries.map(|entry| Destination { host: entry.hostname.clone(), port: entry.port }).collect()
@@ -314,59 +313,59 @@ struct Services {
 }
 
 impl Services {
-    /// Serves until it is told to end, or until one of the services cannot go on.
-    fn run(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
+    /// Serves until it is told to end, or until one of the services fails.
+    fn run(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.serve(wish))
+        runtime.block_on(self.serve(stop))
     }
 
-    async fn serve(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
+    async fn serve(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
         let Self { proxy, broker, model, calls } = self;
-        let ended = |mut wish: watch::Receiver<bool>| async move {
-            // An error means that whoever could wish is gone.
-            wish.wait_for(|end| *end).await.map(drop).unwrap_or(());
+        let ended = |mut stop: watch::Receiver<bool>| async move {
+            // An error means that the sender was dropped, which also ends the services.
+            stop.wait_for(|end| *end).await.map(drop).unwrap_or(());
         };
         let proxying = {
-            let wish = ended(wish.clone());
+            let stop = ended(stop.clone());
             async {
                 match proxy {
-                    Some(config) => proxy::serve(config, wish).await.map(Some).map_err(io::Error::other),
+                    Some(config) => proxy::serve(config, stop).await.map(Some).map_err(io::Error::other),
                     None => {
-                        wish.await;
+                        stop.await;
                         Ok(None)
                     }
                 }
             }
         };
         let brokering = {
-            let wish = ended(wish.clone());
+            let stop = ended(stop.clone());
             async {
                 match broker {
                     Some((listener, config)) => {
                         listener.set_nonblocking(true)?;
                         let listener = tokio::net::UnixListener::from_std(listener)?;
-                        ssh::serve(config, listener, wish).await;
+                        ssh::serve(config, listener, stop).await;
                     }
-                    None => wish.await,
+                    None => stop.await,
                 }
                 io::Result::Ok(())
             }
         };
         let asking = {
-            let wish = ended(wish.clone());
+            let stop = ended(stop.clone());
             async {
                 match calls {
                     Some((calls, answer)) => tokio::select! {
                         () = pass_on(calls, &*answer) => {}
-                        () = wish => {}
+                        () = stop => {}
                     },
-                    None => wish.await,
+                    None => stop.await,
                 }
                 io::Result::Ok(())
             }
         };
         let answering = {
-            let wish = ended(wish);
+            let stop = ended(stop);
             async {
                 match model {
                     Some((socket, answer)) => {
@@ -376,10 +375,10 @@ impl Services {
                             () = gateway::serve(listener, answer, FrontLimits::default()) => {
                                 return Err(io::Error::other("the model's gateway ended"));
                             }
-                            () = wish => {}
+                            () = stop => {}
                         }
                     }
-                    None => wish.await,
+                    None => stop.await,
                 }
                 io::Result::Ok(())
             }
@@ -389,11 +388,11 @@ impl Services {
     }
 }
 
-/// Questions to the model, one after the other, until nobody can ask any more.
+/// Passes requests to the model one after the other, until all senders are dropped.
 async fn pass_on(mut calls: ModelCalls, answer: &dyn Answer) {
     while let Some(ModelCall { request, reply }) = calls.0.recv().await {
         let answered = gateway::ask(answer, &request).await.map_err(|error| error.to_string());
-        // Whoever asked may have lost patience.
+        // The caller may have given up.
         reply.send(answered).ok();
     }
 }

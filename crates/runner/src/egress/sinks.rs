@@ -1,4 +1,4 @@
-//! What the services of a run tell goes to its log, and what the user should hear is kept for the end.
+//! Writes the events of a run's services to its log, and collects the messages for the end of the run.
 
 use belljar_contract::{AgentName, EgressDecision, EgressEnd, EgressRefusal, EgressVerdict, EgressWay};
 use belljar_egress::gateway::{
@@ -12,33 +12,32 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Refusals that are told apart; a program that tries hosts all day fills no memory.
+/// The most distinct refusals that are kept, so that a program that tries many hosts cannot fill the memory.
 const REFUSALS_LIMIT: usize = 200;
 
-/// Something that was refused, as often as it was asked for.
+/// A refused destination or request, and how often it was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
-    /// What, and why.
+    /// The destination or request, and the reason.
     pub sentence: String,
-    /// What would allow it, where the manifest can.
+    /// What to change in the manifest to allow it, if that is possible.
     pub advice: Option<String>,
-    /// How often.
     pub times: u64,
 }
 
 impl Denied {
-    /// Takes secrets out of what is said of it: the destination was chosen inside.
+    /// Redacts secrets: a program inside the sandbox chose the destination.
     pub(crate) fn redact(&mut self, redact: &Redact) {
         self.sentence = redact.scrub(&self.sentence);
         self.advice = self.advice.take().map(|advice| redact.scrub(&advice));
     }
 }
 
-/// What the user hears at the end of a run.
+/// Messages that are shown to the user at the end of a run.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     denied: Mutex<BTreeMap<String, Denied>>,
-    trouble: Mutex<Vec<GatewayTrouble>>,
+    gateway_errors: Mutex<Vec<GatewayTrouble>>,
 }
 
 impl Notices {
@@ -55,17 +54,17 @@ impl Notices {
 
     pub fn take(&self) -> (Vec<Denied>, Vec<GatewayTrouble>) {
         let denied = std::mem::take(&mut *self.denied.lock().unwrap_or_else(PoisonError::into_inner));
-        let trouble = std::mem::take(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner));
-        (denied.into_values().collect(), trouble)
+        let errors = std::mem::take(&mut *self.gateway_errors.lock().unwrap_or_else(PoisonError::into_inner));
+        (denied.into_values().collect(), errors)
     }
 }
 
-/// Writes the model's requests down.
+/// Logs the requests to the model.
 pub(super) struct ModelSink {
     pub log: Arc<EgressLog>,
     pub notices: Arc<Notices>,
     pub credential: String,
-    /// The rows of requests that have not ended.
+    /// The log entries of requests that have not ended.
     pub open: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -74,8 +73,8 @@ impl GatewaySink for ModelSink {
         match event {
             GatewayEvent::Started(started) => self.started(started),
             GatewayEvent::Finished(finished) => self.finished(&finished),
-            GatewayEvent::Trouble(trouble) => {
-                self.notices.trouble.lock().unwrap_or_else(PoisonError::into_inner).push(trouble);
+            GatewayEvent::Trouble(error) => {
+                self.notices.gateway_errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
                 Ok(())
             }
         }
@@ -103,12 +102,12 @@ impl ModelSink {
 
     fn finished(&self, finished: &RequestFinished) -> io::Result<()> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&finished.request);
-        // One that was refused here went nowhere.
+        // A request that was refused here was never sent.
         let Some(seq) = open else { return Ok(()) };
         let failure = match &finished.end {
             RequestEnd::Complete => None,
             RequestEnd::Refused(why) | RequestEnd::Failed(why) => Some(why.clone()),
-            RequestEnd::ClientLeft => Some("the agent left".to_owned()),
+            RequestEnd::ClientLeft => Some("the agent closed the connection".to_owned()),
         };
         let end = EgressEnd {
             address: None,
@@ -121,7 +120,7 @@ impl ModelSink {
     }
 }
 
-/// Writes the uses of ssh keys down.
+/// Logs the uses of ssh keys.
 pub(super) struct KeySink(pub Arc<EgressLog>);
 
 impl SshSink for KeySink {

@@ -1,13 +1,13 @@
-//! A sandbox that is started while the plan for it is being made.
+//! Starts a sandbox while the plan for it is still being made.
 
 use crate::environment::system_program;
 use crate::launch::guest_program::GuestProgram;
 use belljar_sandbox::Waiting;
 use std::ffi::OsStr;
 
-/// Starts the namespaces of a launch that is likely to come, with the system's bubblewrap from the search path; one that lies
-/// elsewhere may be the project's, which is not known yet. Nothing is written for
-/// it: where the guest has never been unpacked there is none. What fails here is tried again by the launch, which tells.
+/// Starts the namespaces of a probable launch with the system's bubblewrap from the search path. A bubblewrap elsewhere
+/// is not used: it may be the project's, and the project is not known yet. Writes no file: if the guest was never
+/// unpacked, nothing is started. A failure here is not reported, because the launch tries again and reports its own.
 #[must_use]
 pub fn start_early(search_path: &OsStr, guest: &GuestProgram) -> Option<Waiting> {
     let bwrap = system_program(search_path, "bwrap")?;

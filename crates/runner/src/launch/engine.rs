@@ -1,4 +1,4 @@
-//! Where container engines are looked for on the user's side of the world.
+//! Where container engines are searched for on the host.
 
 use crate::environment::{HostEnvironment, system_program};
 use crate::store::leftovers::remove_leftovers;
@@ -6,7 +6,7 @@ use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// The places, from the environment and the search path; nothing is asked yet.
+/// The places, from the environment and the search path. No engine is started yet.
 #[must_use]
 pub fn engine_places(environment: &HostEnvironment) -> EnginePlaces {
     let HostEnvironment { runtime, variables, .. } = environment;
@@ -17,7 +17,7 @@ pub fn engine_places(environment: &HostEnvironment) -> EnginePlaces {
         runtime: runtime.clone(),
         service: ServiceEnd::WhenIdle,
         podman: environment.program("podman"),
-        // Podman finds it in these without being told.
+        // Podman searches these directories by default.
         runc: environment
             .program("runc")
             .or_else(|| system_program(OsStr::new("/usr/local/sbin:/usr/sbin:/sbin"), "runc")),
@@ -29,12 +29,12 @@ pub fn engine_places(environment: &HostEnvironment) -> EnginePlaces {
     }
 }
 
-/// Removes what an interrupted or failed build left in the engine, and what else an interrupted command left. An engine
-/// that does not answer, or refuses, is asked again by `gc`.
+/// Removes what an interrupted or failed build, or another interrupted command, left in the engine. If the engine does
+/// not answer or refuses, `gc` tries again later.
 pub fn remove_build_leftovers(environment: &HostEnvironment) {
     remove_leftovers(environment);
     let Ok(Some(engine)) = Engine::running(&engine_places(environment)) else { return };
-    // The containers first: one that looked at an unfinished image keeps it.
+    // Containers first: a container of an unfinished image keeps that image.
     for orphan in engine.orphans().unwrap_or_default() {
         engine.remove_orphan(&orphan).ok();
     }

@@ -1,4 +1,4 @@
-//! Why a command did not run.
+//! The errors of a launch.
 
 use crate::egress::EgressError;
 use crate::launch::guest_program::UnpackError;
@@ -14,17 +14,15 @@ use belljar_sandbox::{BackendError, LaunchError};
 /// Why a command did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The plan cannot be honoured.
+    /// The backend cannot enforce the plan on this machine.
     #[error(transparent)]
     Unmet(#[from] BackendError),
     /// A value of the environment could not be found.
     #[error("cannot find the value of `{name}`: {what}")]
     Value {
-        /// The variable.
         name: String,
-        /// Where it was looked for; never the value.
+        /// The place that was searched; never the value.
         what: String,
-        /// What the system said.
         #[source]
         cause: std::io::Error,
     },
@@ -40,7 +38,7 @@ pub enum RunError {
     /// The workspace cannot be prepared.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// The user's standing permissions for the project cannot be read.
+    /// The user's allowances for the project cannot be read.
     #[error(transparent)]
     Allowed(#[from] AgreementError),
     /// The state kept for the project cannot be used.
@@ -58,10 +56,10 @@ pub enum RunError {
     /// The egress services cannot be started.
     #[error(transparent)]
     EgressServices(#[from] EgressError),
-    /// The key of the digests on a tape can neither be read nor made.
+    /// The key for the digests on a tape can neither be read nor created.
     #[error("cannot use the key for tapes in belljar's state directory")]
     TapeKey(#[source] std::io::Error),
-    /// The command cannot be supervised any more.
+    /// The supervision of the command failed.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
 }

@@ -1,4 +1,4 @@
-//! After the sandbox is gone: the project is examined, findings are kept, the record is closed.
+//! After the sandbox has ended: examines the project, keeps findings, closes the record.
 
 use super::error::RunError;
 use super::limits;
@@ -12,10 +12,10 @@ use crate::store::findings;
 use belljar_contract::{Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ReachedLimit, RunStatus};
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 
-/// Closes the record of a run and says what came of it.
+/// Closes the record of a run and makes its report.
 ///
 /// # Errors
-/// The failure of the launch, after everything that it left is recorded.
+/// The failure of the launch, after everything that the run left is recorded.
 pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, RunError> {
     let Ended { outcome, egress, reached, held } = ended;
     let plan = &record.planned.compiled.plan;
@@ -25,13 +25,13 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
             journal.keep_files(files.end());
         }
     }
-    let Examined { planted, findings, kept, mut record_errors } = examine(&mut record, held);
+    let Examined { dropped_files, findings, kept, mut record_errors } = examine(&mut record, held);
     if let Some(journal) = &mut record.journal {
-        planted.iter().for_each(|finding| journal.emit(&findings::event(finding)));
+        dropped_files.iter().for_each(|finding| journal.emit(&findings::event(finding)));
     }
     let EgressEnd {
         mut denied,
-        troubles,
+        gateway_errors,
         needed,
         usage,
         cost_micros,
@@ -56,15 +56,15 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     });
     drop(session);
     let record_errors = record_errors.iter().map(|text| redact.scrub(text)).collect();
-    let warnings = troubles.into_iter().map(|trouble| (redact.scrub(&trouble.to_string()), trouble.fix()));
-    // A host whose name holds a value is not proposed for a manifest.
+    let warnings = gateway_errors.into_iter().map(|error| (redact.scrub(&error.to_string()), error.fix()));
+    // A host whose name contains a secret is not proposed for a manifest.
     let holds = |to: &Destination| redact.scrub_bytes(to.to_string().as_bytes()).is_some();
     let needed = needed.into_iter().filter(|to| !holds(to)).collect();
     Ok(Report {
         outcome: outcome?,
         directory,
         record_errors,
-        planted,
+        planted: dropped_files,
         findings,
         kept,
         denied,
@@ -79,9 +79,9 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     })
 }
 
-/// What the run left in the project and beside it.
+/// What the run left in the project, and the changes that are kept beside it.
 struct Examined {
-    planted: Vec<Finding>,
+    dropped_files: Vec<Finding>,
     findings: Option<String>,
     kept: Option<KeptSummary>,
     record_errors: Vec<String>,
@@ -89,28 +89,28 @@ struct Examined {
 
 fn examine(record: &mut Record<'_>, held: Vec<HeldBack>) -> Examined {
     let plan = &record.planned.compiled.plan;
-    let (mut planted, mut record_errors) = std::mem::take(&mut record.project).end();
+    let (mut dropped_files, mut record_errors) = std::mem::take(&mut record.project).end();
     let mut kept = None;
     match record.layer.take().map(|layer| crate::changes::look_at(record.planned, layer)) {
         None => {}
         Some(Ok((summary, carried))) => {
             kept = summary;
-            planted.extend(carried);
+            dropped_files.extend(carried);
         }
         Some(Err(error)) => {
             record_errors.push(format!("the changes are kept, but cannot be examined: {error}"));
         }
     }
-    // A program inside chose the names: they are kept and shown redacted.
-    let mut planted: Vec<_> = planted
+    // Programs in the sandbox chose the names, so they are stored and shown redacted.
+    let mut dropped_files: Vec<_> = dropped_files
         .into_iter()
         .map(|finding| findings::redacted(finding, &plan.workspace.source, &record.redact))
         .collect();
-    let findings = findings::keep(record.environment, plan, &mut planted, held).unwrap_or_else(|error| {
+    let findings = findings::keep(record.environment, plan, &mut dropped_files, held).unwrap_or_else(|error| {
         record_errors.push(format!("cannot keep the findings: {error}"));
         None
     });
-    Examined { planted, findings, kept, record_errors }
+    Examined { dropped_files, findings, kept, record_errors }
 }
 
 fn status(outcome: &Result<Outcome, RunError>, reached: &[ReachedLimit]) -> RunStatus {

@@ -1,7 +1,7 @@
-//! The program that finishes a sandbox from inside. It travels in belljar's own file and is unpacked once.
+//! The guest: the program that finishes a sandbox from inside. It is embedded in belljar's own file and unpacked once.
 //!
-//! A file on disk rather than one in memory: the kernel refuses to mount what no namespace shows, and copying it
-//! anew would cost every start a fraction of a millisecond.
+//! It is a file on disk rather than in memory: the kernel refuses to mount a file that no mount namespace contains, and
+//! writing it for every run would cost a fraction of a millisecond.
 
 use belljar_contract::AbsPath;
 use belljar_sys::mounts::{self, Identity};
@@ -9,15 +9,14 @@ use std::fs::{DirBuilder, Metadata, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 
-/// Nobody writes to it, not even its owner.
+/// Not even the owner may write.
 const MODE: u32 = 0o555;
 
-/// The program as it was built.
+/// The program as it was built into belljar.
 #[derive(Clone, Copy)]
 pub struct GuestImage {
-    /// Its bytes.
     pub bytes: &'static [u8],
-    /// Their digest, which names the file.
+    /// The digest of the bytes, which names the unpacked file.
     pub digest: &'static str,
 }
 
@@ -27,32 +26,30 @@ impl std::fmt::Debug for GuestImage {
     }
 }
 
-/// The program and where it lies once it is unpacked.
+/// The guest, and the path that it is unpacked to.
 #[derive(Debug, Clone)]
 pub struct GuestProgram {
     image: GuestImage,
     path: AbsPath,
 }
 
-/// Why the program is not there.
+/// The guest could not be unpacked.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot unpack the guest to `{path}`")]
 pub struct UnpackError {
-    /// Where it belongs.
     pub path: AbsPath,
-    /// Why.
     #[source]
     pub cause: std::io::Error,
 }
 
 impl GuestProgram {
-    /// The place of this very build of the program below belljar's data. Nothing is looked at.
+    /// The path of this build below belljar's data directory. The file system is not accessed.
     #[must_use]
     pub fn new(data: &AbsPath, image: GuestImage) -> Self {
-        Self { image, path: folder(data).child(image.digest) }
+        Self { image, path: guests(data).child(image.digest) }
     }
 
-    /// The same program in another place, for who must leave nothing behind.
+    /// The same program below another directory, for commands that must leave no file behind.
     #[must_use]
     pub(crate) fn below(&self, data: &AbsPath) -> Self {
         Self::new(data, self.image)
@@ -64,19 +61,18 @@ impl GuestProgram {
         self.image.digest
     }
 
-    /// Where it lies.
     #[must_use]
     pub fn path(&self) -> &AbsPath {
         &self.path
     }
 
-    /// Makes sure that it is there, and says which file it is, so that no other can be put in its place afterwards.
+    /// Makes sure that the file exists, and returns its identity, so that it cannot be replaced unnoticed afterwards.
     ///
-    /// A file of that name that is the user's own, whole and writable for nobody is taken as it is: whoever could
-    /// forge one acts as this user already.
+    /// An existing file is accepted if it belongs to the user, has the right length and is not writable: a program that
+    /// could forge it already acts as this user.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn unpack(&self) -> Result<Identity, UnpackError> {
         if !self.is_there() {
             self.write().map_err(|cause| UnpackError { path: self.path.clone(), cause })?;
@@ -85,7 +81,7 @@ impl GuestProgram {
             .map_err(|error| UnpackError { path: self.path.clone(), cause: std::io::Error::other(error) })
     }
 
-    /// Which file it is, where it has been unpacked before. Nothing is written.
+    /// The identity of the file, if it was unpacked before. No file is written.
     pub(crate) fn found(&self) -> Option<Identity> {
         self.is_there().then(|| mounts::identity(self.path.as_path()).ok()).flatten()
     }
@@ -101,18 +97,20 @@ impl GuestProgram {
             && found.len() == self.image.bytes.len() as u64
     }
 
-    /// Whole or not at all, also when the machine goes down: a torn file of the right length would be believed.
+    /// Writes the file completely or not at all, even if the machine crashes: a partial file of the right length would
+    /// be accepted later.
     fn write(&self) -> std::io::Result<()> {
-        let folder = self.path.parent().unwrap_or_else(|| self.path.clone());
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let directory = self.path.parent().unwrap_or_else(|| self.path.clone());
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let mut file =
-            tempfile::Builder::new().permissions(Permissions::from_mode(MODE)).tempfile_in(&folder)?;
+            tempfile::Builder::new().permissions(Permissions::from_mode(MODE)).tempfile_in(&directory)?;
         file.write_all(self.image.bytes)?;
-        // The user's mask may have taken something away.
+        // The user's umask may have removed bits.
         file.as_file().set_permissions(Permissions::from_mode(MODE))?;
         file.as_file().sync_all()?;
         let Err(refused) = file.persist_noclobber(&self.path) else { return Ok(()) };
-        // Of two first starts one is first. Its file may be about to be mounted, by its name, and is left alone.
+        // Two first starts may race. The file of the winner may be about to be mounted by its path, so it is not
+        // replaced.
         if self.is_there() {
             return Ok(());
         }
@@ -121,7 +119,7 @@ impl GuestProgram {
     }
 }
 
-/// Where guests lie, one for each build of belljar that has started something.
-pub(crate) fn folder(data: &AbsPath) -> AbsPath {
+/// The directory of guests, with one file for each build of belljar that was started.
+pub(crate) fn guests(data: &AbsPath) -> AbsPath {
     data.child("guest")
 }

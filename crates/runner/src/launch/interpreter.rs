@@ -1,19 +1,19 @@
-//! What a program is started with: the loader that it names, or the interpreter of a script.
+//! Finds the loader of a program, or the interpreter of a script.
 
 use belljar_contract::AbsPath;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The table of a program's segments, and the name of its loader, lie at its beginning.
+/// The program headers, and the name of the loader, lie at the beginning of the file.
 const HEAD: u64 = 64 << 10;
-/// The kind of segment that names the loader.
+/// The segment type `PT_INTERP`.
 const LOADER: u32 = 3;
-/// Where a name is looked for, as with the search path inside.
+/// The directories of the search path inside the sandbox.
 const SEARCHED: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// Where what starts the program may be, one of which must be there; none for a program that starts by itself, or that
-/// cannot be read.
+/// The paths of the loader or interpreter, one of which must exist; empty for a static program, or one that cannot be
+/// read.
 #[must_use]
 pub fn interpreter(program: &Path) -> Vec<AbsPath> {
     let mut head = Vec::new();
@@ -29,9 +29,9 @@ pub fn interpreter(program: &Path) -> Vec<AbsPath> {
 }
 
 fn of_script(line: &str) -> Vec<AbsPath> {
-    let mut words = line.split_whitespace();
-    let first = words.next().unwrap_or_default();
-    let named = words.find(|word| !word.starts_with('-') && !word.contains('='));
+    let mut parts = line.split_whitespace();
+    let first = parts.next().unwrap_or_default();
+    let named = parts.find(|part| !part.starts_with('-') && !part.contains('='));
     match (first.ends_with("/env"), named) {
         (true, Some(name)) => {
             SEARCHED.iter().filter_map(|place| AbsPath::new(format!("{place}/{name}")).ok()).collect()
@@ -40,7 +40,7 @@ fn of_script(line: &str) -> Vec<AbsPath> {
     }
 }
 
-/// Programs of 64 bits, in the order of bytes that every machine here has.
+/// Handles 64-bit little-endian programs, as all supported machines have them.
 fn of_program(head: &[u8]) -> Option<String> {
     let bytes = |at: usize, length: usize| head.get(at..at.checked_add(length)?);
     let number = |at: usize, length: usize| {
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn what_starts_programs_and_scripts() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let of = |text: &[u8]| {
-            let path = folder.path().join("program");
+            let path = directory.path().join("program");
             std::fs::write(&path, text).unwrap();
             interpreter(&path).iter().map(ToString::to_string).collect::<Vec<_>>()
         };

@@ -1,4 +1,4 @@
-//! Limits of a run: which time holds, and which limits were reached.
+//! The limits of a run: which time limit applies, and which limits were reached.
 
 use super::Stdio;
 use crate::session::conversation::Then;
@@ -7,10 +7,10 @@ use belljar_contract::{
     TimeSpan, UNATTENDED_TIME,
 };
 
-/// What a shell shows for a process that was killed.
+/// The exit status that a shell reports for a killed process.
 const KILLED: u8 = 137;
 
-/// The time of a run: what is declared, or the default where nobody watches.
+/// The time limit of a run: the declared one, or the default if no user is present.
 pub(super) fn time_limit(plan: &Plan, errand: &Errand, stdio: &Stdio, terminal: bool) -> Option<TimeSpan> {
     let talks = match stdio {
         Stdio::User => false,
@@ -25,7 +25,7 @@ pub(super) fn time_limit(plan: &Plan, errand: &Errand, stdio: &Stdio, terminal: 
     plan.limits.time_or(default)
 }
 
-/// The limits that were reached, each once, with what they were.
+/// The limits that were reached, each once, with their values.
 pub(super) fn reached(kinds: &[LimitKind], launch: &Launch, time: Option<TimeSpan>) -> Vec<ReachedLimit> {
     let Limits { memory, pids, cpu, time: _, cost_usd, tmpfs, unlimited: _ } = &launch.limits;
     let declared = |kind: LimitKind| match kind {
@@ -48,7 +48,7 @@ pub(super) fn reached(kinds: &[LimitKind], launch: &Launch, time: Option<TimeSpa
         .collect()
 }
 
-/// The status of a command that ended by itself: one that the kernel killed for its memory was ended by the limit.
+/// The status of a command that ended by itself. If the kernel killed it for its memory, the memory limit ended it.
 pub(super) fn status(end: GuestEnd, reached: &[ReachedLimit]) -> RunStatus {
     let memory = reached.iter().any(|one| one.limit == LimitKind::Memory);
     if memory && end.status() == KILLED {

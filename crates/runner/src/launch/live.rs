@@ -1,4 +1,4 @@
-//! While the sandbox exists: it is built, its services are started, the command runs and is supervised.
+//! While the sandbox exists: builds it, starts its services, runs and supervises the command.
 
 use super::allowances;
 use super::error::RunError;
@@ -26,7 +26,7 @@ use belljar_sandbox::{Beginning, LaunchRequest, Running};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
-/// A command whose sandbox is gone again.
+/// A command whose sandbox has ended.
 pub(super) struct Ended {
     pub outcome: Result<Outcome, RunError>,
     pub egress: EgressEnd,
@@ -34,8 +34,8 @@ pub(super) struct Ended {
     pub held: Vec<HeldBack>,
 }
 
-/// Builds the sandbox, runs the command in it and waits until nothing of it is left. What was seen until a failure is
-/// part of the answer.
+/// Builds the sandbox, runs the command in it and waits until every process has ended. If the launch fails, everything
+/// observed until then is returned as well.
 pub(super) fn launch(sandbox: Sandbox<'_>, journal: Option<&mut Journal>, redact: &Redact) -> Ended {
     let mut seen = Gathered::default();
     let outcome = carry_out(sandbox, journal, redact, &mut seen);
@@ -50,7 +50,7 @@ struct Gathered {
     held: Vec<HeldBack>,
 }
 
-/// Where events go: to the caller, to the record, and attempts that the guard held back to the findings.
+/// Passes events to the caller and to the record, and collects attempts that the guard held back as findings.
 struct Events<'a> {
     watch: &'a mut dyn FnMut(&Event),
     journal: Option<&'a mut Journal>,
@@ -132,7 +132,8 @@ fn carry_out(
         events.emit(&Event::Sealed { landlock });
     }
     journal::limit_events(launch).iter().for_each(|event| events.emit(event));
-    // Their log is begun before the command is. They serve until the end of this function; the sandbox ends before it.
+    // The log is opened before the command starts. The services run until the end of this function; the sandbox ends
+    // earlier.
     let serving = match services.zip(logs) {
         Some((services, logs)) => Some(serve(services, logs, (plan, &mut running), model, calls)?),
         None => None,
@@ -240,7 +241,7 @@ fn emit_ending(ending: Ending, kinds: &mut Vec<LimitKind>, events: &mut Events<'
 }
 
 fn emit_egress(egress: &EgressEnd, kinds: &mut Vec<LimitKind>, events: &mut Events<'_>) {
-    if egress.troubles.iter().any(|trouble| matches!(trouble, GatewayTrouble::BudgetReached { .. })) {
+    if egress.gateway_errors.iter().any(|error| matches!(error, GatewayTrouble::BudgetReached { .. })) {
         kinds.push(LimitKind::Cost);
         events.emit(&Event::LimitReached { limit: LimitKind::Cost });
     }
@@ -252,7 +253,7 @@ fn emit_egress(egress: &EgressEnd, kinds: &mut Vec<LimitKind>, events: &mut Even
     }
 }
 
-/// Keeps the requests that a scripted model received, one a line: the evidence of what the agent knew.
+/// Stores the requests that a scripted model received, one per line, as evidence of what the agent knew.
 fn keep_model_requests(egress: &EgressEnd, journal: &mut Journal) {
     let Some(transcript) = &egress.transcript else { return };
     let bodies = transcript.requests.iter().filter_map(|request| Some(request.json_text()?.as_str()));

@@ -37,7 +37,7 @@ use workspace::Watch;
 /// Runs a command in a sandbox to its end.
 ///
 /// # Errors
-/// When it could not be run at all; nothing is left behind then.
+/// If the command could not be run; no state is left behind then.
 pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
     let Prepared { sandbox, mut record } = prepare(request)?;
     let ended = launch(sandbox, record.journal.as_mut(), &record.redact);
@@ -47,7 +47,7 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
 /// Lowers a plan for a command on this machine.
 ///
 /// # Errors
-/// Names every need that cannot be enforced.
+/// Lists every need that cannot be enforced.
 pub fn lowered(
     planned: &Planned,
     environment: &HostEnvironment,
@@ -57,8 +57,8 @@ pub fn lowered(
     lower_here(&planned.compiled.plan, errand, &machine, Terminal::wanted())
 }
 
-/// The declared limits that the plan's backend cannot enforce on this machine: a start is refused for them. Other needs
-/// that a start lacks are not among them.
+/// The declared limits that the plan's backend cannot enforce on this machine, so that a start would be refused. Other
+/// unmet needs are not included.
 #[must_use]
 pub fn refused_limits(planned: &Planned, environment: &HostEnvironment) -> Vec<Unmet> {
     const LIMITS: [Need; 4] = [Need::Memory, Need::Pids, Need::Cpu, Need::Tmpfs];
@@ -75,7 +75,7 @@ pub fn refused_limits(planned: &Planned, environment: &HostEnvironment) -> Vec<U
     }
 }
 
-/// What this machine has for the plan, and a watch over the project.
+/// The capabilities of this machine for the plan, and a watch over the project.
 fn examine(planned: &Planned, environment: &HostEnvironment) -> Result<(Machine, Watch), RunError> {
     let plan = &planned.compiled.plan;
     let mut machine = look_around(
@@ -94,12 +94,12 @@ fn examine(planned: &Planned, environment: &HostEnvironment) -> Result<(Machine,
     let allowed = allowances(plan, environment).read()?;
     machine.guard = watch.guard(plan, &allowed)?;
     machine.guarded = watch.guarded(machine.guard.as_ref(), &allowed);
-    // The place that a run would have; the run itself claims one when it begins.
+    // The path that a run would get; the run itself claims one when it begins.
     machine.kept = Some(layers::shown(plan, planned.repository.as_ref()));
     Ok((machine, watch))
 }
 
-/// What the user permits every run to change in the project.
+/// The files of the project that the user allows every run to change.
 fn allowances(plan: &Plan, environment: &HostEnvironment) -> Allowances {
     Allowances::of(&environment.config, &plan.workspace.source)
 }

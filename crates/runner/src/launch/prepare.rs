@@ -1,4 +1,4 @@
-//! Before the sandbox exists: the machine is examined, values are found, directories and the record are made.
+//! Before the sandbox exists: examines the machine, finds values, creates directories and the record.
 
 use super::error::RunError;
 use super::request::{Model, RunRequest, Stdio};
@@ -35,7 +35,7 @@ pub(super) struct Prepared<'a> {
     pub record: Record<'a>,
 }
 
-/// What the launch consumes.
+/// The parts of a run that the launch consumes.
 pub(super) struct Sandbox<'a> {
     pub plan: Plan,
     pub errand: &'a Errand,
@@ -53,7 +53,7 @@ pub(super) struct Sandbox<'a> {
     pub watch: &'a mut dyn FnMut(&Event),
 }
 
-/// What outlives the sandbox: the record, and what the end is compared with.
+/// The parts of a run that outlive the sandbox: its record, and the state that the end is compared with.
 pub(super) struct Record<'a> {
     pub planned: &'a Planned,
     pub environment: &'a HostEnvironment,
@@ -67,7 +67,7 @@ pub(super) struct Record<'a> {
     pub session: Option<SessionLock>,
 }
 
-/// Finds and makes everything that can fail before anything is built.
+/// Does everything that can fail before the sandbox is built.
 pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError> {
     let RunRequest {
         planned,
@@ -95,7 +95,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let mut plan = planned.compiled.plan.clone();
     let mut notices: Vec<String> = notice.into_iter().collect();
     let identity = crate::git::fill_identity(&mut plan, &environment.git_files());
-    // A need that this machine cannot enforce is reported before the user is asked for a value.
+    // An unmet need is reported before the user is asked for a value.
     let mut launch = lower_here(&plan, errand, &machine, terminal)?;
     if let Some(image) = &plan.image {
         let engine = Engine::find(&engine_places(environment)).map_err(LaunchError::from)?;
@@ -178,7 +178,7 @@ fn records(errand: &Errand, serves: bool) -> bool {
     }
 }
 
-/// What the run has of the state that is kept for the project.
+/// The run's part of the state that is kept for the project.
 struct Kept {
     layer: Option<Layer>,
     overlays: Vec<Overlay>,
@@ -190,7 +190,7 @@ impl Kept {
         let wanted = HeldInstance::is_wanted(plan);
         let instance = wanted.then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
         let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
-        // A conversation that is not kept cannot be continued by another run.
+        // Only a conversation that is kept can be continued by another run.
         let session = match (continued_session(planned, errand), &instance) {
             (Some(id), Some(instance)) => Some(SessionLock::take(instance, &id, &holder)?),
             (Some(_), None) | (None, _) => None,
@@ -236,7 +236,7 @@ fn continued_session(planned: &Planned, errand: &Errand) -> Option<String> {
     None
 }
 
-/// What the sources of the mounts are now: the launch compares.
+/// The present identities of the mount sources; the launch compares them.
 fn identities(plan: &Plan) -> BTreeMap<AbsPath, belljar_sys::mounts::Identity> {
     let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
         MountSource::Host(path) => Some(path),
@@ -245,7 +245,7 @@ fn identities(plan: &Plan) -> BTreeMap<AbsPath, belljar_sys::mounts::Identity> {
         }
         _ => None,
     });
-    // A source that is gone has no identity; opening it says so by name.
+    // A missing source has no identity; opening it later reports its name.
     sources
         .filter_map(|path| Some((path.clone(), belljar_sys::mounts::identity(path.as_path()).ok()?)))
         .collect()

@@ -1,4 +1,4 @@
-//! What comes of a launch.
+//! The result of a launch.
 
 use crate::changes::KeptSummary;
 use crate::egress::Denied;
@@ -14,7 +14,7 @@ pub enum Outcome {
     Ended(Ending),
     /// The command could not be executed.
     NotExecuted {
-        /// The file or name.
+        /// The program that could not be executed.
         what: String,
         /// 126 or 127.
         exit: ExitCode,
@@ -22,7 +22,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The status that belljar ends with: the command's own.
+    /// The exit status of belljar: the command's own.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -38,48 +38,45 @@ impl Outcome {
     }
 }
 
-/// A run that is over.
+/// The report on a run that has ended.
 #[derive(Debug)]
 pub struct Report {
-    /// How the command ended.
     pub outcome: Outcome,
-    /// The directory of the run. Agents have one, and every command with egress services.
+    /// The directory of the run. Agents have one, and so has every command with egress services.
     pub directory: Option<AbsPath>,
-    /// What could not be recorded or examined.
+    /// Errors of recording and examining the run.
     pub record_errors: Vec<String>,
-    /// What the run left in the project that this machine would execute, or that leads out of it.
+    /// Files that the run left in the project and that this machine would execute, and links out of the project.
     pub planted: Vec<Finding>,
-    /// The name under which that list is kept.
+    /// The name under which the list of these findings is kept.
     pub findings: Option<String>,
-    /// What it changed, where that is kept beside the project.
+    /// The changes of the run, if they are kept beside the project.
     pub kept: Option<KeptSummary>,
     /// Destinations that were refused.
     pub denied: Vec<Denied>,
-    /// Destinations to propose as rules, where refusals are kept.
+    /// Destinations to propose as rules, if refusals were collected.
     pub needed: Vec<Destination>,
-    /// Problems with the model that only the user can solve, each with a hint.
+    /// Problems with the model that only the user can solve, each with a remedy.
     pub warnings: Vec<(String, String)>,
-    /// What the model used.
     pub spent: Option<Spent>,
-    /// What the scripted model was asked, where one played.
+    /// The requests to the scripted model, if there was one.
     pub transcript: Option<Transcript>,
-    /// The exchanges that were kept, or why they are not whole; where they were to be.
+    /// The exchanges that were recorded, or why they are incomplete, if they were to be recorded.
     pub taped: Option<Result<Taped, String>>,
-    /// How the replay of a tape went.
+    /// The result of replaying a tape.
     pub replayed: Option<ReplayReport>,
     /// Limits that were reached.
     pub reached: Vec<ReachedLimit>,
-    /// Keyed digests of the values that were redacted, where a tape is to be made.
+    /// Keyed digests of the redacted values, if a tape is to be made.
     pub values: Option<TapeValues>,
 }
 
-/// What the model used in a run.
+/// The tokens and the cost of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent {
-    /// Tokens that it read, those from its cache included.
+    /// Tokens of input, including those from the cache.
     pub input_tokens: u64,
-    /// Tokens that it wrote.
     pub output_tokens: u64,
-    /// Money, in millionths of a US dollar.
+    /// The cost in millionths of a US dollar.
     pub cost_micros: u64,
 }

@@ -1,4 +1,4 @@
-//! What is asked of a launch.
+//! The request for a launch.
 
 use crate::environment::HostEnvironment;
 use crate::plan::planner::Planned;
@@ -13,16 +13,16 @@ use belljar_sandbox::Waiting;
 /// Asks the user for a value, without showing what is typed.
 pub type Ask<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
 
-/// What answers the agent's requests to its model.
+/// Answers the agent's requests to its model.
 #[derive(Debug, Clone)]
 pub enum Model {
-    /// Nothing: the command is not an agent.
+    /// No model: the command is not an agent.
     Absent,
     /// The provider, with the user's credential, which stays outside the sandbox.
     Live,
     /// A script, without a key and without tokens.
     Script(Script),
-    /// A tape. It needs no key and no tokens unless a drift is to be answered by the provider.
+    /// A tape. It needs no key and no tokens, unless the provider is to answer a drift.
     Replay(ReplayModel),
 }
 
@@ -30,7 +30,7 @@ impl Model {
     /// Reads a script.
     ///
     /// # Errors
-    /// When the file cannot be read or is not a script.
+    /// If the file cannot be read or is not a script.
     pub fn script(path: &AbsPath) -> Result<Self, LoadScriptError> {
         Script::load(path.as_path()).map(Model::Script)
     }
@@ -38,7 +38,7 @@ impl Model {
     /// Parses the text of a script.
     ///
     /// # Errors
-    /// When the text is not a script.
+    /// If the text is not a script.
     pub fn script_text(text: &[u8]) -> Result<Self, ParseScriptError> {
         Script::parse(text).map(Model::Script)
     }
@@ -49,37 +49,35 @@ impl Model {
 
 /// A command to run in a sandbox.
 pub struct RunRequest<'a> {
-    /// The plan that was agreed to.
+    /// The plan, which was agreed to.
     pub planned: &'a Planned,
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
-    /// The command.
     pub errand: &'a Errand,
-    /// A line that is shown and recorded before the command starts.
+    /// A line that is printed and recorded before the command starts.
     pub notice: Option<String>,
-    /// The name of the run. Without one it is the agent's, with a number where that is taken.
+    /// The name of the run. By default it is the agent's, with a number if that is taken.
     pub name: Option<RunName>,
-    /// What answers as the model.
     pub model: Model,
-    /// Whether refused destinations are kept for a proposal of rules.
+    /// Whether refused destinations are collected to propose rules.
     pub mode: Mode,
-    /// Whether allowed destinations are dialled at all.
+    /// Whether allowed destinations are connected to at all.
     pub reach: Reach,
     /// Asks the user for a value.
     pub ask: Ask<'a>,
-    /// What owns the command's standard streams.
+    /// Who uses the command's standard streams.
     pub stdio: Stdio,
     /// A sandbox that was started while the plan was being made.
     pub waiting: Option<Waiting>,
     /// The workspace whose files are listed at the end.
     pub files: Option<FilesWatch>,
-    /// Whether the exchanges with the model are kept.
+    /// Whether the exchanges with the model are recorded.
     pub taping: Taping,
     /// Receives every event as it happens, redacted like the record.
     pub watch: &'a mut dyn FnMut(&Event),
 }
 
-/// What owns the standard streams of a command.
+/// Who uses the standard streams of a command.
 pub enum Stdio {
     /// The user's terminal or pipes.
     User,

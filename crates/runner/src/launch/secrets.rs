@@ -1,4 +1,4 @@
-//! Which values of a run no record may hold.
+//! Collects the values of a run that no record may contain.
 
 use crate::egress::{EgressServices, PROXY_TOKEN};
 use crate::environment::HostEnvironment;
@@ -11,27 +11,27 @@ use belljar_record::Redact;
 use std::io;
 use std::sync::Arc;
 
-/// The secrets of a run: what replaces them, which of them cannot be replaced, and their digests for a tape.
+/// The secrets of a run: the scrubber that replaces them, those that it cannot replace, and their digests for a tape.
 pub(super) struct Secrets {
     pub redact: Redact,
     pub unsearched: Vec<Unsearched>,
     pub digests: Option<TapeValues>,
 }
 
-/// Takes every value that did not come from the manifest's own text, those that did under a secret's name, and those that
-/// stay outside.
+/// Takes all values that do not come from the manifest's own text, those that do but have the name of a secret, and the
+/// credentials that stay outside the sandbox.
 ///
 /// # Errors
-/// When the key of the digests can neither be read nor made.
+/// If the key of the digests can neither be read nor created.
 pub(super) fn secrets(
     planned: &Planned,
     environment: &HostEnvironment,
     values: &[FoundValue],
-    outward: Option<&EgressServices>,
+    services: Option<&EgressServices>,
     taping: &Taping,
 ) -> io::Result<Secrets> {
     let shared = shared_values::values(&planned.shared_files, &environment.home);
-    let outside = outward.map(EgressServices::secrets).unwrap_or_default();
+    let outside = services.map(EgressServices::secrets).unwrap_or_default();
     let inside = values.iter().filter(|found| !found.value.is_empty()).filter_map(|found| {
         let entry = planned.compiled.plan.env.iter().find(|entry| entry.name == found.name)?;
         let secret = entry.enters_as_secret();
@@ -52,7 +52,7 @@ pub(super) fn secrets(
     let digests = match taping {
         Taping::Off => None,
         Taping::On(_) => {
-            // The token of the run's proxy opens nothing once the run has ended.
+            // The token of the run's proxy is worthless once the run has ended.
             let lasting = pairs.into_iter().filter(|(name, _)| *name != PROXY_TOKEN);
             Some(digests_of(&environment.state, lasting, &unsearched)?)
         }
@@ -60,17 +60,17 @@ pub(super) fn secrets(
     Ok(Secrets { redact: Arc::new(scrubber), unsearched, digests })
 }
 
-/// Shorter lines are words that stand elsewhere too.
+/// Shorter lines are likely to be common text.
 const SHORTEST_LINE: usize = 8;
 
-/// What of a value also gives it away: each line of one with several, and the forms that paths and
-/// names of hosts have.
+/// Parts and forms of a value that would disclose it: each line of a text with several, and the forms that paths and
+/// host names take.
 fn parts(value: &Secret) -> Vec<Secret> {
     let whole = value.expose();
     let lines: Vec<&[u8]> = whole.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
     let lines = lines.iter().filter(|line| line.len() >= SHORTEST_LINE && line.len() < whole.len());
     let mut out: Vec<Secret> = lines.map(|line| Secret::new(*line)).collect();
-    // A path has one slash where a value may have several.
+    // A path has a single slash where a value may have several.
     let mut path = whole.to_vec();
     path.dedup_by(|later, first| *later == b'/' && *first == b'/');
     if path != whole {

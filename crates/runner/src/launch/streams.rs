@@ -1,4 +1,4 @@
-//! Who stands at the streams of a command: the user's terminal, or a conversation in the agent's protocol.
+//! Connects the streams of a command: to the user's terminal, or to a conversation in the agent's protocol.
 
 use super::{RunError, Stdio};
 use crate::session::console::{Console, Emit};
@@ -10,7 +10,7 @@ use belljar_sandbox::Streams;
 use std::os::fd::OwnedFd;
 
 impl Stdio {
-    /// Takes out what the one who answers wants to ask the model itself.
+    /// Takes the model calls of the decider, if it has any.
     pub(super) fn with_model_calls(mut self) -> (Self, Option<ModelCalls>) {
         let calls = match &mut self {
             Self::User => None,
@@ -22,14 +22,14 @@ impl Stdio {
     }
 }
 
-/// Keeps tools from reaching into the agent, whose frames a verdict is made from. A run at the user's terminal stays open
-/// for debuggers.
+/// Keeps tools from interfering with the agent, whose frames a verdict is based on. A run at the user's terminal stays
+/// open for debuggers.
 pub(super) fn keep_apart(launch: &mut Launch) {
     launch.guest.filter = GuestFilter::Apart;
     launch.guest.files = GuestFiles::ProcessesApart;
 }
 
-/// What stands at the streams.
+/// The outer end of the streams.
 pub(super) enum Streamed {
     User(Box<Terminal>),
     Talk(Box<Talk>),

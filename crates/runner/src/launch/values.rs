@@ -1,5 +1,5 @@
-//! Finds the values of a run where the plan says they are. Every one of them travels as a secret: which of them are
-//! public is decided by who asks, not by how they are carried.
+//! Finds the values of a run in the sources that the plan names. Every value is handled as a secret; the caller decides
+//! which ones are public.
 
 use crate::environment::HostEnvironment;
 use crate::launch::{Ask, RunError};
@@ -13,16 +13,16 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use zeroize::Zeroizing;
 
-/// Larger than any secret, and than what can be searched for.
+/// Longer than any secret, and the longest text that can be searched for.
 const VALUE_LIMIT: usize = belljar_contract::SCRUBBED_MAX;
 
-/// A variable's value.
+/// The value of a variable, and where it came from.
 pub(crate) struct FoundValue {
     pub name: EnvName,
     pub value: Secret,
 }
 
-/// The values of the variables that are not constants.
+/// The values of all variables that are not constants.
 pub(crate) fn values(
     plan: &Plan,
     environment: &HostEnvironment,
@@ -62,21 +62,21 @@ pub(crate) fn find(
         EnvSource::File(path) => Ok(secret(agreed.read(path, &environment.directory)?)),
         EnvSource::Command(argv) => {
             agreed.check_command(source, &environment.directory)?;
-            let name = argv.first().ok_or_else(|| io::Error::other("there is no program"))?;
+            let name = argv.first().ok_or_else(|| io::Error::other("the command is empty"))?;
             let program = environment.program_of(name)?;
             agreed.check_program(&program)?;
             output_of(&program, argv, &environment.outside_path())
         }
-        EnvSource::Run(_) => Err(io::Error::other("it is made for the run, not found")),
+        EnvSource::Run(_) => Err(io::Error::other("belljar generates it for each run, so that it cannot be looked up")),
     }
 }
 
-/// As they go to the guest, which is the one place that a value of the environment is for.
+/// The variables for the guest, the only receiver of values of the environment.
 pub(crate) fn for_the_guest(values: &[FoundValue]) -> Result<Vec<GuestVariable>, RunError> {
     let pair = |found: &FoundValue| {
         let failed = |error| RunError::Value {
             name: found.name.to_string(),
-            what: "it cannot be a variable".to_owned(),
+            what: "the value contains a NUL byte".to_owned(),
             cause: io::Error::other(error),
         };
         let name = OsText::new(found.name.as_str()).map_err(failed)?;
@@ -85,9 +85,9 @@ pub(crate) fn for_the_guest(values: &[FoundValue]) -> Result<Vec<GuestVariable>,
     values.iter().map(pair).collect()
 }
 
-/// All that comes, up to the limit.
+/// Reads everything, up to the limit.
 fn read(source: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Of its final size from the start: a buffer that grows leaves copies behind.
+    // Allocated at its final size: a growing buffer would leave copies of the secret in memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(VALUE_LIMIT + 64));
     source.take(VALUE_LIMIT as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > VALUE_LIMIT {
@@ -96,7 +96,7 @@ fn read(source: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// The newline at the end is not part of a value.
+/// Strips the newlines at the end, which are not part of a value.
 fn secret(mut bytes: Zeroizing<Vec<u8>>) -> Secret {
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
@@ -104,7 +104,7 @@ fn secret(mut bytes: Zeroizing<Vec<u8>>) -> Secret {
     Secret::new(bytes.as_slice())
 }
 
-/// What a regular file holds, as it is.
+/// The content of a regular file, unchanged.
 pub(crate) fn read_value(path: &AbsPath) -> io::Result<Zeroizing<Vec<u8>>> {
     read(open_regular(path.as_path())?)
 }
@@ -113,7 +113,7 @@ pub(crate) fn read_file(path: &AbsPath) -> io::Result<Secret> {
     read_value(path).map(secret)
 }
 
-/// Runs where no agent can put a file, with a search path that leads to no program of the project.
+/// Runs in a directory that agents cannot write to, with a search path without programs of the project.
 fn output_of(program: &AbsPath, argv: &[String], path: &OsStr) -> io::Result<Secret> {
     let name = argv.first().map_or("", String::as_str);
     // outside: value-command
@@ -126,9 +126,9 @@ fn output_of(program: &AbsPath, argv: &[String], path: &OsStr) -> io::Result<Sec
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the command has no standard output"))?;
     let value = read(stdout).map(secret).inspect_err(|_| {
-        // It may go on writing to nobody; it is not waited for in vain.
+        // The command may write without end; it is not waited for.
         child.kill().ok();
     });
     let status = child.wait()?;

@@ -1,4 +1,5 @@
-//! How the project is kept during a run: guarded where it is changed in place, or aside as an overlay or a copy.
+//! How the project is protected during a run: guarded if it is changed in place, otherwise behind an overlay or in a
+//! copy.
 
 use crate::changes::layers::{Layer, LayerError};
 use crate::git::{ConfigFile, user_configurations};
@@ -20,56 +21,55 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Work trees whose own configuration is read.
+/// The most work trees whose own configuration is read.
 const MOST_WORK_TREES: usize = 1000;
 
-/// Why the project cannot be kept as the plan wants it.
+/// Why the workspace could not be prepared as planned.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// The project cannot be looked at.
-    #[error("cannot look for files that this machine would execute")]
+    /// The project could not be scanned.
+    #[error("cannot scan the project for files that this machine would execute")]
     Scan(#[from] ScanError),
-    /// What a git configuration makes git run cannot be found, so it cannot be protected.
+    /// The programs that a git configuration names cannot all be found, so they cannot be protected.
     #[error(
         "the git configuration `{path}` is larger than {} MiB, so not all programs that it names can be protected: shorten it",
         LARGEST_CONFIG >> 20
     )]
     LargeConfig {
-        /// The configuration.
         path: AbsPath,
     },
-    /// A guard would be incomplete.
-    #[error("cannot guard `{}`: the path cannot be handed to the sandbox", path.display())]
+    /// The guard would be incomplete.
+    #[error("cannot guard `{}`: its path contains a NUL byte", path.display())]
     Guard {
         /// What is to be guarded.
         path: PathBuf,
     },
-    /// There is no place for the changes.
+    /// The layers for the changes cannot be created or locked.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// What the repository is at the start cannot be noted.
-    #[error("cannot note the state of the repository")]
+    /// The state of the repository at the start cannot be recorded.
+    #[error("cannot record the state of the repository")]
     Note(#[source] LayersError),
     /// The project could not be copied.
     #[error("cannot copy the project")]
     Copy(#[source] LayersError),
 }
 
-/// What of the project, and of its repository elsewhere, must not change unnoticed.
+/// The state of the project, and of a repository outside it, at the start of a run, for the comparison at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     roots: Vec<(AbsPath, Scan)>,
     repository: Option<RepositoryWatch>,
-    /// The git configurations that a run may change, and what they said.
+    /// The git configurations that a run may change, with their contents at the start.
     configurations: Vec<(AbsPath, Vec<u8>)>,
 }
 
 impl Watch {
-    /// Looks for files that this machine would execute later. Only a project that is changed in place needs it.
+    /// Scans for files that this machine would execute later. Only a project that is changed in place needs it.
     pub fn begin(planned: &Planned) -> Result<Self, WorkspaceError> {
         let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
         let mut roots = Vec::new();
-        // In the other modes neither can be written.
+        // In the other modes the run can write to neither.
         if plan.workspace.mode != WorkspaceMode::Direct {
             return Ok(Self::default());
         }
@@ -93,17 +93,17 @@ impl Watch {
         Ok(Self { roots, repository, configurations })
     }
 
-    /// What is mounted over itself, in order: first directories that must stay in place, because renaming one
-    /// would take a guard away with it, then what must stay as it is.
+    /// The paths that are mounted over themselves, in order: first directories that must stay in place, because
+    /// renaming one would move a guarded file out of the guard, then files that must not change.
     ///
-    /// Where a guard stands inside, what it decides by its content is left to it: a mount would keep `git remote add`
-    /// out, too. So is what the user allowed, and a directory that holds such a file.
+    /// Files that the guard inside judges by their content are left to it: a read-only mount would also prevent `git
+    /// remote add`. Files that the user allowed, and directories that hold one, are left out as well.
     pub fn guarded(&self, guard: Option<&GuestGuard>, allowed: &[AbsPath]) -> Vec<(AbsPath, Access)> {
         let mut out = Vec::new();
         for (root, scan) in &self.roots {
             let below = |path: &Path| root.join(path).ok();
-            // Only hidden directories, and those of files that are used outside by name, are pinned: a pin on every
-            // directory above would forbid ordinary renames.
+            // Only hidden directories, and those of files that are used outside by name, are pinned: pinning every
+            // parent directory would forbid ordinary renames.
             let hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
             let pinned = scan.anchors().into_iter().filter(|path| hidden(path) || scan.holds_named(path));
             out.extend(pinned.filter_map(|path| Some((below(&path)?, Access::ReadWrite))));
@@ -117,11 +117,11 @@ impl Watch {
         out
     }
 
-    /// What the guard inside holds back, where this kernel has one. A test works on a copy, whose files nobody executes
-    /// later.
+    /// The rules for the guard inside, if this kernel supports one. A test works on a copy, whose files are not
+    /// executed later.
     ///
     /// # Errors
-    /// When something cannot be named to the guard.
+    /// If a path cannot be passed to the guard.
     pub fn guard(&self, plan: &Plan, allowed: &[AbsPath]) -> Result<Option<GuestGuard>, WorkspaceError> {
         if self.roots.is_empty() || plan.purpose == Purpose::Test || guard_lacks().is_some() {
             return Ok(None);
@@ -138,7 +138,7 @@ impl Watch {
                 named: scan.named().iter().map(|named| text(named)).collect::<Result<_, _>>()?,
             });
         }
-        // Other directories that show a part of the same trees: what is made there is made here.
+        // Other mounts may show parts of the same trees: a file created there appears here, too.
         for mount in &plan.mounts {
             let MountSource::Host(source) = &mount.source else { continue };
             let known = |root: &GuestGuardRoot| root.path.as_bytes() == mount.target.as_bytes();
@@ -151,7 +151,7 @@ impl Watch {
         Ok(Some(GuestGuard { roots, apart: Vec::new(), allowed, on_held: GuestOnHeld::Refuse }))
     }
 
-    /// The root that a mount of `source` at `target` is, if it shows a part of what is guarded.
+    /// The guarded root for a mount of `source` at `target`, if the mount shows a part of a guarded tree.
     fn root_at(
         &self,
         plan: &Plan,
@@ -160,7 +160,7 @@ impl Watch {
     ) -> Result<Option<GuestGuardRoot>, WorkspaceError> {
         let (mut shares, mut is_git, mut named) = (false, false, Vec::new());
         for (root, scan) in &self.roots {
-            // A repository elsewhere is called as git calls it.
+            // A repository outside the project is named `.git`, as git does.
             let git = Path::new(if *root == plan.workspace.source { "" } else { ".git" });
             let shows = match (source.relative_to(root), root.relative_to(source)) {
                 (Some(path), _) => {
@@ -180,57 +180,57 @@ impl Watch {
         shares.then(root).transpose()
     }
 
-    /// What appeared or changed since, of the kind that this machine would execute, or that leads out; and what
-    /// could not be looked at, so that nothing can be said about it.
+    /// The files that appeared or changed during the run and that this machine would execute, or that lead out of the
+    /// project; and messages about paths that could not be examined.
     pub fn end(&self) -> (Vec<Finding>, Vec<String>) {
-        let (mut planted, mut unseen) = (Vec::new(), Vec::new());
+        let (mut dropped_files, mut unseen) = (Vec::new(), Vec::new());
         for (root, before) in &self.roots {
-            // A project that was deleted during the run holds nothing that could be executed.
+            // A project that was deleted during the run has no file that could be executed.
             if !root.as_path().exists() {
                 continue;
             }
             match created_since(before, root.as_path()) {
                 Ok(found) => {
-                    planted.extend(found.created.into_iter().filter_map(|created| finding_of(root, created)));
+                    dropped_files.extend(found.created.into_iter().filter_map(|created| finding_of(root, created)));
                     for place in &found.unseen {
                         let Ok(path) = root.join(&place.path) else { continue };
                         match before.unseen.contains(place) {
-                            true => unseen.push(format!("`{path}` could not be looked at")),
-                            false => planted.push(hidden(path)),
+                            true => unseen.push(format!("`{path}` could not be examined")),
+                            false => dropped_files.push(hidden(path)),
                         }
                     }
                 }
-                Err(error) => unseen.push(format!("`{root}` could not be looked at: {error}")),
+                Err(error) => unseen.push(format!("`{root}` could not be examined: {error}")),
             }
         }
         for (path, before) in &self.configurations {
-            // One that is gone directs nothing; that it is gone is told by the scan.
+            // A missing configuration redirects nothing, and the scan reports that it is missing.
             let Ok(after) = read_regular(path.as_path(), LARGEST_CONFIG) else { continue };
             let changes = redirected(before, &after).into_iter();
-            planted.extend(changes.map(|change| of_redirection(path.clone(), change)));
+            dropped_files.extend(changes.map(|change| of_redirection(path.clone(), change)));
         }
         if let (Some(repository), Some((root, scan))) = (&self.repository, self.roots.first())
             && root.as_path().exists()
         {
             match repository.end(scan) {
                 Ok(changes) => {
-                    planted.extend(of_commits(root, &changes));
+                    dropped_files.extend(of_commits(root, &changes));
                     unseen.extend(changes.unread_index);
                 }
-                Err(error) => unseen.push(format!("the repository could not be looked at: {error}")),
+                Err(error) => unseen.push(format!("the repository could not be examined: {error}")),
             }
         }
-        (planted, few(unseen))
+        (dropped_files, few(unseen))
     }
 }
 
-/// A path for the guard.
+/// Encodes a path for the guard.
 fn text(path: &Path) -> Result<OsText, WorkspaceError> {
-    let told = OsText::new(path.as_os_str().as_bytes());
-    told.map_err(|_nul| WorkspaceError::Guard { path: path.to_owned() })
+    let encoded = OsText::new(path.as_os_str().as_bytes());
+    encoded.map_err(|_nul| WorkspaceError::Guard { path: path.to_owned() })
 }
 
-/// Where a path of the project, or of its repository, appears inside.
+/// The path inside the sandbox of a path of the project or of its repository.
 fn inside(plan: &Plan, path: &AbsPath) -> Result<AbsPath, WorkspaceError> {
     match path.relative_to(&plan.workspace.source) {
         Some(below) => {
@@ -241,16 +241,16 @@ fn inside(plan: &Plan, path: &AbsPath) -> Result<AbsPath, WorkspaceError> {
     }
 }
 
-/// The path on the host that stands for one inside.
+/// The path on the host for a path inside the sandbox.
 pub(crate) fn outside(plan: &Plan, path: &AbsPath) -> AbsPath {
     let below = path.relative_to(&plan.workspace.target);
     below.and_then(|below| plan.workspace.source.join(below).ok()).unwrap_or_else(|| path.clone())
 }
 
-/// The layers of kept changes, each with the files of it that are used outside because somebody named them.
+/// The layers of kept changes, each with the files of it that are used outside by name.
 ///
 /// # Errors
-/// When a configuration of the project's repository is too large to be read.
+/// If a configuration of the project's repository is too large to be read.
 pub(crate) fn overlays_of(planned: &Planned, layer: &Layer) -> Result<Vec<Overlay>, WorkspaceError> {
     let about = layer.about();
     let roots = std::iter::once(&about.source).chain(&about.repository);
@@ -258,14 +258,14 @@ pub(crate) fn overlays_of(planned: &Planned, layer: &Layer) -> Result<Vec<Overla
     pairs.map(|(overlay, root)| Ok(overlay.with_named(named_in(planned, root)?))).collect()
 }
 
-/// The git configurations of a tree that the guard decides by their content, each with what it says, and the one beside it
-/// that may be made.
+/// The git configurations of a tree that the guard judges by their content, including one that may be created, each
+/// with its content.
 fn changeable(root: &AbsPath, scan: &Scan) -> Vec<(AbsPath, Vec<u8>)> {
     let decided = scan.protected.iter().filter(|protected| protected.decided_by_content);
     let git = decided.filter_map(|protected| root.join(protected.path.parent()?).ok());
     let git: BTreeSet<AbsPath> = git.collect();
     let files = git.iter().flat_map(|git| ["config", "config.worktree"].map(|name| git.child(name)));
-    // One that is not there says nothing yet.
+    // A missing configuration counts as empty.
     files
         .map(|path| (path.clone(), read_regular(path.as_path(), LARGEST_CONFIG).unwrap_or_default()))
         .collect()
@@ -277,8 +277,8 @@ const AGENT_SETTINGS: [&str; 2] = [".claude/settings.json", ".claude/settings.lo
 const COMMAND_KEYS: [&str; 5] =
     ["command", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper"];
 
-/// The words of all command lines in a JSON text; one that cannot be read has none, for the agent as well.
-fn command_words(text: &[u8]) -> Vec<Vec<u8>> {
+/// The arguments of all command lines in a JSON text. Text that is not JSON has none: the agent cannot parse it either.
+fn command_arguments(text: &[u8]) -> Vec<Vec<u8>> {
     let (mut open, mut out) = (Vec::new(), Vec::new());
     open.extend(serde_json::from_slice::<serde_json::Value>(text).ok());
     while let Some(value) = open.pop() {
@@ -303,13 +303,13 @@ fn command_words(text: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// The files below a directory that the plan or that of another agent uses outside, that an agent's settings name as
-/// programs, or that the configuration of the user, or of the project's repository where it lies elsewhere, makes git run
-/// or obey.
+/// The files below a directory that this plan or another agent's uses outside, that an agent's settings name as
+/// programs, or that a git configuration makes git run or obey: the user's, or that of a project's repository
+/// elsewhere.
 fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, WorkspaceError> {
     let (plan, repository) = (&planned.compiled.plan, planned.repository.as_ref());
     let used = plan.used_outside.iter().map(|used| &used.path).chain(&planned.used_by_others);
-    // Nothing can be mounted on a link. The plan says where it leads: led elsewhere, the next start asks.
+    // A link cannot be a mount point. The plan records its target: if that changes, the next start asks.
     let used = used.filter(|path| !path.as_path().is_symlink());
     let mut named: Vec<PathBuf> = used.filter_map(|path| path.relative_to(root)).map(PathBuf::from).collect();
     for config in repository.into_iter().filter(|_| *root == plan.workspace.source).flat_map(configurations) {
@@ -318,7 +318,7 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
                 let path = AbsPath::new(&config).unwrap_or_else(|_| root.clone());
                 return Err(WorkspaceError::LargeConfig { path });
             }
-            // What cannot be read here is the repository's own trouble: git cannot either.
+            // git cannot read such a file either, so it has no effect.
             read => read.unwrap_or_default(),
         };
         named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
@@ -330,7 +330,7 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
         }
         for settings in AGENT_SETTINGS {
             let text = read_regular(root.child(settings).as_path(), LARGEST_CONFIG).unwrap_or_default();
-            named.extend(named_by_words(&command_words(&text), root.as_path()).unwrap_or_default());
+            named.extend(named_by_words(&command_arguments(&text), root.as_path()).unwrap_or_default());
         }
     }
     named.sort();
@@ -338,7 +338,7 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
     Ok(named)
 }
 
-/// What the user's git configuration names in the repositories that lie below the project.
+/// The files that the user's git configuration names in the repositories below the project.
 fn named_in_nested(planned: &Planned, root: &AbsPath, scan: &Scan) -> Vec<PathBuf> {
     if *root != planned.compiled.plan.workspace.source {
         return Vec::new();
@@ -355,7 +355,7 @@ fn named_in_nested(planned: &Planned, root: &AbsPath, scan: &Scan) -> Vec<PathBu
     tops.flat_map(|top| files.iter().flat_map(move |file| named(top, file))).collect()
 }
 
-/// A file, which need not be there yet, as one below a directory, if links lead there.
+/// A path, which need not exist, relative to a directory, if it leads there after links are resolved.
 fn below(root: &AbsPath, path: &Path) -> Option<PathBuf> {
     let there = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
     let real = path.canonicalize().ok().or_else(there)?;
@@ -371,7 +371,7 @@ fn configurations(repository: &AbsPath) -> Vec<PathBuf> {
     shared.into_iter().chain(own).collect()
 }
 
-/// Makes a fresh copy of the project, and of its repository elsewhere.
+/// Makes a fresh copy of the project, and of a repository outside it.
 pub(crate) fn copy(overlays: &[Overlay]) -> Result<(), WorkspaceError> {
     for overlay in overlays {
         overlay.begin_copy().map_err(WorkspaceError::Copy)?;

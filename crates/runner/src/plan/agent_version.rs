@@ -1,4 +1,4 @@
-//! Which version an agent's program is. It is asked once, and again when the file is another one.
+//! The version of an agent's program. The program is asked once, and again when its file changed.
 
 use crate::doctor;
 use crate::store::leftovers::{AGENT_PREFIX, Scratch};
@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// A program's answer, and which file gave it.
+/// The version that a program reported, and the file that it was asked from.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -17,7 +17,7 @@ struct Known {
     version: String,
 }
 
-/// What tells one file from another without reading it.
+/// Identifies a file and its state without reading it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileMark {
@@ -43,13 +43,13 @@ impl FileMark {
     }
 }
 
-/// The version that a program says it is; none where it does not say. It is remembered below `state`.
+/// The version that a program reports, if it reports one. The answer is cached below `state`.
 #[must_use]
 pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion> {
     let mark = FileMark::of(program)?;
-    let folder = state.child("agents");
+    let directory = state.child("agents");
     let name = Digest::of(program.to_string().as_bytes()).hex();
-    let file = folder.child(&format!("{name}.json"));
+    let file = directory.child(&format!("{name}.json"));
     let remembered = || {
         let known = serde_json::from_slice::<Known>(&fs::read(&file).ok()?).ok()?;
         (known.file == mark).then(|| AgentVersion::parse(&known.version))
@@ -57,10 +57,10 @@ pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion>
     if let Some(version) = remembered() {
         return version;
     }
-    // Of several that want to know, one asks; that takes an agent longer than anything else before a run. What cannot
-    // be remembered is asked again.
-    fs::create_dir_all(&folder).ok();
-    let asking = File::create(folder.child(&format!("{name}.lock"))).ok();
+    // Only one of several concurrent callers starts the program, which takes longer than anything else before a run. If
+    // the answer cannot be cached, the program is asked again the next time.
+    fs::create_dir_all(&directory).ok();
+    let asking = File::create(directory.child(&format!("{name}.lock"))).ok();
     let _alone = asking.as_ref().map(File::lock);
     if let Some(version) = remembered() {
         return version;
@@ -71,7 +71,8 @@ pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion>
     Some(version)
 }
 
-/// Asks it, without a word of the user's environment and in a home of its own. Nothing is remembered.
+/// Starts the program with `--version`, with an empty environment and a home directory of its own. The answer is not
+/// cached.
 pub(crate) fn said(program: &AbsPath) -> Option<AgentVersion> {
     let home = Scratch::temporary(AGENT_PREFIX).ok()?;
     // outside: agent-version
@@ -81,7 +82,7 @@ pub(crate) fn said(program: &AbsPath) -> Option<AgentVersion> {
     AgentVersion::parse(&doctor::first_line(command)?)
 }
 
-/// What is worth knowing about a version before it is tested with; why it cannot be.
+/// A warning about a version that a test is to run with, or the reason why it cannot be used.
 pub(crate) fn worth_knowing(
     program: &str,
     version: Option<AgentVersion>,
@@ -111,8 +112,8 @@ mod tests {
 
     #[test]
     fn of_several_that_want_to_know_one_asks_and_another_file_is_asked_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let below = |name: &str| AbsPath::new(folder.path().join(name)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let below = |name: &str| AbsPath::new(directory.path().join(name)).unwrap();
         let (state, program, asked) = (below("state"), below("agent"), below("asked"));
         let says = |version: &str| {
             let script = format!("#!/bin/sh\necho x >>'{asked}'\nsleep 0.1\necho '{version} (An Agent)'\n");

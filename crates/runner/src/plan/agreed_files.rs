@@ -1,4 +1,4 @@
-//! Files of the project that values come from, compared with what was agreed to right before they are used.
+//! Files of the project that values come from. They are compared with the agreed content right before they are used.
 
 use crate::launch::values::read_value;
 use crate::plan::facts::{Leads, content_fact, leads, link_digest};
@@ -8,7 +8,7 @@ use belljar_plan::{ContentFact, ProjectFacts};
 use std::io;
 use zeroize::Zeroizing;
 
-/// What a plan says of the files of the project that are used outside.
+/// The files of the project that a plan uses outside the sandbox, with the agreed digests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgreedFiles<'a> {
     files: &'a [UsedOutside],
@@ -16,7 +16,8 @@ pub(crate) struct AgreedFiles<'a> {
     state: &'a AbsPath,
 }
 
-/// The digest of a file that holds a value, with the machine's key: from a plain one a short value could be guessed.
+/// The digest of a file that holds a value, keyed with the machine's key: a short value could be guessed from a plain
+/// digest.
 pub(crate) fn seal(state: &AbsPath, digest: Digest) -> io::Result<Digest> {
     let key = machine_key(state)?;
     Ok(Digest::of(&keyed(&key[..], &[b"belljar agreed file ", &digest.into_bytes()])))
@@ -27,8 +28,7 @@ impl<'a> AgreedFiles<'a> {
         Self { files: &plan.used_outside, root: &plan.workspace.source, state }
     }
 
-    /// Compares every file of the project that a command uses. Another content, or a file that was not there, is an error
-    /// that names the file.
+    /// Compares every file of the project that a command uses. If a file changed or is new, the error names it.
     pub(crate) fn check_command(&self, source: &EnvSource, directory: &AbsPath) -> io::Result<()> {
         for path in source.may_use(directory) {
             match content_fact(&path, &self.project(directory)) {
@@ -40,7 +40,7 @@ impl<'a> AgreedFiles<'a> {
         Ok(())
     }
 
-    /// Reads a file once, and compares what was read where the file is one of the project.
+    /// Reads a file once. If it belongs to the project, the bytes that were read are compared with the agreement.
     pub(crate) fn read(&self, path: &AbsPath, directory: &AbsPath) -> io::Result<Zeroizing<Vec<u8>>> {
         match leads(path, &self.project(directory)) {
             Leads::Elsewhere => read_value(path),
@@ -53,7 +53,7 @@ impl<'a> AgreedFiles<'a> {
                 self.check(&link, link_digest(&real))?;
                 read_value(&real)
             }
-            // The file is not there, or is a directory.
+            // The file is missing or is a directory.
             Leads::Directory(_) => Err(read_value(path).err().unwrap_or_else(|| changed(path))),
             Leads::Unusable(why) => Err(unusable(path, &why)),
         }
@@ -73,16 +73,16 @@ impl<'a> AgreedFiles<'a> {
         if agreed(digest) || agreed(seal(self.state, digest)?) { Ok(()) } else { Err(changed(path)) }
     }
 
-    /// A program that the search path leads to must have been agreed to where it is one of the project.
+    /// Refuses a program from the search path that lies in the project and was not agreed to.
     pub(crate) fn check_program(&self, program: &AbsPath) -> io::Result<()> {
         let real = std::fs::canonicalize(program)?;
         let agreed = self.files.iter().any(|file| file.path.as_path() == real);
         if real.starts_with(self.root) && !agreed {
-            let words = format!(
-                "your PATH leads to `{program}`, a file of the project; write its path in the manifest, so that its \
+            let message = format!(
+                "`{program}`, which your PATH leads to, is a file of the project; write its path in the manifest, so that its \
                  content is part of what you agree to"
             );
-            return Err(io::Error::other(words));
+            return Err(io::Error::other(message));
         }
         Ok(())
     }
@@ -93,6 +93,6 @@ fn unusable(path: &AbsPath, why: &str) -> io::Error {
 }
 
 fn changed(path: &AbsPath) -> io::Error {
-    let words = format!("`{path}` changed after the plan was made; look at it, then start again");
-    io::Error::other(words)
+    let message = format!("`{path}` changed after the plan was made; look at it, then start again");
+    io::Error::other(message)
 }

@@ -9,21 +9,21 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 /// Version of the stored form.
 const FORMAT: u64 = 1;
-/// What the file of a suite's agreement begins with. A plan's begins with the key of an instance, which has no such word
-/// in front.
+/// The prefix of a file that keeps an agreement to a suite. The name of a plan's agreement begins with the key of an
+/// instance, which never starts like this.
 const SUITE: &str = "suite-";
 
-/// Something that a user can agree to.
+/// Something that a user can agree to: a plan, or what a suite asks for.
 pub trait Terms {
-    /// The member of the stored form that holds what was shown.
+    /// The JSON key under which the terms are stored.
     const KIND: &'static str;
     /// The name of the file that keeps the agreement; the same for later terms of the same origin.
     fn file_name(&self) -> String;
-    /// What the agreement is bound to.
+    /// The digest that the agreement is bound to.
     fn digest(&self) -> Digest;
-    /// What was shown; it holds no secret.
+    /// The terms as they are shown and stored; they hold no secret.
     fn shown(&self) -> Value;
-    /// Whether an agreement holds for these terms.
+    /// Whether an agreement covers these terms.
     fn are_within(&self, agreement: &Agreement) -> bool;
 }
 
@@ -67,62 +67,55 @@ impl Terms for Wishes {
     }
 }
 
-/// What was agreed to.
+/// An agreement as it was stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agreement {
-    /// The digest of the terms.
+    /// The digest of the agreed terms.
     pub digest: Digest,
     /// The terms as they were shown; they hold no secret.
     pub shown: Value,
 }
 
-/// How terms stand to what was agreed to.
+/// How terms compare with the stored agreement of the same origin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
-    /// Nothing was agreed to yet.
+    /// There is no agreement yet.
     Never,
-    /// They were.
+    /// The agreement covers the terms.
     Agreed,
-    /// Other terms of the same origin were.
+    /// The agreement covers other terms.
     Changed(Agreement),
 }
 
 /// Why an agreement cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AgreementError {
-    /// Reading failed.
     #[error("cannot read the agreement `{path}`")]
     Read {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// Not a file of ours, or of a newer belljar.
+    /// The file is not an agreement, or a newer belljar wrote it.
     #[error("the agreement `{path}` is not one that this version of belljar wrote")]
     Foreign {
-        /// The file.
         path: AbsPath,
     },
-    /// Writing failed.
     #[error("cannot write the agreement `{path}`")]
     Write {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// The agreements of this user.
+/// The agreements of this user, kept in belljar's configuration.
 pub struct Agreements {
     directory: AbsPath,
 }
 
 impl Agreements {
-    /// The agreements below belljar's configuration.
+    /// The agreements below belljar's configuration directory.
     #[must_use]
     pub fn new(config: &AbsPath) -> Self {
         Self { directory: config.child("agreements") }
@@ -132,10 +125,10 @@ impl Agreements {
         self.directory.child(&terms.file_name())
     }
 
-    /// How `terms` stand.
+    /// Compares `terms` with the stored agreement.
     ///
     /// # Errors
-    /// When the stored agreement cannot be read; that is never taken for an agreement.
+    /// If the stored agreement cannot be read; that is never taken for an agreement.
     pub fn standing<T: Terms>(&self, terms: &T) -> Result<Standing, AgreementError> {
         let path = self.path(terms);
         let text = match fs::read_to_string(&path) {
@@ -147,18 +140,18 @@ impl Agreements {
         Ok(if terms.are_within(&agreement) { Standing::Agreed } else { Standing::Changed(agreement) })
     }
 
-    /// Keeps the agreement to `terms`; the file is complete or absent.
+    /// Stores an agreement to `terms`. The file is written completely or not at all.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn agree<T: Terms>(&self, terms: &T) -> Result<AbsPath, AgreementError> {
         self.keep(terms, &terms.shown())
     }
 
-    /// Keeps the agreement to a part of what a suite asks for, beside what was agreed to `before`.
+    /// Stores an agreement to some of what a suite asks for, added to what was agreed to `before`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn agree_further(&self, wishes: &Wishes, before: Option<&Value>) -> Result<AbsPath, AgreementError> {
         let mut shown = wishes.shown();
         let same = |before: &&Value| ["suite", "root"].iter().all(|key| before.get(key) == shown.get(key));
@@ -179,19 +172,19 @@ impl Agreements {
         Ok(path)
     }
 
-    /// Takes the agreement to terms of this origin back; whether there was one.
+    /// Removes the agreement to terms of this origin. Returns whether there was one.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn revoke(&self, terms: &impl Terms) -> Result<bool, AgreementError> {
         remove(self.path(terms))
     }
 
-    /// Takes every agreement back that was given for a suite at this path or below it; how many there were. The suites
-    /// are not looked at: they may be gone or broken.
+    /// Removes every agreement to a suite at this path or below it, and returns their number. The suites themselves are
+    /// not read: they may be missing or broken.
     ///
     /// # Errors
-    /// When one cannot be removed.
+    /// If one cannot be removed.
     pub fn revoke_suites(&self, path: &AbsPath) -> Result<usize, AgreementError> {
         let real = really(path);
         let failed = |cause| AgreementError::Read { path: self.directory.clone(), cause };
@@ -211,7 +204,7 @@ impl Agreements {
                 let suite = AbsPath::new(agreement.shown.get("suite")?.as_str()?).ok()?;
                 suite.is_within(&real).then_some(())
             };
-            // One that cannot be read any more is known by its name.
+            // An agreement that cannot be read any more is identified by the name of its file.
             if name == own || below().is_some() {
                 revoked += usize::from(remove(file)?);
             }
@@ -220,7 +213,7 @@ impl Agreements {
     }
 }
 
-/// Writes a file for the user alone, whole or not at all.
+/// Writes a file that only the user can read, completely or not at all.
 pub(crate) fn write_whole(path: &AbsPath, text: &str) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or_else(|| path.clone());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;

@@ -1,6 +1,7 @@
 //! Files of a project that the user allows every run to change although this machine executes them.
 //!
-//! They are kept beside the agreements, in the user's configuration, which no sandbox sees; one file a project.
+//! They are stored beside the agreements, in the user's configuration, which no sandbox can read; one file for each
+//! project.
 
 use crate::environment::HostEnvironment;
 use crate::plan::agreements::{AgreementError, remove, write_whole};
@@ -10,7 +11,7 @@ use std::fs;
 
 /// Version of the stored form.
 const FORMAT: u64 = 1;
-/// More than anyone allows by hand.
+/// Far more than a user allows by hand.
 const MOST: usize = 1000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ struct Stored {
     allowed: Vec<AbsPath>,
 }
 
-/// What is allowed in one project.
+/// The files that the user allows runs of one project to change.
 #[derive(Debug, Clone)]
 pub struct Allowances {
     project: AbsPath,
@@ -29,17 +30,17 @@ pub struct Allowances {
 }
 
 impl Allowances {
-    /// Those of the project with this root.
+    /// The allowances of the project with this root.
     #[must_use]
     pub fn of(config: &AbsPath, project: &AbsPath) -> Self {
         let name = format!("files-{}.json", &Digest::of(project.as_bytes()).hex()[..32]);
         Self { project: project.clone(), file: config.child("agreements").child(&name) }
     }
 
-    /// The files, sorted.
+    /// The allowed files, sorted.
     ///
     /// # Errors
-    /// When they cannot be read, or are those of another project; nothing is allowed then.
+    /// If they cannot be read, or belong to another project; no file is allowed then.
     pub fn read(&self) -> Result<Vec<AbsPath>, AgreementError> {
         let text = match fs::read_to_string(&self.file) {
             Ok(text) => text,
@@ -52,17 +53,17 @@ impl Allowances {
         }
     }
 
-    /// Allows one more.
+    /// Allows one more file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn add(&self, path: &AbsPath) -> Result<(), AgreementError> {
         let mut allowed = self.read()?;
         if allowed.contains(path) {
             return Ok(());
         }
         if allowed.len() >= MOST {
-            let cause = std::io::Error::other("too many files are allowed");
+            let cause = std::io::Error::other("too many files are allowed; `belljar trust --revoke` removes them");
             return Err(AgreementError::Write { path: self.file.clone(), cause });
         }
         allowed.push(path.clone());
@@ -73,7 +74,7 @@ impl Allowances {
         write_whole(&self.file, &format!("{text}\n")).map_err(failed)
     }
 
-    /// What the user is told about them at every start.
+    /// The line that is printed about them at every start.
     #[must_use]
     pub fn notice(allowed: &[AbsPath], environment: &HostEnvironment) -> Option<String> {
         const SHOWN: usize = 5;
@@ -83,13 +84,13 @@ impl Allowances {
         }
         let list = shown.join(", ");
         (!allowed.is_empty())
-            .then(|| format!("allowed by you: changes to {list}; `belljar trust --revoke` takes it back"))
+            .then(|| format!("allowed by you: changes to {list}; `belljar trust --revoke` revokes this"))
     }
 
-    /// Allows none any more; how many there were. A file that cannot be read is removed as well.
+    /// Revokes all allowances and returns their number. A file that cannot be read is removed as well.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn revoke(&self) -> Result<usize, AgreementError> {
         let count = self.read().map_or(1, |allowed| allowed.len());
         Ok(if remove(self.file.clone())? { count } else { 0 })
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(one.read().unwrap(), [path(b"/p/.envrc"), path(b"/p/\xff")]);
         assert_eq!(other.read().unwrap(), []);
         assert_eq!(fs::metadata(&one.file).unwrap().permissions().mode() & 0o777, 0o600);
-        // A file of another project, or one that is damaged, allows nothing.
+        // A file of another project, or a damaged one, allows no change.
         fs::copy(&one.file, &other.file).unwrap();
         assert!(matches!(other.read(), Err(AgreementError::Foreign { .. })));
         fs::write(&other.file, "{").unwrap();

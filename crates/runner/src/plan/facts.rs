@@ -1,4 +1,4 @@
-//! The one place that answers a plan's questions about the host.
+//! Answers a plan's questions about the host. No other code does.
 
 use belljar_contract::{AbsPath, Digest, USED_OUTSIDE_MAX};
 use belljar_plan::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
@@ -12,11 +12,11 @@ use std::path::Path;
 /// Larger than any role or `SKILL.md`.
 const TEXT_LIMIT: u64 = 1 << 20;
 const ELOOP: i32 = 40;
-/// More than a directory of scripts holds.
+/// More files than a directory of scripts usually holds.
 const MOST_ENTRIES: usize = 2000;
 
-/// Answers everything, once. The texts of a stage are copies of a stranger's: what a link of theirs leads to beyond the
-/// stage is not read.
+/// Answers all questions once. The texts of a stage are copies from a suite that may not be trusted: a link among them
+/// that leads out of the stage is not read.
 pub(crate) fn answer(
     questions: Questions,
     (user, project, stage): (UserFacts, ProjectFacts, Option<&AbsPath>),
@@ -76,27 +76,25 @@ fn agreed_fact(
     }
 }
 
-/// What a word of a command, or a file, leads to.
+/// What a path, or an argument of a command that may be one, leads to.
 pub(crate) enum Leads {
-    /// To nothing of the project.
+    /// Outside the project, or to no file.
     Elsewhere,
-    /// To this file of the project.
+    /// A file of the project.
     File(AbsPath),
-    /// To this directory of the project.
+    /// A directory of the project.
     Directory(AbsPath),
-    /// By a link of the project out of it.
+    /// Out of the project, by a link in it.
     Out {
-        /// As it was named.
         link: AbsPath,
-        /// Where it leads.
         real: AbsPath,
     },
-    /// To something of the project that cannot be used.
+    /// A file of the project that cannot be read or is not regular.
     Unusable(String),
 }
 
-/// Finds out where a path leads. A name that is not there stands for the directory that it would lie in, because programs
-/// complete names; the working directory and the project as a whole stand for nothing.
+/// Resolves a path. A name that does not exist stands for the directory that it would lie in, because programs append
+/// extensions to names. The working directory and the root of the project stand for no file.
 pub(crate) fn leads(path: &AbsPath, project: &ProjectFacts) -> Leads {
     let ProjectFacts { root, directory, .. } = project;
     let is_whole = |real: &AbsPath| real == root || real == directory;
@@ -107,7 +105,7 @@ pub(crate) fn leads(path: &AbsPath, project: &ProjectFacts) -> Leads {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.is_within(root) => {
             return Leads::Unusable(error.to_string());
         }
-        // Most words of a command name no file at all.
+        // Most arguments of a command do not name a file.
         Err(_) => match path.parent().map(|parent| canonical(&parent)) {
             Some(Ok(parent)) if parent.is_within(root) && !is_whole(&parent) && parent.as_path().is_dir() => {
                 parent
@@ -129,7 +127,8 @@ pub(crate) fn leads(path: &AbsPath, project: &ProjectFacts) -> Leads {
     }
 }
 
-/// The content of what a path leads to in the project: a file, a directory with all that is in it, or where a link leads.
+/// The content of what a path leads to in the project: the digest of a file, of a directory with everything in it, or
+/// of the target of a link.
 pub(crate) fn content_fact(path: &AbsPath, project: &ProjectFacts) -> ContentFact {
     let (at, digest) = match leads(path, project) {
         Leads::Elsewhere => return ContentFact::Elsewhere,
@@ -150,7 +149,7 @@ pub(crate) fn content_fact(path: &AbsPath, project: &ProjectFacts) -> ContentFac
     )
 }
 
-/// Stands for a link out of the project. An agent cannot change the file behind it.
+/// The digest for a link out of the project. An agent cannot change the file that it leads to.
 pub(crate) fn link_digest(real: &AbsPath) -> Digest {
     Digest::of(&[b"link to ", real.as_path().as_os_str().as_bytes()].concat())
 }
@@ -164,7 +163,7 @@ fn file_digest(path: &Path, limit: u64) -> io::Result<(Digest, u64)> {
     Ok((digest, limit + 1 - file.limit()))
 }
 
-/// The digest of everything in a directory: names, what can be executed, contents, and the texts of links.
+/// The digest of everything in a directory: names, executable bits, contents, and the targets of links.
 fn tree_digest(top: &Path) -> io::Result<Digest> {
     let too_much = || {
         let limit = USED_OUTSIDE_MAX >> 20;
@@ -203,7 +202,7 @@ fn tree_digest(top: &Path) -> io::Result<Digest> {
     Ok(Digest::of(&parts.flatten().collect::<Vec<u8>>()))
 }
 
-/// Whether a path leads below a directory that may be named through links.
+/// Whether a path leads below a directory, which itself may be named through links.
 fn leads_below(path: &AbsPath, directory: &AbsPath) -> bool {
     let real = |path: &AbsPath| fs::canonicalize(path).ok();
     real(path).zip(real(directory)).is_some_and(|(path, directory)| path.starts_with(directory))
@@ -249,7 +248,7 @@ mod tests {
         assert!(matches!(&out, TextFact::Unusable(why) if why.contains("leads out")), "{out:?}");
         let own = text_fact(&stage.child("plugin/SKILL.md"), Some(&stage));
         assert!(matches!(&own, TextFact::Text(text) if text == "own"), "{own:?}");
-        // What the user's own manifest names may be a link.
+        // The user's own manifest may name a link.
         assert!(matches!(text_fact(&stage.child("plugin/.mcp.json"), None), TextFact::Text(_)));
     }
 }

@@ -1,5 +1,5 @@
-//! A first manifest: from what lies in the project and in the user's agent directory, or from another tool's
-//! file. A file that is there is never overwritten.
+//! Writes a first manifest: from the files of the project and of the user's agent directory, or from another tool's
+//! file. An existing file is never overwritten.
 
 use crate::plan::manifests::{MANIFEST_NAME, read_bounded};
 use crate::plan::planner::{Planner, PlanningError};
@@ -12,42 +12,38 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// More entries than anyone lists by hand; a folder with more is cut there.
+/// More entries than a user lists by hand; further entries of a directory are ignored.
 const ENTRIES: usize = 500;
-/// The other tool's file.
+/// The manifest of claude-bottle.
 const BOTTLE_NAME: &str = "claude-bottle.json";
 
 /// Why no manifest was written.
 #[derive(Debug, thiserror::Error)]
 pub enum StartingError {
-    /// There is one already.
-    #[error("`{path}` is there already")]
+    #[error("`{path}` already exists")]
     Exists {
-        /// The file.
         path: AbsPath,
     },
-    /// Writing failed; nothing is left behind.
+    /// Writing failed; no partial file is left.
     #[error("cannot write `{path}`")]
     Write {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// Where the project's manifest belongs, and a text to start it with.
+/// The path of the project's manifest, and a text to start it with.
 #[must_use]
 pub fn starting(planner: &Planner) -> (AbsPath, String) {
     let path = planner.project().root.child(MANIFEST_NAME);
     (path, starting_manifest(&found(planner)))
 }
 
-/// Writes `text` to `path`, whole or not at all, and never over a file.
+/// Writes `text` to `path`, completely or not at all, and never over an existing file.
 ///
 /// # Errors
-/// When the file is there, or cannot be written.
+/// If the file exists or cannot be written.
 pub fn write_new(path: &AbsPath, text: &str) -> Result<(), StartingError> {
     let failed = |cause: std::io::Error| match cause.kind() {
         std::io::ErrorKind::AlreadyExists => StartingError::Exists { path: path.clone() },
@@ -68,8 +64,8 @@ fn found(planner: &Planner) -> Found {
     let home = &planner.environment().home;
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut project_skills = Vec::new();
-    for folder in [".claude/skills", ".agents/skills", "skills"] {
-        project_skills.extend(skills(&root.child(folder), folder, Some(root)));
+    for directory in [".claude/skills", ".agents/skills", "skills"] {
+        project_skills.extend(skills(&root.child(directory), directory, Some(root)));
     }
     let markers = ["Cargo.toml", "package.json", "pyproject.toml", "go.mod", "Gemfile", "pom.xml"];
     Found {
@@ -88,8 +84,8 @@ fn found(planner: &Planner) -> Found {
     }
 }
 
-/// The names of the folders in a folder, sorted.
-fn folders(directory: &AbsPath, within: Option<&AbsPath>) -> Vec<String> {
+/// The names of the subdirectories, sorted.
+fn subdirectories(directory: &AbsPath, within: Option<&AbsPath>) -> Vec<String> {
     if !is_inside(directory.as_path(), within) {
         return Vec::new();
     }
@@ -112,14 +108,14 @@ fn skills(directory: &AbsPath, shown: &str, within: Option<&AbsPath>) -> Vec<Fou
             line.map(|line| line.trim().trim_matches(['"', '\'']).to_owned()).filter(|line| !line.is_empty());
         Some(FoundSkill { path_text: format!("{shown}/{name}"), name, description })
     };
-    folders(directory, within).into_iter().filter_map(skill).collect()
+    subdirectories(directory, within).into_iter().filter_map(skill).collect()
 }
 
 fn plugins(directory: &AbsPath, shown: &str, root: &AbsPath) -> Vec<FoundPlugin> {
     let is_plugin =
         |name: &String| directory.child(name).child(".claude-plugin/plugin.json").as_path().is_file();
     let plugin = |name: String| FoundPlugin { path_text: format!("{shown}/{name}"), name };
-    folders(directory, Some(root)).into_iter().filter(is_plugin).map(plugin).collect()
+    subdirectories(directory, Some(root)).into_iter().filter(is_plugin).map(plugin).collect()
 }
 
 fn servers(file: &AbsPath, root: &AbsPath) -> Vec<FoundServer> {
@@ -153,7 +149,7 @@ fn remote_host(config: &AbsPath, root: &AbsPath) -> Option<String> {
     (!host.is_empty() && host.contains('.')).then(|| host.to_owned())
 }
 
-/// Whether a path lies below a directory, links followed: a project's link can lead to any file of the user's.
+/// Whether a path lies below a directory, with links resolved: a link in a project can lead to any file of the user.
 fn is_inside(path: &Path, within: Option<&AbsPath>) -> bool {
     let Some(directory) = within else { return true };
     match (fs::canonicalize(path), fs::canonicalize(directory)) {
@@ -180,16 +176,16 @@ pub enum ImportFailure {
     /// There is no such file.
     #[error("`{0}` does not exist")]
     Missing(AbsPath),
-    /// The files are not what they should be.
+    /// The file is not a valid manifest of the other tool.
     #[error("the file cannot be imported")]
     Invalid(Box<ManifestError>),
 }
 
-/// Turns another tool's file into the text of a manifest. The file of that name in the user's home is the
-/// base, when there is one; the names of the files that were read come back too.
+/// Turns another tool's file into the text of a manifest. If the user's home directory has a file of the same name, it
+/// is the base. Also returns the names of the files that were read.
 ///
 /// # Errors
-/// When a file cannot be read, or is not what it should be.
+/// If a file cannot be read or is not valid.
 pub fn import(planner: &Planner, file: &AbsPath) -> Result<(Imported, Vec<String>), ImportFailure> {
     let base = planner.environment().home.child(BOTTLE_NAME);
     let wanted: Vec<&AbsPath> = if base == *file { vec![file] } else { vec![&base, file] };
@@ -208,7 +204,8 @@ pub fn import(planner: &Planner, file: &AbsPath) -> Result<(Imported, Vec<String
     Ok((imported, names))
 }
 
-/// A fault quotes lines, and a stranger's link could lead to any file of the user's.
+/// Refuses a symbolic link: an error message quotes lines of the file, and a link in a foreign project could lead to
+/// any file of the user.
 fn not_a_link(path: &AbsPath) -> Result<(), PlanningError> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => {

@@ -1,4 +1,4 @@
-//! Where manifests lie, and reading them with a bound.
+//! Finds manifests and reads them, up to a maximum size.
 
 use crate::plan::planner::PlanningError;
 use belljar_contract::AbsPath;
@@ -9,8 +9,8 @@ use std::io::Read;
 /// The name of a manifest, in a project and in the user's configuration.
 pub const MANIFEST_NAME: &str = "belljar.toml";
 
-/// Where to look, in rising order of precedence: the user's file, then the project's, which may lie in any
-/// directory from the project's root down to the working directory; the nearest counts.
+/// The paths of manifests, in rising order of precedence: the user's file, then the project's. The latter may lie in
+/// any directory from the project's root down to the working directory; the nearest one is used.
 pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(Layer, AbsPath)> {
     let mut out = vec![(Layer::User, config.child(MANIFEST_NAME))];
     let mut directory = Some(project.directory.clone());
@@ -24,7 +24,7 @@ pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(Layer, Ab
     out
 }
 
-/// Reads what is there; at most one file of the project.
+/// Reads the manifests that exist; at most one of the project.
 pub(crate) fn read(
     places: &[(Layer, AbsPath)],
     shown: impl Fn(&AbsPath) -> String,
@@ -46,7 +46,8 @@ pub(crate) fn read(
     Ok(out)
 }
 
-/// A manifest of the project is not one by a link out of it: a fault quotes lines, and the link may be a stranger's.
+/// Refuses a manifest of the project that is a link out of it: an error message quotes lines, and the project may not
+/// be trusted.
 fn stays(path: &AbsPath, root: Option<&AbsPath>) -> Result<(), PlanningError> {
     let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
     let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
@@ -57,13 +58,13 @@ fn stays(path: &AbsPath, root: Option<&AbsPath>) -> Result<(), PlanningError> {
     Ok(())
 }
 
-/// A file's bytes, a little more than the limit at most; `None` when there is no such file.
+/// The bytes of a file, cut just above the maximum size; `None` if there is no such file.
 pub(crate) fn read_bounded(path: &AbsPath) -> Result<Option<Vec<u8>>, PlanningError> {
     let failed = |cause| PlanningError::Read { path: path.clone(), cause };
     let found = match fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // A link to nothing is a mistake, not the wish to have no manifest.
+            // A dangling link is a mistake; it does not mean that there is no manifest.
             return match fs::symlink_metadata(path) {
                 Ok(_) => {
                     let cause = "it is a symbolic link to something that does not exist";

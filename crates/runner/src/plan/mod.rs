@@ -1,4 +1,4 @@
-//! From a directory to a plan: manifests are read, facts of the host gathered, agreements looked up.
+//! From a directory to a plan: reads manifests, gathers facts of the host, looks up agreements.
 
 pub(crate) mod agent_version;
 pub(crate) mod agreed_files;

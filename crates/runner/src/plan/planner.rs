@@ -1,4 +1,4 @@
-//! From a directory to a plan.
+//! Makes the plan of an agent for a directory.
 
 use crate::environment::HostEnvironment;
 use crate::git::UserFiles;
@@ -18,40 +18,36 @@ use belljar_sandbox::Capacity;
 use belljar_session::{HarnessError, Harnesses};
 use std::collections::BTreeSet;
 
-/// Why there is no plan.
+/// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanningError {
-    /// No manifest where one is needed.
+    /// There is no manifest, and the command needs one.
     #[error("no manifest was found")]
     NoManifest {
-        /// Where it was looked for.
+        /// The paths that were tried.
         looked: Vec<String>,
     },
-    /// A file is there but cannot be read.
+    /// A file exists but cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// The files, or what they refer to, are wrong.
-    #[error("the manifest cannot be used")]
+    /// The manifests, or files that they refer to, are invalid.
+    #[error("the manifest is not valid")]
     Invalid {
-        /// The texts.
         sources: Sources,
-        /// What is wrong.
         diagnostics: Vec<Diagnostic>,
     },
-    /// The agent that was named, or not named, is none.
+    /// The named agent does not exist, or an agent must be named.
     #[error("{}", .0.message)]
     Selection(SelectionError),
-    /// A path that no file system has.
-    #[error("a path cannot be used")]
+    /// A path contains a NUL byte.
+    #[error("a path is not valid")]
     Path(#[from] PathError),
-    /// A profile that is shipped with belljar is broken.
-    #[error("belljar itself is broken")]
+    /// A profile that is shipped with belljar is invalid.
+    #[error("a profile shipped with belljar is invalid")]
     Harness(#[from] HarnessError),
 }
 
@@ -61,59 +57,57 @@ impl From<ManifestError> for PlanningError {
     }
 }
 
-/// A plan, with what the caller shows beside it.
+/// A plan, with the facts that the caller shows beside it.
 #[derive(Debug)]
 pub struct Planned {
     /// The plan and its reasons.
     pub compiled: Compiled,
     /// The texts that reasons and warnings point into.
     pub sources: Sources,
-    /// Warnings.
     pub warnings: Vec<Diagnostic>,
-    /// Whether the project's own file takes part, or the user's names something of the project, so that there must be an
-    /// agreement.
+    /// Whether the plan needs an agreement: the project's own manifest takes part, or the user's manifest refers to a
+    /// file of the project.
     pub needs_agreement: bool,
-    /// Where the model's credential is now, if anywhere.
+    /// Where the model's credential was found, if anywhere.
     pub credential_found: Option<String>,
-    /// Where the model is, when it is not where it usually is.
+    /// The address of the model's provider, if it is not the default.
     pub upstream: Option<String>,
-    /// Where the agent's program is now, if anywhere.
+    /// The agent's program, if it was found.
     pub program_found: Option<AbsPath>,
-    /// The repository of the project, where it lies elsewhere.
+    /// The project's repository, if it lies outside the project.
     pub repository: Option<AbsPath>,
-    /// What other agents of the manifests have run or read outside: a run of this one must not change it either.
+    /// Files of the project that other agents of the manifests run or read outside the sandbox: a run of this agent
+    /// must not change them either.
     pub used_by_others: Vec<AbsPath>,
-    /// The user's own files that git reads: what they name is executed in every project.
+    /// The user's own files that git reads: programs that they name run in every project.
     pub git_files: UserFiles,
-    /// How the agent is asked to go on with a conversation.
+    /// The flags with which the agent continues a conversation.
     pub session_flags: SessionFlags,
-    /// Arguments with which it speaks its protocol, those of every ability included.
+    /// The arguments with which the agent speaks its protocol, including those of every ability.
     pub conversation_arguments: Vec<String>,
-    /// What is known of its versions.
+    /// The versions of the agent that belljar was tested with.
     pub versions: AgentVersions,
     /// Values that enter the sandbox as secrets, by name.
     pub entering: Vec<Entering>,
-    /// Limits that hold without being declared, on this machine.
+    /// Limits that apply on this machine without being declared.
     pub defaults: Vec<DefaultLimit>,
-    /// Files of the user's own configuration whose values enter with them.
+    /// Files of the user's own configuration that are shared with the sandbox, and whose values are secrets.
     pub shared_files: Vec<SharedFile>,
 }
 
-/// How an agent is asked to go on with a conversation.
+/// The flags with which an agent continues a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFlags {
-    /// Flags whose value names it.
+    /// Flags whose value names the conversation.
     pub named: Vec<String>,
-    /// Flags that mean the newest.
+    /// Flags that mean the newest conversation.
     pub newest: Vec<String>,
 }
 
-/// What a check found.
+/// The result of [`Planner::check`].
 #[derive(Debug)]
 pub struct Checked {
-    /// The texts.
     pub sources: Sources,
-    /// Errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
     /// How many agents there are.
     pub agents: usize,
@@ -129,35 +123,33 @@ pub struct Planner {
     harnesses: Harnesses,
     project: ProjectFacts,
     walls: AskedWalls,
-    /// Where copies of a suite's files lie, for the plan of a trial.
+    /// The directory with copies of a suite's files, for the plan of a scenario.
     stage: Option<AbsPath>,
 }
 
 impl Planner {
-    /// Finds the project; reads no manifest yet.
+    /// Finds the project; no manifest is read yet.
     ///
     /// # Errors
-    /// When belljar itself is broken.
+    /// If the working directory is not valid, or a profile shipped with belljar is invalid.
     pub fn new(environment: HostEnvironment) -> Result<Self, PlanningError> {
         let project = project::find(&environment.directory)?;
         let walls = AskedWalls::default();
         Ok(Self { harnesses: Harnesses::load()?, project, environment, walls, stage: None })
     }
 
-    /// The same, with the walls that the command line asks for, whatever the manifest says.
+    /// Sets the isolation that the command line asks for; it overrides the manifest.
     #[must_use]
     pub fn with_walls(mut self, walls: AskedWalls) -> Self {
         self.walls = walls;
         self
     }
 
-    /// The project.
     #[must_use]
     pub fn project(&self) -> &ProjectFacts {
         &self.project
     }
 
-    /// The environment it was made for.
     #[must_use]
     pub fn environment(&self) -> &HostEnvironment {
         &self.environment
@@ -184,7 +176,7 @@ impl Planner {
         }
     }
 
-    /// The plan of the named agent, of the only one, or of the built-in one where none is declared.
+    /// The plan of the named agent; without a name, of the only agent, or of the built-in one if none is declared.
     ///
     /// # Errors
     /// See [`PlanningError`].
@@ -210,7 +202,8 @@ impl Planner {
         self.compile(&manifest, &name, purpose)
     }
 
-    /// The plan of the only agent of a text, for a stage. No manifest of the user or of a project takes part.
+    /// The plan of the only agent that a text declares, for a stage. No manifest of the user or of a project takes
+    /// part.
     ///
     /// # Errors
     /// See [`PlanningError`].
@@ -239,7 +232,7 @@ impl Planner {
         }
     }
 
-    /// The answers, and those to what the first ones lead to.
+    /// The answers, including those to questions that the first answers raise.
     fn facts(&self, asked: Questions, harnesses: &[&dyn Harness]) -> HostFacts {
         let answer = |asked| {
             let is_set = |name: &str| self.environment.is_set(name);
@@ -315,7 +308,7 @@ impl Planner {
         asked.keys().filter_map(place).collect()
     }
 
-    /// The images that the manifests name, as far as they can be read.
+    /// The images that the manifests name, as far as they can be parsed.
     #[must_use]
     pub fn images(&self) -> Vec<ImageName> {
         let manifest = match self.texts().map(belljar_plan::parse) {
@@ -327,10 +320,10 @@ impl Planner {
         named.map(|image| image.value.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Everything that can be wrong with the files, whichever agent it concerns.
+    /// All errors and warnings in the manifests, for every agent.
     ///
     /// # Errors
-    /// When no file is there, one cannot be read, or they cannot be parsed.
+    /// If there is no manifest, or one cannot be read or parsed.
     pub fn check(&self) -> Result<Checked, PlanningError> {
         let texts = self.texts()?;
         if texts.is_empty() {
@@ -359,7 +352,7 @@ impl Planner {
         }
         let (sources, diagnostics) = compiler.finish();
         found.extend(diagnostics);
-        // In the order of the files, whoever found it.
+        // Sorted by position in the files, because several checks report in their own order.
         found.sort_by_key(|finding| finding.label.as_ref().map(|label| (label.file, label.span.start)));
         Ok(Checked {
             files: manifest.sources.iter().map(|source| source.name.clone()).collect(),
@@ -370,7 +363,7 @@ impl Planner {
         })
     }
 
-    /// The first place of the model's credential that holds one now. Its value is not read.
+    /// The first place that holds a credential for the model. Its value is not read.
     fn credential(&self, order: &[String]) -> Option<String> {
         let here = |place: &&String| match place.strip_prefix("~/") {
             Some(below) => self.environment.home.child(below).as_path().is_file(),

@@ -1,7 +1,7 @@
 //! The project around a directory, and its repository, read from git's own files.
 //!
-//! git itself is not run: it would refuse a repository of another owner, it costs milliseconds, and the
-//! rules for finding a repository are few. A test compares the outcome with the real git.
+//! git itself is not run: it refuses a repository of another owner and costs milliseconds, and the rules for finding a
+//! repository are few. A test compares the result with the real git.
 
 use belljar_contract::{AbsPath, PathError};
 use belljar_plan::ProjectFacts;
@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longer than any of git's one-line files.
+/// Longer than the one-line files that git writes.
 const LINE_LIMIT: u64 = 16 << 10;
 /// Larger than any configuration that git writes for a submodule.
 const CONFIG_LIMIT: u64 = 1 << 20;
@@ -20,7 +20,7 @@ struct Repository {
     top: PathBuf,
     /// The git directory of this work tree.
     own: PathBuf,
-    /// What all work trees share.
+    /// The directory that all work trees share.
     common: PathBuf,
 }
 
@@ -40,7 +40,7 @@ pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
     let Repository { top, own: _, common } = &repository;
     let root = AbsPath::new(top)?;
     let inside = common.starts_with(top);
-    // A claim that nothing confirms opens neither the other repository nor the state that is kept for it.
+    // Without this confirmation, a `.git` file could expose another repository and the state that is kept for it.
     let confirmed = inside || points_back(&repository);
     let canonical_root =
         if confirmed { AbsPath::new(common.parent().unwrap_or(common))? } else { root.clone() };
@@ -48,20 +48,20 @@ pub fn find(directory: &AbsPath) -> Result<ProjectFacts, PathError> {
     Ok(ProjectFacts { directory: directory.clone(), root, canonical_root, outside_repository })
 }
 
-/// A work tree around a directory, and where its repository is.
+/// The work tree around a directory, and its repository.
 pub(crate) struct WorkTree {
     /// The top of the work tree.
     pub top: PathBuf,
     /// The git directory of this work tree.
     pub own: PathBuf,
-    /// What all work trees share.
+    /// The directory that all work trees share.
     pub common: PathBuf,
-    /// The repository lies in the work tree, or names it as its own.
+    /// Whether the repository lies in the work tree, or names it as its own.
     pub confirmed: bool,
 }
 
-/// The work tree that `directory`, which must be canonical, is in. A directory that only looks like a git directory
-/// itself has none: it may have come as files of the repository around it.
+/// The work tree that `directory`, which must be canonical, is in. A directory that only looks like a git directory has
+/// no work tree: it may have been checked out as files of the repository around it.
 pub(crate) fn work_tree(directory: &Path) -> Option<WorkTree> {
     let repository = discover(directory, Bare::PassedOver)?;
     let confirmed = repository.common.starts_with(&repository.top) || points_back(&repository);
@@ -79,12 +79,12 @@ pub(crate) fn is_work_tree(directory: &Path) -> bool {
     }
 }
 
-/// What becomes of a git directory without a work tree.
+/// How a git directory without a work tree is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bare {
     /// It is the repository, as git has it.
     Taken,
-    /// It is a directory like others.
+    /// It is an ordinary directory.
     PassedOver,
 }
 
@@ -92,13 +92,13 @@ fn discover(directory: &Path, bare: Bare) -> Option<Repository> {
     let start = fs::metadata(directory).ok()?;
     let (device, owners) = (start.dev(), [start.uid(), 0, own_user()]);
     for top in directory.ancestors() {
-        // As git does: a repository is not looked for beyond the file system.
+        // Like git, the search does not cross a file system boundary.
         if fs::metadata(top).ok()?.dev() != device {
             return None;
         }
         let dot = top.join(".git");
         let own = match fs::metadata(&dot) {
-            // In a folder that others can write to, such as the one for temporary files, anyone can plant a
+            // In a directory that others can write to, such as the one for temporary files, another user could create a
             // repository around the project.
             Ok(found) if !owners.contains(&found.uid()) => None,
             Ok(found) if found.is_dir() && is_git_directory(&dot) => Some(dot),
@@ -110,7 +110,7 @@ fn discover(directory: &Path, bare: Bare) -> Option<Repository> {
             let common = common(&own)?;
             return Some(Repository { top: top.to_path_buf(), own, common });
         }
-        // The same folder may belong to the superuser, and what makes it a repository to anyone.
+        // The directory may belong to root while another user created the files that make it a repository.
         let head = top.join("HEAD");
         let is_own = || fs::symlink_metadata(&head).is_ok_and(|found| owners.contains(&found.uid()));
         if bare == Bare::Taken && is_git_directory(top) && is_own() {
@@ -125,14 +125,14 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A git directory has a HEAD, and its objects and refs or a pointer to them.
+/// A git directory has a HEAD, and objects and refs or a pointer to them.
 fn is_git_directory(path: &Path) -> bool {
     let shared = common(path);
     path.join("HEAD").symlink_metadata().is_ok()
         && shared.is_some_and(|common| common.join("objects").is_dir() && common.join("refs").is_dir())
 }
 
-/// What a `.git` file points to.
+/// The git directory that a `.git` file points to.
 fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
     let text = one_line(file)?;
     Some(top.join(text.strip_prefix("gitdir:")?.trim_start()))
@@ -150,14 +150,14 @@ fn one_line(file: &Path) -> Option<String> {
     Some(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// Whether the repository knows this work tree as its own.
+/// Whether the repository names this work tree as its own.
 ///
-/// A `.git` file travels with code that may not be trusted; without this check it could name any repository
-/// of the user, and the sandbox would show it.
+/// A `.git` file may come with untrusted code. Without this check it could name any repository of the user, and the
+/// sandbox would expose it.
 fn points_back(repository: &Repository) -> bool {
     let Repository { top, own, common } = repository;
     if own != common {
-        // The way back must be written in the repository itself; beside a `.git` file anyone could write it.
+        // The reference back must be in the repository itself: any code could write one beside a `.git` file.
         if own.parent() != Some(common.join("worktrees").as_path()) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! The list of values that enter a sandbox as secrets, for a plan.
+//! Lists the values that enter a sandbox as secrets, for a plan.
 
 use crate::environment::HostEnvironment;
 use crate::plan::shared_values::{self, SharedFile};
@@ -6,8 +6,8 @@ use belljar_contract::{Entering, EnvEntry, EnvGiver, EnvSource, Plan, Secret};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Every value that enters as a secret, by name. Variables and shared files are looked at to tell which of their values
-/// records cannot redact; no file, command or question of the manifest is.
+/// All values that enter as secrets, by name. Variables and shared files are read to find out which of their values
+/// cannot be redacted; files, commands and questions of the manifest are not.
 pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], environment: &HostEnvironment) -> Vec<Entering> {
     let entries = plan.env.iter().filter(|entry| entry.enters_as_secret());
     let own = entries.map(|entry| Entering {
@@ -17,7 +17,7 @@ pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], environment: &HostEnv
     });
     let shared = shared_values::values(shared, &environment.home);
     let mut out: Vec<Entering> = own.chain(shared.iter().map(shared_values::SharedValue::entering)).collect();
-    // Several parts of one text have one name.
+    // Several parts of one text have the same name.
     out.dedup();
     out
 }
@@ -29,7 +29,7 @@ fn source(entry: &EnvEntry) -> String {
     }
 }
 
-/// The value, where it is at hand without reading, running or asking anything.
+/// The value, if it is available without reading a file, running a command or asking the user.
 fn present(entry: &EnvEntry, environment: &HostEnvironment) -> Option<Secret> {
     match &entry.source {
         EnvSource::Variable(name) => {

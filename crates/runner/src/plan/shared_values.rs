@@ -1,6 +1,6 @@
-//! Values that `home = "shared"` brings into the sandbox with the user's own files: variables of settings, and variables,
-//! headers, arguments and addresses of MCP servers. The files are parsed, never executed; names go to the plan, values to
-//! the scrubber. What is too large to be searched is listed as not redacted.
+//! Values that `home = "shared"` brings into the sandbox with the user's own files: variables of settings, and
+//! variables, headers, arguments and addresses of MCP servers. The files are parsed, never executed. Names go to the
+//! plan, values to the scrubber. Files that are too large to be searched are listed as not redacted.
 
 mod texts;
 
@@ -13,24 +13,24 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::io;
 
-/// Members whose texts are values of an environment or of headers, wherever they stand in a file.
+/// Members whose texts are values of an environment or of headers, at any depth of a file.
 const HOLDERS: [&str; 2] = ["env", "headers"];
 /// The file of the user's settings, in the agent's directory and in plugins.
 const SETTINGS: &str = "settings.json";
-/// Bounds of the search: a directory of plugins may hold anything.
+/// Limits of the search: a directory of plugins may be arbitrarily large.
 const DEPTH: u32 = 16;
 const ENTRIES: usize = 100_000;
 const FILES: usize = 2048;
 const VALUES: usize = 2048;
 const NESTING: u32 = 100;
 
-/// A file that may hold such values.
+/// A file that may hold secret values.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SharedFile {
     path: AbsPath,
-    /// The members that enter the sandbox; without them, the whole file.
+    /// The members that enter the sandbox; if `None`, the whole file does.
     members: Option<Vec<String>>,
-    /// Why it is not searched, where a bound was reached.
+    /// Why the file was not searched, if a limit was reached.
     unread: Option<String>,
 }
 
@@ -38,14 +38,14 @@ pub struct SharedFile {
 pub(crate) struct SharedValue {
     /// File and member, such as `~/.claude/settings.json env.TOKEN`.
     pub name: String,
-    /// Empty for a place that was not searched.
+    /// Empty for a file or directory that was not searched.
     pub value: Secret,
     named: bool,
     unread: bool,
 }
 
 impl SharedValue {
-    /// As a plan lists it.
+    /// The entry in a plan's list of secrets.
     pub fn entering(&self) -> Entering {
         Entering {
             name: self.name.clone(),
@@ -54,13 +54,13 @@ impl SharedValue {
         }
     }
 
-    /// Why a record cannot redact it.
+    /// The reason why records cannot redact this value, if there is one.
     pub fn not_redacted(&self) -> Option<Unsearchable> {
         if self.unread { Some(Unsearchable::Unread) } else { not_redacted(&self.value, self.named) }
     }
 }
 
-/// The files of a plan that may hold such values.
+/// The files of a plan that may hold secret values.
 pub(crate) fn files(plan: &Plan, profile: &HarnessProfile) -> Vec<SharedFile> {
     if plan.home != HomeMode::Shared {
         return Vec::new();
@@ -93,7 +93,7 @@ fn last(path: &str) -> &str {
 
 struct Search<'a> {
     wanted: BTreeSet<&'a str>,
-    /// Entries and files that may still be looked at in directories.
+    /// Entries and files of directories that may still be searched.
     entries: usize,
     files: usize,
     found: BTreeSet<SharedFile>,
@@ -108,14 +108,14 @@ impl Search<'_> {
         self.found.insert(SharedFile { path, members, unread });
     }
 
-    /// Links are not followed: what they lead to is not shown, or is a mount of its own.
+    /// Links are not followed: their targets are not visible inside, or are mounts of their own.
     fn directory(&mut self, directory: &AbsPath, depth: u32) {
         if depth == 0 {
             let why = format!("more than {DEPTH} directories deep");
             return self.add(directory.clone(), None, Some(why));
         }
         let mut below = Vec::new();
-        // What belljar cannot read, the agent cannot read either: both have the user's rights.
+        // The agent runs with the user's rights, too: it cannot read what belljar cannot read.
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             if self.entries == 0 || self.files == 0 {
                 let why = format!("after {ENTRIES} entries or {FILES} files");
@@ -135,7 +135,7 @@ impl Search<'_> {
     }
 }
 
-/// The values of the files as they are now, and the places that could not be searched.
+/// The present values of the files, and the places that could not be searched.
 pub(crate) fn values(files: &[SharedFile], home: &AbsPath) -> Vec<SharedValue> {
     let mut found = Collected::default();
     for SharedFile { path, members, unread } in files {
@@ -161,7 +161,7 @@ pub(crate) fn values(files: &[SharedFile], home: &AbsPath) -> Vec<SharedValue> {
     found.values
 }
 
-/// What a file holds; nothing where neither belljar nor the agent can read it.
+/// The content of a file; `None` if the user, and so the agent, cannot read it.
 fn document(path: &AbsPath) -> Result<Option<Value>, String> {
     let bytes = match read_regular(path.as_path(), SHARED_FILE_MAX) {
         Ok(bytes) => bytes,
@@ -184,7 +184,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// Lists a place that is not searched.
+    /// Records a place that is not searched.
     fn cut(&mut self, place: &str, why: &str) {
         let name = format!("{place} ({why})");
         self.values.push(SharedValue { name, value: Secret::new(""), named: false, unread: true });
@@ -211,7 +211,7 @@ impl Collected {
         }
     }
 
-    /// Everything below a holder is a value.
+    /// Every text below a holder is a value.
     fn held(&mut self, value: &Value, file: &str, at: &str, name: &str, nesting: u32) {
         match value {
             Value::Object(_) | Value::Array(_) if nesting == 0 => {
@@ -232,10 +232,10 @@ impl Collected {
         let below = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
         let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
         let arguments = members.get("args").and_then(Value::as_array).into_iter().flatten();
-        let words = text("command").split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+        let arguments_of_command = text("command").split_whitespace().map(|part| part.trim_matches(['"', '\'']));
         for (name, parts) in [
             ("args", texts::of_arguments(arguments.filter_map(Value::as_str))),
-            ("command", texts::of_arguments(words)),
+            ("command", texts::of_arguments(arguments_of_command)),
             ("url", texts::of_url(text("url"))),
         ] {
             parts.into_iter().for_each(|part| self.keep(part, file, &below(name), true));
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(collected(&document), pairs(&wanted));
     }
 
-    /// Names of what is listed as not redacted because it was not searched.
+    /// The names of the entries that were not searched.
     fn unread(values: &[SharedValue]) -> Vec<&str> {
         let cut = |one: &&SharedValue| one.not_redacted() == Some(Unsearchable::Unread);
         values.iter().filter(cut).map(|one| one.name.as_str()).collect()

@@ -1,76 +1,74 @@
-//! What stands at the standard streams of a command: the user's terminal, or a conversation.
+//! The outer end of a command's standard streams: the user's terminal, or a conversation.
 
 use belljar_contract::{Event, GuestEnd, GuestYes, HeldAnswer};
 use rustix::event::PollFlags;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// Where events go.
+/// Receives events of the run.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(&Event);
 
-/// What came of moving what could be moved.
+/// The result of transferring available data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pumped {
     /// Nothing more will come.
     Closed,
-    /// More may come.
     Open,
-    /// The command is to be ended.
+    /// The command is to be ended, because the other end of its streams has finished.
     Dismissed,
 }
 
-/// What is done about an interrupt from the keyboard.
+/// The reaction to an interrupt from the keyboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// The command gets it.
     PassOn,
-    /// It was taken.
+    /// The console handled it.
     Taken,
-    /// Everything ends.
+    /// The run is to be ended.
     Stop,
 }
 
 /// The outer end of a command's standard streams.
 pub(crate) trait Console {
-    /// What to wait for.
+    /// The descriptors to poll, with the events to wait for.
     fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// Moves what can be moved.
+    /// Transfers the available data.
     fn pump(&mut self, emit: Emit<'_>) -> Pumped;
 
-    /// When to pump again although nothing came.
+    /// When to transfer again even if no descriptor is ready.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The keyboard's interrupt came to belljar.
+    /// Handles an interrupt from the keyboard that belljar received.
     fn interrupted(&mut self, _emit: Emit<'_>) -> Interrupt {
         Interrupt::PassOn
     }
 
-    /// The user's window has another size.
+    /// Handles a change of the size of the user's window.
     fn resized(&self) {}
 
-    /// Asks the user, while what the command writes waits. The text is in lines without control characters. Whether there is
-    /// somebody to ask.
+    /// Asks the user, and holds back the command's output meanwhile. The text consists of lines without control
+    /// characters. Returns whether a user can be asked.
     fn ask(&mut self, _question: &str, _yes: GuestYes) -> bool {
         false
     }
 
-    /// What the user answered to the open question.
+    /// The user's answer to the open question.
     fn answer(&self) -> Option<HeldAnswer> {
         None
     }
 
-    /// Ends the open question with what became of it, and what else is to be said.
+    /// Closes the open question: shows the outcome, and a further line.
     fn settle(&mut self, _answer: HeldAnswer, _line: Option<&str>) {}
 
-    /// The command has suspended itself; returns when it may go on.
+    /// Handles a command that suspended itself; returns when it may continue.
     fn suspended(&mut self) {}
 
-    /// The time of the run is up; the command is about to be ended.
+    /// Handles the end of the time limit; the command is about to be ended.
     fn time_is_up(&mut self, _emit: Emit<'_>) {}
 
-    /// The command has ended and nothing more will come.
+    /// Handles the end of the command; no more data follows.
     fn ended(&mut self, _end: GuestEnd, _emit: Emit<'_>) {}
 }

@@ -1,4 +1,4 @@
-//! What happens while a command runs: the supervisor's loop, the user's terminal, the conversation with an agent.
+//! While a command runs: the supervisor's loop, the user's terminal, the conversation with an agent.
 
 pub(crate) mod console;
 pub(crate) mod conversation;

@@ -1,30 +1,28 @@
-//! A question at the user's terminal while a command has it.
+//! A question at the user's terminal while a command uses it.
 
 use crate::session::screen::Screen;
 use belljar_contract::{GuestYes, HeldAnswer};
 use std::time::{Duration, Instant};
 
-/// Keys count once nothing was typed for this long since the question is shown: whoever is typing goes on typing for the
-/// command, and what a terminal still answers to the command's own queries is not taken for the user's word.
+/// Keys are accepted after this long without input since the question was shown: a user who is typing still types for
+/// the command, and a terminal's replies to queries of the command must not count as the user's answer.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Whose the bytes are that were typed.
+/// The receiver of typed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Typed {
-    /// The command's.
     ForCommand,
-    /// Nobody's: a key that answers nothing.
+    /// A key that is not an answer; it is dropped.
     Ignored,
-    /// The answer.
     Answer(HeldAnswer),
 }
 
-/// An open question.
+/// An open question, and the state for answering it.
 #[derive(Debug)]
 pub(crate) struct Prompt {
     text: String,
     yes: GuestYes,
-    /// What the command had made of the terminal.
+    /// The state in which the command had left the terminal.
     pub(crate) before: Screen,
     heeds_from: Instant,
     pub(crate) answer: Option<HeldAnswer>,
@@ -32,7 +30,7 @@ pub(crate) struct Prompt {
 
 impl Prompt {
     pub(crate) fn new(text: &str, yes: GuestYes, before: Screen, now: Instant) -> Self {
-        // A terminal in raw mode wants both.
+        // A terminal in raw mode needs both characters.
         Prompt { text: text.replace('\n', "\r\n"), yes, before, heeds_from: now + QUIET, answer: None }
     }
 
@@ -40,12 +38,12 @@ impl Prompt {
         &self.text
     }
 
-    /// The question is shown again.
+    /// Restarts the quiet time, because the question is shown again.
     pub(crate) fn renew(&mut self, now: Instant) {
         self.heeds_from = now + QUIET;
     }
 
-    /// Takes what one read gave. A key is one byte: anything longer is a sequence or a paste.
+    /// Handles the bytes of one read. A key is a single byte: more bytes are an escape sequence or pasted text.
     pub(crate) fn typed(&mut self, bytes: &[u8], now: Instant) -> Typed {
         if now < self.heeds_from {
             self.heeds_from = now + QUIET;
@@ -62,9 +60,9 @@ impl Prompt {
         }
     }
 
-    /// What is left on the terminal.
+    /// The text that remains on the terminal.
     pub(crate) fn trace(answer: HeldAnswer, line: Option<&str>) -> String {
-        let word = match answer {
+        let shown = match answer {
             HeldAnswer::No => "no",
             HeldAnswer::Once => "once",
             HeldAnswer::Run => "for this run",
@@ -72,7 +70,7 @@ impl Prompt {
             HeldAnswer::Unanswered => "no (it was not answered in time)",
         };
         let line = line.map(|line| format!("{line}\r\n")).unwrap_or_default();
-        format!("{word}\r\n{line}")
+        format!("{shown}\r\n{line}")
     }
 }
 
@@ -112,7 +110,7 @@ mod tests {
             (b" ", Typed::Ignored),
             (b"oo", Typed::ForCommand),
             (b"\x1b[A", Typed::ForCommand),
-            // The answer of a terminal to a query for its title, its colours, its place.
+            // Replies of a terminal to queries for its title, its colours, its cursor position.
             (b"\x1b]lo\x1b\\", Typed::ForCommand),
             (b"\x1b]11;rgb:0000/0000/0000\x07", Typed::ForCommand),
             (b"\x1b[12;40R", Typed::ForCommand),

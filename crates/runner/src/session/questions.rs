@@ -1,4 +1,4 @@
-//! Questions about what the guard held back: from the guest to the user's terminal, and the answer back.
+//! Passes the guard's questions from the guest to the user's terminal, and the answers back.
 
 use crate::environment::HostEnvironment;
 use crate::plan::allowances::Allowances;
@@ -11,26 +11,25 @@ use belljar_sandbox::Running;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// After so many in a row that were not answered with yes, nothing is asked any more: an agent can think of any number of
+/// After this many consecutive questions without a yes, no further question is asked: an agent can invent any number of
 /// names.
 const MOST_REFUSALS: usize = 8;
-/// Characters of a path that a person still reads to its end. One that is longer is refused unasked: what matters could be
-/// out of sight.
+/// The longest path, in characters, that a user can be expected to read to its end. Longer paths are refused without a
+/// question: the important part could be out of view.
 const LONGEST_PATH: usize = 300;
-/// Characters of the reason.
 const LONGEST_REASON: usize = 700;
 
-/// What the guest asks about.
+/// A question of the guest.
 pub(crate) struct Question {
     pub number: u64,
-    /// On the host.
+    /// The path on the host.
     pub path: AbsPath,
     pub act: GuestAct,
     pub why: String,
     pub yes: GuestYes,
 }
 
-/// A path as the guest reports it, on the host; nothing where it is not one.
+/// The path on the host for a path that the guest reports; `None` if it is not valid.
 pub(crate) fn place(plan: &Plan, path: &OsText) -> Option<AbsPath> {
     let path = AbsPath::new(OsStr::from_bytes(path.as_bytes())).ok()?;
     Some(crate::launch::workspace::outside(plan, &path))
@@ -41,7 +40,7 @@ pub(crate) struct Questions<'a> {
     environment: &'a HostEnvironment,
     allowances: Allowances,
     open: Option<Question>,
-    /// Without a yes in between.
+    /// Consecutive questions without a yes.
     refusals: usize,
 }
 
@@ -50,7 +49,7 @@ impl<'a> Questions<'a> {
         Questions { environment, allowances, open: None, refusals: 0 }
     }
 
-    /// Asks the user, or answers at once where nobody can be asked.
+    /// Asks the user, or answers immediately if no user can be asked.
     pub fn ask(&mut self, question: Question, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
         let shown = self.environment.shown(&question.path);
         let readable = shown.chars().count() <= LONGEST_PATH;
@@ -61,14 +60,14 @@ impl<'a> Questions<'a> {
             return;
         }
         let answer = if readable { GuestAnswer::NoMore } else { GuestAnswer::No };
-        tell(running, question.number, answer);
+        send(running, question.number, answer);
     }
 
-    /// Passes the user's answer on, if there is one.
+    /// Passes on the user's answer, if there is one.
     pub fn settle(&mut self, running: &Running, console: &mut dyn Console, emit: Emit<'_>) {
         let Some(answer) = console.answer() else { return };
         let Some(question) = self.open.take() else { return };
-        let (answer, trouble) = match answer {
+        let (answer, failure) = match answer {
             HeldAnswer::Always => match self.allowances.add(&question.path) {
                 Ok(()) => (answer, None),
                 Err(error) => (HeldAnswer::Run, Some(format!("it is allowed in this run only: {error}"))),
@@ -76,8 +75,8 @@ impl<'a> Questions<'a> {
             HeldAnswer::No | HeldAnswer::Once | HeldAnswer::Run | HeldAnswer::Unanswered => (answer, None),
         };
         let number = question.number;
-        self.end(question, answer, trouble, console, emit);
-        tell(running, number, self.for_guest(answer));
+        self.end(question, answer, failure, console, emit);
+        send(running, number, self.for_guest(answer));
     }
 
     fn for_guest(&self, answer: HeldAnswer) -> GuestAnswer {
@@ -93,12 +92,12 @@ impl<'a> Questions<'a> {
         &mut self,
         question: Question,
         answer: HeldAnswer,
-        trouble: Option<String>,
+        failure: Option<String>,
         console: &mut dyn Console,
         emit: Emit<'_>,
     ) {
         self.refusals = if answer.is_yes() { 0 } else { self.refusals + 1 };
-        let said = trouble.or_else(|| (self.refusals == MOST_REFUSALS).then(no_more));
+        let said = failure.or_else(|| (self.refusals == MOST_REFUSALS).then(no_more));
         let line = said.as_ref().map(|text| format!("belljar: {}", visible(text)));
         console.settle(answer, line.as_deref());
         let Question { number: _, path, act, why: _, yes: _ } = question;
@@ -106,14 +105,14 @@ impl<'a> Questions<'a> {
         said.into_iter().for_each(|text| emit(&Event::Notice { text }));
     }
 
-    /// The caller of a question is gone.
+    /// Closes the question because the process that caused it has ended.
     pub fn withdraw(&mut self, number: u64, console: &mut dyn Console, emit: Emit<'_>) {
         if self.open.as_ref().is_some_and(|question| question.number == number) {
             self.close(console, emit);
         }
     }
 
-    /// Takes an open question back: the run ends, or nobody waits any more.
+    /// Closes an open question: the run ends, or no process waits for the answer.
     pub fn close(&mut self, console: &mut dyn Console, emit: Emit<'_>) {
         if let Some(question) = self.open.take() {
             self.end(question, HeldAnswer::Unanswered, None, console, emit);
@@ -138,8 +137,8 @@ fn text(shown: &str, question: &Question) -> String {
     )
 }
 
-fn tell(running: &Running, number: u64, answer: GuestAnswer) {
-    // A guest that is gone waits for nothing.
+fn send(running: &Running, number: u64, answer: GuestAnswer) {
+    // A guest that has ended does not wait for an answer.
     running.order(GuestOrder::Answer { number, answer }).ok();
 }
 

@@ -1,35 +1,36 @@
-//! What a command did to the user's terminal, and how to undo it.
+//! Tracks what a command did to the user's terminal, and how to undo it.
 //!
-//! The bytes of the command go to the terminal unchanged; this reads along. When the command has ended, the terminal may
-//! be on the alternate screen, in the middle of a control string, with a hidden cursor, another character set or a small
-//! scroll region, and a report would be lost in it. [`Screen::reset`] gives what brings it back, without clearing
-//! anything. States and their changes are those of the VT500 parser (vt100.net/emu/dec_ansi_parser, 2026-11).
+//! The output of the command goes to the terminal unchanged; this code only parses it. When the command has ended, the
+//! terminal may be on the alternate screen, inside a control string, with a hidden cursor, another character set or a
+//! small scroll region, and a report would be unreadable. [`Screen::reset`] returns the sequences that restore it,
+//! without clearing anything. The states and transitions are those of the VT500 parser (vt100.net/emu/dec_ansi_parser,
+//! 2026-11).
 
 use std::collections::BTreeSet;
 
-/// Ends a control string, leaves VT52 mode, selects ASCII, shows the cursor, wraps lines, and turns off what a program
-/// can turn on: alternate screen, colours, insertion, application keys, mouse, focus and paste reports, reverse video,
-/// margins, synchronized output, an open hyperlink. The whole screen scrolls again. The cursor stays: it is saved and restored around what
-/// moves it.
+/// Ends a control string, leaves VT52 mode, selects ASCII, shows the cursor, wraps lines, and turns off everything that
+/// a program can turn on: alternate screen, colours, insertion, application keys, mouse, focus and paste reports,
+/// reverse video, margins, synchronized output, an open hyperlink. The whole screen scrolls again. The cursor keeps its
+/// position: it is saved and restored around the sequences that move it.
 const RESET: &str = "\u{1b}\\\u{1b}<\u{f}\u{1b}(B\u{1b}[?1047l\u{1b}[!p\u{1b}[0m\u{1b}[?25h\u{1b}[?7h\u{1b}[4l\u{1b}[20l\
     \u{1b}[?1l\u{1b}>\u{1b}[?5l\u{1b}[?69l\u{1b}[?9;1000;1001;1002;1003;1004;1005;1006;1015;1016;2004l\u{1b}[?2026l\
     \u{1b}]8;;\u{1b}\\\u{1b}7\u{1b}[r\u{1b}8";
-/// Lines are counted from the top, and the cursor is on the last one.
+/// Counts lines from the top, and moves the cursor to the last one.
 const TO_THE_END: &str = "\u{1b}[?6l\u{1b}[r\u{1b}[9999;1H";
-/// Colours as the user has them.
+/// Restores the user's colours.
 const PALETTE: &str = "\u{1b}]104\u{1b}\\\u{1b}]110\u{1b}\\\u{1b}]111\u{1b}\\\u{1b}]112\u{1b}\\";
-/// Keys as every program reads them: nothing is left on the stack of the kitty protocol.
+/// Restores ordinary key codes: empties the stack of the kitty protocol.
 const KITTY_KEYS: &str = "\u{1b}[<99u\u{1b}[=0u";
-/// The same for xterm's modified keys.
+/// Restores ordinary key codes after xterm's modified keys.
 const XTERM_KEYS: &str = "\u{1b}[>4m";
-/// The shape of the cursor.
+/// Restores the default shape of the cursor.
 const SHAPE: &str = "\u{1b}[0 q";
 
 /// Bytes of a sequence that are kept; longer ones are treated as unknown.
 const KEPT: usize = 48;
 
-/// Modes that a program turns on or off and that are as before when it goes on after a question: application keys, reverse
-/// video, wrapping, the cursor, mouse, focus and paste reports. With what they are at first.
+/// Modes that a program may change and that are restored when it continues after a question: application keys, reverse
+/// video, wrapping, the cursor, mouse, focus and paste reports. The second part is the initial state.
 const MODES: [(&str, bool); 15] = [
     ("1", false),
     ("5", false),
@@ -47,10 +48,10 @@ const MODES: [(&str, bool); 15] = [
     ("1016", false),
     ("2004", false),
 ];
-/// Modes of the kitty protocol that are put back.
+/// The most entries of the kitty protocol's stack that are restored.
 const KITTY_DEPTH: usize = 16;
 
-/// The state of a terminal, as far as it matters.
+/// The tracked state of a terminal.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Screen {
     state: State,
@@ -58,23 +59,23 @@ pub(crate) struct Screen {
     sequence: Vec<u8>,
     /// Something other than plain text was written.
     touched: bool,
-    /// The cursor may be anywhere, with text of the command below it.
+    /// The cursor may be anywhere, with output of the command below it.
     strayed: bool,
-    /// What the cursor does may have changed: lines are counted from elsewhere, or it was saved elsewhere.
+    /// The behaviour of the cursor may have changed: lines are counted from elsewhere, or another position was saved.
     warped: bool,
     alternate: bool,
     palette: bool,
     kitty_keys: bool,
     xterm_keys: bool,
     shape: bool,
-    /// Modes that are not as at first, as their places in [`MODES`].
+    /// Modes that differ from their initial state, as indices into [`MODES`].
     modes: BTreeSet<usize>,
     keypad: bool,
-    /// What a program last asked for: the stack of the kitty protocol, xterm's keys, the shape of the cursor.
+    /// The last requests of the program: the stack of the kitty protocol, xterm's keys, the shape of the cursor.
     kitty_stack: Vec<String>,
     xterm_wish: String,
     shape_wish: String,
-    /// The last line is not ended; and whether it was not when the alternate screen was entered.
+    /// The last line is not terminated; and whether it was not when the alternate screen was entered.
     open_line: bool,
     line_below: bool,
 }
@@ -96,15 +97,15 @@ enum State {
 }
 
 impl Screen {
-    /// Takes note of what goes to the terminal.
+    /// Parses output that goes to the terminal.
     pub fn see(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.byte(*byte);
         }
     }
 
-    /// What makes of the terminal again what the command had made of it, as far as a command does not do so itself when
-    /// the size of its terminal changes.
+    /// The sequences that restore the state in which the command had left the terminal, except for what a program
+    /// restores itself when the size of its terminal changes.
     pub fn restore(&self) -> String {
         let mut out = String::new();
         if self.alternate {
@@ -125,7 +126,7 @@ impl Screen {
         out
     }
 
-    /// Takes note that a line was begun, whatever the state was.
+    /// Notes that a new line was begun, whatever the state was.
     pub fn begin_line(&mut self) {
         self.state = State::Ground;
         self.sequence.clear();
@@ -137,7 +138,8 @@ impl Screen {
         self.touched
     }
 
-    /// What brings the terminal back, and the cursor to the beginning of a line; nothing where plain lines were written.
+    /// The sequences that reset the terminal and move the cursor to the beginning of a line; empty if only plain lines
+    /// were written.
     pub fn reset(&mut self) -> String {
         let seen = std::mem::take(self);
         let mut out = String::new();
@@ -199,7 +201,7 @@ impl Screen {
                 State::Intermediate
             }
             (State::Escape, 0x30..=0x7e) => {
-                // Of the cursor: save, restore, a line up; and the reset of everything.
+                // Save cursor, restore cursor, reverse index; and full reset.
                 self.warped |= matches!(byte, b'7' | b'8' | b'M' | b'c');
                 match byte {
                     b'=' => self.keypad = true,
@@ -212,7 +214,7 @@ impl Screen {
             (State::Intermediate, 0x30..=0x7e) => State::Ground,
             (State::Ground, 0xc2) => State::Lead,
             (State::Lead, 0x80..=0x9f) => {
-                // Terminals differ in whether they obey these.
+                // Terminals differ in whether they obey these sequences.
                 self.touched = true;
                 self.warped = true;
                 State::Ground
@@ -231,7 +233,7 @@ impl Screen {
         state
     }
 
-    /// What is done on the alternate screen is gone with it.
+    /// Changes on the alternate screen disappear with it.
     fn stray(&mut self) {
         self.strayed |= !self.alternate;
     }
@@ -257,9 +259,9 @@ impl Screen {
                 self.shape_wish = String::from_utf8_lossy(&sequence).into_owned();
             }
             (b'p', _) if parameters == b"!" => self.forget_modes(),
-            // Nothing is below the cursor any more.
+            // No text remains below the cursor.
             (b'J', _) if matches!(parameters, b"" | b"0" | b"2") => self.strayed &= self.alternate,
-            // Colours, and what stays on its line or goes down.
+            // Colours, and sequences that stay on the line or move down.
             (b'm' | b'h' | b'l' | b'n' | b'c' | b't' | b'q' | b'g' | b'p', _)
             | (
                 b'@' | b'B' | b'C' | b'D' | b'E' | b'G' | b'I' | b'J' | b'K' | b'P' | b'X' | b'Z',
@@ -271,13 +273,13 @@ impl Screen {
         }
     }
 
-    /// Back to what they are at first.
+    /// Returns all modes to their initial state.
     fn forget_modes(&mut self) {
         self.modes.clear();
         self.keypad = false;
     }
 
-    /// The stack of the kitty protocol: `>` puts flags on it, `<` takes some off, `=` changes the topmost.
+    /// The stack of the kitty protocol: `>` pushes flags, `<` pops some, `=` changes the topmost.
     fn kitty(&mut self, parameters: &[u8]) {
         let Some((act, rest)) = parameters.split_first() else { return };
         let first = rest.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -305,7 +307,7 @@ impl Screen {
             };
         }
         match mode {
-            // Leaving it brings the cursor back to where it was.
+            // Leaving the alternate screen restores the position of the cursor.
             b"1049" => {
                 match (self.alternate, on) {
                     (false, true) => self.line_below = self.open_line,
@@ -318,7 +320,7 @@ impl Screen {
                 self.alternate = on;
                 self.warped = true;
             }
-            // These move the cursor, or change what else does.
+            // These move the cursor, or change the meaning of sequences that do.
             b"2" | b"3" | b"6" | b"1048" => self.warped = true,
             _ => {}
         }
@@ -341,7 +343,7 @@ mod tests {
 
     fn after(text: &str) -> String {
         let mut screen = Screen::default();
-        // In the smallest pieces, as a pipe may give them.
+        // In the smallest pieces that a pipe may deliver.
         text.as_bytes().chunks(1).for_each(|piece| screen.see(piece));
         screen.reset()
     }
@@ -411,11 +413,11 @@ mod tests {
         assert!(after("\u{1b}[>4;2m\n").contains(XTERM_KEYS));
         assert!(after("\u{1b}[5 q\n").contains(SHAPE));
         assert!(after("\u{e}\n").starts_with(RESET));
-        // What is written later is not part of a link that was left open.
+        // Later text must not become part of a link that was left open.
         for open in ["\u{1b}]8;;https://host/\u{7}a link\n", "\u{1b}]8;id=1;https://host/\u{1b}\\a link\n"] {
             assert!(after(open).contains("\u{1b}]8;;\u{1b}\\"), "{open:?}");
         }
-        // The report would be part of the string.
+        // Otherwise the report would be part of the string.
         assert!(after("\u{1b}]0;never ended\n").starts_with("\u{1b}\\"));
         assert!(after("\u{1b}P\n").starts_with("\u{1b}\\"));
     }

@@ -1,4 +1,4 @@
-//! One thread, one loop: signals, deadlines, the guest's reports and the terminal.
+//! The supervisor's loop: signals, deadlines, the guest's reports and the terminal, in one thread.
 
 use crate::session::console::{Console, Emit, Interrupt, Pumped};
 use crate::session::questions::{Question, Questions, place};
@@ -13,46 +13,44 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-/// After the command's end: what it wrote last is still shown.
+/// How long the last output is still shown after the command has ended.
 const DRAIN: Duration = Duration::from_millis(300);
-/// After an order to stop: longer than the guest's own patience.
+/// How long an order to stop may take: longer than the guest's own timeout.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a supervised command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, or by a signal from inside.
+    /// The command exited, or a signal from inside ended it.
     Own(GuestEnd),
-    /// The time that the plan allows was over.
+    /// The plan's time limit was reached.
     TimeLimit(GuestEnd),
-    /// What stood at its streams had no more use for it.
+    /// The other end of its streams had finished.
     Dismissed,
     /// The user or the system asked belljar to stop.
     Stopped(i32),
-    /// The sandbox was gone without a word.
+    /// The sandbox ended without a report of the guest.
     Lost,
-    /// What guards the way out ended before the command did.
+    /// The egress services ended before the command did.
     Unguarded,
 }
 
 /// Why supervision failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// Signals cannot be received.
-    #[error("cannot take over signals")]
+    #[error("cannot install signal handling")]
     Signals(#[from] SignalError),
-    /// The guest is not understood.
-    #[error("the sandbox is out of control")]
+    /// The guest's report is not valid, or it stopped answering.
+    #[error("the guest inside the sandbox failed")]
     Guest(#[from] LaunchError),
-    /// The kernel does not wait for us.
-    #[error("cannot wait")]
+    #[error("poll failed")]
     Wait(#[source] std::io::Error),
 }
 
-/// The signals that are passed on or acted on. Taken before anything is started, so that none is lost.
+/// Takes over the signals that are passed on or acted on. Called before anything is started, so that none is lost.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn take_signals() -> Result<Signals, SuperviseError> {
     Ok(Signals::take(&[
         Signal::INT,
@@ -65,30 +63,27 @@ pub fn take_signals() -> Result<Signals, SuperviseError> {
     ])?)
 }
 
-/// A started command and everything around it.
+/// A started command, with everything that its supervision needs.
 pub(crate) struct Watched<'a> {
-    /// What it was made for.
     pub plan: &'a Plan,
-    /// The sandbox.
     pub running: &'a mut Running,
-    /// What stands at the command's streams.
+    /// The outer end of the command's streams.
     pub console: &'a mut dyn Console,
-    /// Signals that come to belljar.
+    /// The signals that belljar receives.
     pub signals: &'a Signals,
     /// What the plan allows.
     pub time_limit: Option<Duration>,
-    /// Readable when what guards the way out has ended.
+    /// Becomes readable when the egress services have ended.
     pub guard: Option<BorrowedFd<'a>>,
-    /// What the user is asked while it runs.
+    /// The guard's questions to the user.
     pub questions: Questions<'a>,
-    /// Where events go.
     pub emit: Emit<'a>,
 }
 
-/// Watches over a started command until nothing of it is left.
+/// Supervises a started command until all of its processes have ended.
 ///
 /// # Errors
-/// When the guest cannot be understood; the sandbox is ended by dropping it.
+/// If the guest fails; dropping the sandbox ends it.
 pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> {
     let Watched { plan, running, console, signals, time_limit, guard, mut questions, emit } = watched;
     let mut deadline = time_limit.map(|limit| Instant::now() + limit);
@@ -106,7 +101,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
             }
         }
         if console.pump(emit) == Pumped::Dismissed && stopping.is_none() {
-            // A guest that is gone has nothing left to stop.
+            // A guest that has ended needs no order.
             running.order(GuestOrder::Stop).ok();
             ends = ends.or(Some(Ending::Dismissed));
         }
@@ -159,7 +154,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
             questions.close(console, emit);
             drain(console, emit);
             running.finish(PATIENCE);
-            // Nothing is left that could write.
+            // No process is left that could write.
             drain(console, emit);
             console.ended(end, emit);
             return Ok(match stopping {
@@ -170,7 +165,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             if let Some(stopping) = stopping {
-                // Neither the command nor the guest has ended in time; dropping the sandbox ends both.
+                // Neither the command nor the guest ended in time; dropping the sandbox ends both.
                 console.ended(GuestEnd::Signal(Signal::KILL.as_raw()), emit);
                 return Ok(stopping);
             }
@@ -183,7 +178,7 @@ pub(crate) fn supervise(watched: Watched<'_>) -> Result<Ending, SuperviseError> 
     }
 }
 
-/// Passes a signal on, or stops everything.
+/// Passes a signal on, or stops the run.
 fn on_signal(signal: i32, running: &Running, console: &mut dyn Console, emit: Emit<'_>) -> Option<Ending> {
     let is = |known: Signal| known.as_raw() == signal;
     if is(Signal::WINCH) {
@@ -195,7 +190,7 @@ fn on_signal(signal: i32, running: &Running, console: &mut dyn Console, emit: Em
         return None;
     }
     if is(Signal::TERM) || is(Signal::HUP) || interrupt == Interrupt::Stop {
-        // A guest that is gone has nothing left to stop.
+        // A guest that has ended needs no order.
         running.order(GuestOrder::Stop).ok();
         return Some(Ending::Stopped(signal));
     }
@@ -233,7 +228,7 @@ fn wait(
     Ok(Ready { signals: ready(0), control: ready(1), unguarded: guarded && ready(2) })
 }
 
-/// Takes what the command wrote before it ended.
+/// Transfers the output that the command wrote before it ended.
 fn drain(console: &mut dyn Console, emit: Emit<'_>) {
     let deadline = Instant::now() + DRAIN;
     while Instant::now() < deadline && console.pump(emit) != Pumped::Closed {

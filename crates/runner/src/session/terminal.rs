@@ -1,5 +1,5 @@
-//! The user's side of the streams: a terminal of ours where there is one, a relay where a stream is the user's
-//! terminal, and the streams themselves where they are files or pipes.
+//! The user's end of the streams: a pseudo-terminal if the user has a terminal, a relay for an output that is the
+//! user's terminal, and the streams themselves if they are files or pipes.
 
 use crate::session::console::{Console, Emit, Interrupt, Pumped};
 use crate::session::prompt::{Prompt, Typed};
@@ -14,13 +14,13 @@ use rustix::stdio::{stderr, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// As much input as is held for a program that does not read.
+/// The most input that is buffered for a program that does not read.
 const HELD: usize = 64 << 10;
 
-/// How long the command's terminal has another size after a question: long enough for a program to look.
+/// How long the command's terminal has a different size after a question: long enough for a program to notice.
 const NUDGE: Duration = Duration::from_millis(80);
 
-/// What could not be set up.
+/// The terminal could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set up the terminal")]
 pub struct TerminalError(#[source] pub std::io::Error);
@@ -29,7 +29,7 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Termina
     TerminalError(std::io::Error::other(error))
 }
 
-/// Where output that was read goes.
+/// The stream of belljar that output is copied to.
 #[derive(Debug, Clone, Copy)]
 enum Sink {
     Stdin,
@@ -38,22 +38,22 @@ enum Sink {
 }
 
 impl Sink {
-    /// The stream that leads to the user's terminal. Standard output may be a file, which gets the command's standard
-    /// output and nothing of its terminal.
+    /// The stream that leads to the user's terminal. Standard output may be a file, which gets only the command's
+    /// standard output.
     fn terminal() -> Self {
         if pty::is_terminal(stdout()) {
             Sink::Stdout
         } else if pty::is_terminal(stderr()) {
             Sink::Stderr
         } else {
-            // A terminal is opened for reading and writing.
+            // A terminal can be written to through its input as well.
             Sink::Stdin
         }
     }
 }
 
 impl Drop for Terminal {
-    /// Before the user's own mode is restored, and before belljar speaks.
+    /// Runs before the user's terminal mode is restored and before belljar prints.
     fn drop(&mut self) {
         self.settle(HeldAnswer::Unanswered, None);
         self.reset();
@@ -76,32 +76,32 @@ pub struct Terminal {
     relays: Vec<Relay>,
     held: Vec<u8>,
     stdin_open: bool,
-    /// What the command did to the user's terminal, and where that is reached.
+    /// The tracked state of the user's terminal, and the stream that leads to it.
     screen: Screen,
     used: Sink,
     prompt: Option<Prompt>,
-    /// When the command's terminal gets its size back, which was changed so that the command draws anew.
+    /// When the size of the command's terminal, which was changed to make the command redraw, is restored.
     nudged: Option<Instant>,
 }
 
-/// Whether a command that is started for the user gets a terminal, and its screen with it.
+/// Whether a command that the user starts gets a pseudo-terminal.
 #[must_use]
 pub fn is_interactive() -> bool {
     Terminal::wanted()
 }
 
 impl Terminal {
-    /// Whether the command will have one: decided before anything is opened.
+    /// Whether the command will have one; decided before anything is opened.
     #[must_use]
     pub fn wanted() -> bool {
         pty::is_terminal(stdin())
     }
 
-    /// Opens what is needed. A terminal for the command is the backend's to open, where the command sees it; the user's
-    /// is left as it is until [`Terminal::enter`].
+    /// Opens the streams. The backend opens a terminal for the command where the command sees it; the user's terminal
+    /// is not changed before [`Terminal::enter`].
     ///
     /// # Errors
-    /// When descriptors are used up.
+    /// If descriptors are exhausted.
     pub fn open() -> Result<(Self, Streams), TerminalError> {
         let mut terminal = Self {
             pty: None,
@@ -130,10 +130,10 @@ impl Terminal {
         Ok((terminal, Streams { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end }))
     }
 
-    /// Takes the controlling end of the command's terminal, which becomes as large as the user's.
+    /// Takes the controlling end of the command's terminal and sets its size to that of the user's.
     ///
     /// # Errors
-    /// When it does not let itself be resized.
+    /// If it cannot be resized.
     pub fn attach(&mut self, controller: OwnedFd) -> Result<(), TerminalError> {
         if let Ok(size) = pty::size(stdin()) {
             pty::resize(controller.as_fd(), size).map_err(failed)?;
@@ -144,10 +144,10 @@ impl Terminal {
         Ok(())
     }
 
-    /// Takes over the user's terminal; given back when `self` is dropped, however that happens.
+    /// Takes over the user's terminal; it is restored when `self` is dropped, on every path.
     ///
     /// # Errors
-    /// When the terminal does not let itself be switched.
+    /// If the terminal cannot be switched to raw mode.
     pub fn enter(&mut self) -> Result<(), TerminalError> {
         if self.pty.is_some() {
             self.raw = Some(RawMode::enter(stdin()).map_err(failed)?);
@@ -162,13 +162,13 @@ impl Terminal {
         self.used = to;
     }
 
-    /// Gives the terminal back in a state in which text can be read.
+    /// Restores the terminal to a state in which text can be read.
     fn reset(&mut self) {
         write_all(self.used, self.screen.reset().as_bytes());
     }
 
     fn take_input(&mut self, buffer: &mut [u8]) {
-        // An answer must be heard, whether or not the command reads.
+        // The answer to a question must be read even if the command does not read.
         let room = self.held.len() < HELD || self.prompt.is_some();
         if self.pty.is_some() && self.stdin_open && room && readable(stdin()) {
             match rustix::io::read(stdin(), &mut *buffer) {
@@ -189,7 +189,7 @@ impl Terminal {
         }
     }
 
-    /// Takes what the user typed: for the command, or for the question that is open.
+    /// Handles typed bytes: for the command, or for the open question.
     fn typed(&mut self, bytes: &[u8]) {
         let typed = match &mut self.prompt {
             None => Typed::ForCommand,
@@ -202,18 +202,18 @@ impl Terminal {
         }
     }
 
-    /// The first answer counts.
+    /// Only the first answer is accepted.
     fn answered(&mut self, answer: HeldAnswer) {
         if let Some(prompt) = &mut self.prompt {
             prompt.answer.get_or_insert(answer);
         }
     }
 
-    /// Makes the command draw anew. Programs do so when their terminal has another size, and many not for less.
+    /// Makes the command redraw. Programs do so when the size of their terminal changes, and many only then.
     fn nudge(&mut self) {
         let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) else { return };
         let smaller = pty::Size { rows: size.rows.saturating_sub(1).max(1), ..size };
-        // A terminal that has just gone has no size to set.
+        // A terminal that has just been closed has no size to set.
         pty::resize(controller.as_fd(), smaller).ok();
         self.nudged = Some(Instant::now() + NUDGE);
     }
@@ -222,22 +222,22 @@ impl Terminal {
 impl Console for Terminal {
     fn resized(&self) {
         if let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) {
-            // A terminal that has just gone has no size to set.
+            // A terminal that has just been closed has no size to set.
             pty::resize(controller.as_fd(), size).ok();
         }
     }
 
-    /// belljar suspends itself, and the user's shell is there again. When the shell brings belljar back, the command
-    /// goes on.
+    /// Suspends belljar, so that the user's shell has the terminal. When the shell continues belljar, the command
+    /// continues.
     fn suspended(&mut self) {
         if self.pty.is_none() {
             return;
         }
         self.reset();
         self.raw = None;
-        // Returns once the shell continues us. Without a shell to come back to, the next line runs at once.
+        // Returns once the shell continues this process. Without a shell, it returns at once.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).ok();
-        // A terminal that cannot be entered again is gone, and the hang-up that follows ends the run.
+        // A terminal that cannot be entered again is closed, and the following hang-up ends the run.
         self.enter().ok();
         self.resized();
         if let Some(prompt) = &mut self.prompt {
@@ -247,7 +247,7 @@ impl Console for Terminal {
     }
 
     fn ask(&mut self, question: &str, yes: GuestYes) -> bool {
-        // What was typed before is for the command.
+        // Earlier input is for the command.
         self.take_input(&mut vec![0; 64 << 10]);
         if self.raw.is_none() || !self.stdin_open || self.prompt.is_some() {
             return false;
@@ -265,7 +265,7 @@ impl Console for Terminal {
         self.prompt.as_ref()?.answer
     }
 
-    /// Gives the terminal back to the command as it was.
+    /// Restores the terminal for the command.
     fn settle(&mut self, answer: HeldAnswer, line: Option<&str>) {
         let Some(prompt) = self.prompt.take() else { return };
         write_all(self.used, Prompt::trace(answer, line).as_bytes());
@@ -318,7 +318,7 @@ impl Console for Terminal {
             self.resized();
         }
         if self.prompt.is_some() {
-            // What the command writes waits.
+            // The command's output is held back.
             self.take_input(&mut buffer);
             return Pumped::Open;
         }
@@ -331,7 +331,7 @@ impl Console for Terminal {
                     alive = true;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => alive = true,
-                // Every copy of the other end is closed: nothing more will come.
+                // Every copy of the other end is closed: no more data follows.
                 Err(_) => {}
             }
             self.take_input(&mut buffer);
@@ -355,7 +355,7 @@ impl Console for Terminal {
     }
 }
 
-/// A closed standard stream becomes `/dev/null`: the next file to be opened must not take its place.
+/// Replaces a closed standard stream by `/dev/null`: otherwise the next opened file would take its number.
 fn copy_or_null(stream: BorrowedFd<'_>) -> Result<OwnedFd, TerminalError> {
     match stream.try_clone_to_owned() {
         Ok(copy) => Ok(copy),
@@ -374,7 +374,7 @@ fn readable(descriptor: BorrowedFd<'_>) -> bool {
     matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(count) if count > 0)
 }
 
-/// The user's terminal takes everything, or is gone; then there is nobody to tell.
+/// Writes everything. An error means that the user's terminal is closed, and it cannot be reported anywhere.
 fn write_all(sink: Sink, mut bytes: &[u8]) {
     let descriptor = match sink {
         Sink::Stdin => stdin(),
@@ -397,7 +397,7 @@ fn write_all(sink: Sink, mut bytes: &[u8]) {
 /// Asks at the user's terminal without showing what is typed.
 ///
 /// # Errors
-/// When there is no terminal, or it ends before an answer.
+/// If there is no terminal, or it is closed before an answer.
 pub fn ask_hidden(message: &str) -> std::io::Result<String> {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
     use std::io::{BufRead, Write};
@@ -406,7 +406,7 @@ pub fn ask_hidden(message: &str) -> std::io::Result<String> {
     let mut hidden = before.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
     hidden.local_modes.insert(LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG);
-    // A message from a manifest could otherwise paint a false question.
+    // Escapes control characters: a message from a manifest could otherwise fake a different question.
     tty.write_all(format!("{}: ", visible(message)).as_bytes())?;
     tcsetattr(&tty, OptionalActions::Flush, &hidden)?;
     let mut line = String::new();

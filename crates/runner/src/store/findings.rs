@@ -1,4 +1,5 @@
-//! What runs left in the project, kept whole: the report at the end of a run shows the most dangerous part of it.
+//! The complete lists of what runs left in a project; the report at the end of a run shows only the most dangerous
+//! entries.
 
 use crate::environment::HostEnvironment;
 use belljar_contract::{
@@ -15,47 +16,39 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Entries that are kept of one run.
+/// The most entries that are kept of one run.
 const KEPT: usize = 100_000;
-/// A list is not larger; each entry holds a path twice at most.
+/// The largest list; each entry contains a path twice at most.
 const LARGEST: u64 = 1 << 30;
 const SUFFIX: &str = ".json";
 
 /// Why a list cannot be kept or shown.
 #[derive(Debug, thiserror::Error)]
 pub enum FindingsError {
-    /// It cannot be written.
     #[error("cannot write the findings to `{path}`")]
     Write {
-        /// Where.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// It cannot be read.
     #[error("cannot read the findings in `{path}`")]
     Read {
-        /// Where.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// A list that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingsEntry {
-    /// The name under which it is asked for.
+    /// The name for `belljar findings`.
     pub name: String,
-    /// Where it is.
     pub path: AbsPath,
     /// When it was written.
     pub written: SystemTime,
 }
 
-/// The lists below belljar's state.
+/// The lists below belljar's state directory.
 #[derive(Debug)]
 pub struct FindingsStore {
     directory: AbsPath,
@@ -74,10 +67,10 @@ impl FindingsStore {
         &self.directory
     }
 
-    /// The lists, the newest last; none where there is no directory yet.
+    /// The lists, the newest last; empty if the directory does not exist yet.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn list(&self) -> Result<Vec<FindingsEntry>, FindingsError> {
         let failed = |cause| FindingsError::Read { path: self.directory.clone(), cause };
         let entries = match fs::read_dir(&self.directory) {
@@ -102,24 +95,24 @@ impl FindingsStore {
     /// Reads a list.
     ///
     /// # Errors
-    /// When it cannot be read, or is of another version.
+    /// If it cannot be read, or has an unknown format.
     pub fn read(&self, entry: &FindingsEntry) -> Result<Findings, FindingsError> {
         let read = || -> std::io::Result<Findings> {
             let mut text = String::new();
             fs::File::open(&entry.path)?.take(LARGEST).read_to_string(&mut text)?;
             let found: Findings = serde_json::from_str(&text)?;
             if found.format != FINDINGS_FORMAT {
-                return Err(std::io::Error::other(format!("format {} is not known", found.format)));
+                return Err(std::io::Error::other(format!("its format {} is not supported by this version of belljar", found.format)));
             }
             Ok(found)
         };
         read().map_err(|cause| FindingsError::Read { path: entry.path.clone(), cause })
     }
 
-    /// Writes a list, whole or not at all; gives its name.
+    /// Writes a list, completely or not at all; returns its name.
     ///
     /// # Errors
-    /// When that fails.
+    /// If writing fails.
     pub fn write(&self, findings: &Findings) -> Result<String, FindingsError> {
         let date = UtcTime::from_unix_ms(findings.at_ms).compact();
         let name = format!("{date}-{}-{}", findings.agent, std::process::id());
@@ -137,8 +130,8 @@ impl FindingsStore {
     }
 }
 
-/// Keeps what a run left, the most dangerous first; `None` where nothing was found. A trial works on a copy that goes
-/// away with it, so nothing of it lands in the project and nothing is kept here; its record has the events.
+/// Keeps the findings of a run, the most dangerous first; `None` if there are none. A test works on a copy that is
+/// removed with it, so its findings are not kept here; its record has the events.
 pub(crate) fn keep(
     environment: &HostEnvironment,
     plan: &Plan,
@@ -163,7 +156,7 @@ pub(crate) fn keep(
     FindingsStore::new(&environment.state).write(&findings).map(Some)
 }
 
-/// A finding without secrets in the names that the run chose, which are those below the project.
+/// Redacts the part of a finding's path below the project, whose names the run chose.
 pub(crate) fn redacted(finding: Finding, project: &AbsPath, redact: &Redact) -> Finding {
     let Finding { danger, path, since, what, target, output } = finding;
     Finding {
@@ -192,12 +185,12 @@ fn redacted_path(path: AbsPath, project: &AbsPath, redact: &Redact) -> AbsPath {
     }
 }
 
-/// The event that the record has of a finding.
+/// The event for a finding in the record.
 pub(crate) fn event(finding: &Finding) -> Event {
     Event::HostExecutedCreated { path: finding.path.clone(), why: finding.why() }
 }
 
-/// What a person should know about an entry; nothing about an ordinary one.
+/// The finding for a created entry; `None` for an ordinary file.
 pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
     let output = build_output(&created.path);
     let (danger, what, target) = match created.class {
@@ -226,7 +219,7 @@ pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
     })
 }
 
-/// What commits and the index would write to the work tree, of the kind that this machine executes or that leads out.
+/// The files in new commits and in the index that this machine would execute after a checkout, or that lead out.
 pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Finding> {
     let refs = changes.refs.iter().flat_map(|change| {
         let name = visible_name(short_ref(&change.name));
@@ -252,7 +245,7 @@ pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Fin
             danger: Danger::Guarded,
             path: root.join(Path::new(".git").join(OsStr::from_bytes(name))).ok()?,
             since: FoundAs::Changed,
-            what: format!("what its commits would check out is not known: {}", visible_start(why, 200)),
+            what: format!("the files in its commits are not known: {}", visible_start(why, 200)),
             target: None,
             output: None,
         })
@@ -260,7 +253,8 @@ pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Fin
     out
 }
 
-/// A setting that decides where the user's next push goes. One that was there before comes first: it is relied on.
+/// A setting that decides where the user's next push goes. Settings that existed before come first: the user relies on
+/// them.
 pub(crate) fn of_redirection(path: AbsPath, change: Redirected) -> Finding {
     let Redirected { setting, was_set, values } = change;
     let setting = visible_start(&setting, 80);
@@ -275,20 +269,20 @@ pub(crate) fn of_redirection(path: AbsPath, change: Redirected) -> Finding {
     Finding { danger, path, since: FoundAs::Changed, what, target: None, output: None }
 }
 
-/// A place that the run closed to its owner: nothing is known of what it holds.
+/// A path that the run made unreadable for its owner: its content is not known.
 pub(crate) fn hidden(path: AbsPath) -> Finding {
     Finding {
         danger: Danger::Guarded,
         path,
         since: FoundAs::New,
-        what: "it could not be looked at and may hold anything".to_owned(),
+        what: "it could not be examined and may contain anything".to_owned(),
         target: None,
         output: None,
     }
 }
 
-/// Places that could not be looked at: the beginning of the first ones, and how many there are. A command that makes
-/// many, or some with long names, must not push the findings off the screen.
+/// Shortens the messages about paths that could not be examined to the first few and their number. A command that
+/// creates many of them, or some with long names, must not push the findings off the screen.
 pub(crate) fn few(places: Vec<String>) -> Vec<String> {
     const PLACES: usize = 5;
     const LETTERS: usize = 300;
@@ -296,7 +290,7 @@ pub(crate) fn few(places: Vec<String>) -> Vec<String> {
     let mut out: Vec<String> =
         places.iter().take(PLACES).map(|place| visible_start(place, LETTERS)).collect();
     if more > 0 {
-        out.push(format!("{more} more places could not be looked at; what is in them is not known"));
+        out.push(format!("{more} more paths could not be examined; their content is not known"));
     }
     out
 }
@@ -325,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_builds_write_is_told_apart() {
+    fn build_output_is_marked_as_such() {
         let watched = || Class::HostExecuted { grade: Grade::Watched, why: "a shim" };
         let guarded = || Class::HostExecuted { grade: Grade::Guarded, why: "a hook" };
         let of = |path: &str, class: Class| {
@@ -335,7 +329,7 @@ mod tests {
         let output = Some("/p/web/node_modules".to_owned());
         assert_eq!(of("web/node_modules/a/node_modules/.bin/x", watched()), (Danger::BuildOutput, output));
         assert_eq!(of("web/bin/x", watched()), (Danger::Watched, None));
-        // Not the directory itself, and nothing that is guarded.
+        // Not the directory itself, and no guarded file.
         assert_eq!(of("node_modules", watched()), (Danger::Watched, None));
         assert_eq!(of("node_modules/a/.git/hooks/x", guarded()), (Danger::Guarded, None));
         let link = Class::EscapingSymlink { target: "/etc/\u{1b}[2J".into() };
@@ -364,14 +358,14 @@ mod tests {
         assert_eq!(few(places(5)), places(5));
         let shown = few(places(10_000));
         assert_eq!((shown.len(), shown[4].as_str()), (6, "4"));
-        assert!(shown[5].starts_with("9995 more places"), "{shown:?}");
+        assert!(shown[5].starts_with("9995 more paths"), "{shown:?}");
         assert_eq!(few(vec!["long/".repeat(1000)])[0].chars().count(), 301);
     }
 
     #[test]
     fn a_list_is_private_and_reads_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = FindingsStore::new(&AbsPath::new(folder.path()).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let store = FindingsStore::new(&AbsPath::new(directory.path()).unwrap());
         assert_eq!(store.list().unwrap(), []);
         let link = Class::EscapingSymlink { target: "/etc".into() };
         let findings = Findings {

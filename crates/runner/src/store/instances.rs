@@ -1,14 +1,14 @@
-//! Instances: what belljar keeps for each project, outside it.
+//! Instances: the state that belljar keeps for each project, outside the project.
 //!
 //! ```text
 //! instances/<key>/
 //!   root        the project's canonical root: its bytes and a newline
 //!   volume      where the file system that holds it is mounted, in the same form
-//!   created     when, in milliseconds since 1970
+//!   created     time of creation, in milliseconds since 1970
 //!   last-used   empty; its time of change is the last use
 //!   lock        shared by every run of the project, exclusive for its removal
-//!   sessions/   a lock for each conversation that is going on
-//!   <harness>/  what the agent keeps
+//!   sessions/   a lock for each conversation in use
+//!   <harness>/  the agent's own state
 //! ```
 
 use crate::store::locks::{self, Lock};
@@ -26,71 +26,55 @@ mod listing;
 
 pub use listing::{InstanceEntry, Instances, ProjectState};
 
-/// Before the name of a directory that is being made.
+/// The prefix of a directory that is being created.
 const MAKING: &str = ".making-";
 
-/// Longer than any path the kernel takes.
+/// Longer than any path that the kernel accepts.
 const SMALL_FILE: u64 = 16 << 10;
 
 /// Why an instance cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// Something that the sandbox needs cannot be made.
-    #[error("cannot make `{path}`, which the run needs")]
+    #[error("cannot create `{path}`, which the run needs")]
     Make {
-        /// What.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// It is there, as something else: a link could lead the sandbox anywhere.
-    #[error("`{path}` is {found}, the run needs {wanted} there")]
+    /// Something else exists at this path. A link, for example, could lead the sandbox anywhere.
+    #[error("`{path}` is {found}, but the run needs {wanted}")]
     Kind {
-        /// What.
         path: AbsPath,
-        /// What it is.
         found: &'static str,
-        /// What it should be.
         wanted: &'static str,
     },
-    /// A plan that wants something outside the instance made.
+    /// The plan names a path outside the instance.
     #[error("`{path}` is not part of the instance `{directory}`")]
     Outside {
-        /// What it wants.
         path: AbsPath,
-        /// The instance.
         directory: AbsPath,
     },
-    /// Another project's.
     #[error("the instance `{directory}` belongs to the project `{root}`")]
     OtherProject {
-        /// The instance.
         directory: AbsPath,
         /// The project it names.
         root: AbsPath,
     },
-    /// Something of it remains.
     #[error("cannot remove `{path}`")]
     Remove {
-        /// What.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// It cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// What.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
 }
 
-/// An instance in use by a run. Others may use it too; nobody may remove it.
+/// An instance in use by a run. Other runs may use it as well; it cannot be removed.
 #[derive(Debug)]
 pub struct HeldInstance {
     directory: AbsPath,
@@ -98,8 +82,8 @@ pub struct HeldInstance {
 }
 
 impl HeldInstance {
-    /// Whether a run has anything to keep there, or to find again. A trial has not, unless its plan names something of it:
-    /// its stage is gone when it ends, and the instance would only wait to be swept.
+    /// Whether a run needs an instance. A test needs none, unless its plan mounts something of it: its stage is removed
+    /// at the end, and the instance would only wait for `gc`.
     #[must_use]
     pub fn is_wanted(plan: &Plan) -> bool {
         let kept = |mount: &Mount| {
@@ -115,10 +99,10 @@ impl HeldInstance {
         }
     }
 
-    /// Makes the instance of a plan, if it is not there, and everything of it that the plan's mounts name.
+    /// Creates the instance of a plan, if necessary, and everything in it that the plan mounts.
     ///
     /// # Errors
-    /// When something cannot be made, or is not what the plan needs; the error names it.
+    /// If something cannot be created, or is not what the plan needs; the error names it.
     pub fn prepare(plan: &Plan, now: SystemTime) -> Result<Self, InstanceError> {
         let directory = &plan.instance.directory;
         let failed = |cause| InstanceError::Make { path: directory.clone(), cause };
@@ -126,7 +110,7 @@ impl HeldInstance {
             make(directory, &plan.instance.root, now).map_err(failed)?;
             match locks::wait_shared(&directory.child("lock")) {
                 Ok(lock) => break lock,
-                // Removed since it was made, or found; it is made again.
+                // It was removed since it was created or found, so it is created again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => return Err(failed(cause)),
             }
@@ -152,13 +136,12 @@ impl HeldInstance {
         Ok(held)
     }
 
-    /// Where it is.
     #[must_use]
     pub fn directory(&self) -> &AbsPath {
         &self.directory
     }
 
-    /// The root is what a person and the sweep go by, so it is never left wrong or absent.
+    /// Users and `gc` rely on this file, so it is never left wrong or absent.
     fn check_root(&self, root: &AbsPath) -> Result<(), InstanceError> {
         let path = self.directory.child("root");
         match read_path(&path) {
@@ -186,8 +169,7 @@ impl HeldInstance {
         file.set_modified(now)
     }
 
-    /// Makes what a mount shows. What lies in the instance may have been written by an agent, so no link is followed
-    /// on the way.
+    /// Creates the source of a mount. An agent may have written parts of the instance, so no link is followed.
     fn make_source(&self, path: &AbsPath, last: Source) -> Result<(), InstanceError> {
         let outside = || InstanceError::Outside { path: path.clone(), directory: self.directory.clone() };
         let below = path.relative_to(&self.directory).ok_or_else(outside)?;
@@ -241,7 +223,7 @@ impl Source {
     }
 }
 
-/// Makes the directory with its first files, whole or not at all. One that is there is left alone.
+/// Creates the directory with its first files, completely or not at all. An existing directory is not changed.
 fn make(directory: &AbsPath, root: &AbsPath, now: SystemTime) -> io::Result<()> {
     if fs::symlink_metadata(directory).is_ok() {
         return Ok(());
@@ -259,11 +241,11 @@ fn make(directory: &AbsPath, root: &AbsPath, now: SystemTime) -> io::Result<()> 
     }
     match fs::rename(making.path(), directory) {
         Ok(()) => {
-            // It has moved; there is nothing to remove under the old name.
+            // It was renamed, so the temporary name needs no removal.
             drop(making.keep());
             Ok(())
         }
-        // Another run of the project was quicker.
+        // Another run of the project created it first.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         Err(error) => Err(error),
     }
@@ -287,7 +269,7 @@ fn read_path(path: &AbsPath) -> io::Result<Option<AbsPath>> {
     AbsPath::new(OsString::from_vec(bytes)).map(Some).map_err(io::Error::other)
 }
 
-/// Two runs may write at once, so each has a file of its own until it is whole.
+/// Two runs may write at the same time, so each writes a temporary file and renames it.
 fn replace(path: &AbsPath, content: &[u8]) -> io::Result<()> {
     let parent = path.parent().unwrap_or_else(|| path.clone());
     let mut file = tempfile::NamedTempFile::new_in(parent)?;
@@ -296,7 +278,7 @@ fn replace(path: &AbsPath, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the file system that holds `path` is mounted: the highest directory on the same device.
+/// The mount point of the file system that holds `path`: the topmost directory on the same device.
 fn volume(path: &AbsPath) -> Option<AbsPath> {
     let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
     let own = device(path.as_path())?;

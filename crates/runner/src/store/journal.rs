@@ -1,4 +1,4 @@
-//! What a run leaves behind: its name while it runs, and its folder for good.
+//! Records a run: claims its name while it runs, and writes its directory.
 
 use crate::environment::HostEnvironment;
 use crate::launch::Spent;
@@ -20,41 +20,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The version of a run that says that its conversation has a model log.
+/// The key in a run's versions that says that the conversation has a model log.
 pub(crate) const MODEL_LOG: &str = "model_log";
 
 /// Why a run cannot be recorded; it is not started then.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// There is no place for what belongs to a run while it runs.
-    #[error("there is no place for the run")]
+    #[error("cannot create the runtime directory of the run")]
     Runtime(#[from] RuntimeError),
-    /// There is no name for it.
-    #[error("there is no name for the run")]
+    #[error("cannot claim a name for the run")]
     Name(#[from] NameClaimError),
-    /// Its folder cannot be made.
-    #[error("the run cannot be recorded")]
+    #[error("cannot record the run")]
     Write(#[from] WriteError),
-    /// Its exchanges cannot be kept.
-    #[error("the exchanges of the run cannot be kept")]
+    #[error("cannot record the run's exchanges with the model")]
     Tape(#[from] TapeWriteError),
 }
 
-/// A run that is being recorded. Trouble while it runs does not change how the run ends; it is told at the end.
+/// A run that is being recorded. A write error does not change how the run ends; it is reported at the end.
 pub(crate) struct Journal {
     writer: RunWriter,
     id: RunId,
     redact: Redact,
     began: Instant,
     name: ClaimedName,
-    trouble: Option<WriteError>,
-    /// Whether something that happened could not be recorded.
+    first_error: Option<WriteError>,
+    /// Whether an event could not be recorded.
     hole: bool,
     used: Used,
 }
 
 impl Journal {
-    /// Claims a name and makes the folder.
+    /// Claims a name and creates the directory.
     pub fn open(
         planned: &Planned,
         environment: &HostEnvironment,
@@ -96,13 +92,12 @@ impl Journal {
             redact,
             began: Instant::now(),
             name,
-            trouble: None,
+            first_error: None,
             hole: false,
             used: Used::ByChildren,
         })
     }
 
-    /// The run's name.
     pub fn name(&self) -> &str {
         self.name.name().as_str()
     }
@@ -111,7 +106,6 @@ impl Journal {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.id
     }
@@ -121,17 +115,17 @@ impl Journal {
         self.began
     }
 
-    /// The place for the frames of a conversation.
+    /// The log for the frames of a conversation.
     pub fn frames(&self) -> Result<FrameLog, JournalError> {
         Ok(self.writer.frames()?)
     }
 
-    /// The place for the agent's complaints.
+    /// The file for the agent's standard error.
     pub fn agent_stderr(&self) -> Result<AgentStderr, JournalError> {
         Ok(self.writer.agent_stderr()?)
     }
 
-    /// The file of the egress log, and what keeps secrets out of it.
+    /// The file of the egress log, and the scrubber for it.
     pub fn egress_log(&self) -> Result<(File, Redact), JournalError> {
         Ok((self.writer.egress_log()?, Arc::clone(&self.redact)))
     }
@@ -143,7 +137,7 @@ impl Journal {
         Ok(ModelLog::open(self.writer.model_log()?, self.id.clone(), self.began, redact))
     }
 
-    /// Takes the exchanges with the model down, in the run's folder.
+    /// Records the exchanges with the model in the run's directory.
     pub fn recorder(
         &self,
         normalisers: Vec<Normaliser>,
@@ -155,28 +149,27 @@ impl Journal {
         Ok(Recorder::new(keep, scrub, normalisers, sought))
     }
 
-    /// Records what happened.
     pub fn emit(&mut self, event: &Event) {
         let written = self.writer.emit(self.elapsed_ms(), event);
         self.hole |= written.is_err();
-        self.trouble = self.trouble.take().or(written.err());
+        self.first_error = self.first_error.take().or(written.err());
     }
 
-    /// Keeps a text in the run's folder.
+    /// Stores a text in the run's directory.
     pub fn keep(&mut self, name: &str, parts: &[&str]) {
         let written = self.writer.keep(name, parts);
-        self.trouble = self.trouble.take().or(written.err());
+        self.first_error = self.first_error.take().or(written.err());
     }
 
-    /// Keeps the listing of the workspace's files, and those that are new or changed.
+    /// Stores the listing of the workspace's files, and the files that are new or changed.
     pub fn keep_files(&mut self, files: FilesSeen) {
         match self.writer.keep_files(files) {
             Ok(listing) => self.emit(&Event::FilesListed { listing }),
-            Err(error) => self.trouble = self.trouble.take().or(Some(error)),
+            Err(error) => self.first_error = self.first_error.take().or(Some(error)),
         }
     }
 
-    /// Keeps the conversations that the run wrote to the project's state, redacted.
+    /// Stores the conversations that the run wrote to the project's state, redacted.
     pub fn keep_transcripts(&mut self, plan: &Plan) {
         let since = SystemTime::now() - self.began.elapsed();
         let kept = plan.mounts.iter().filter_map(|mount| match &mount.source {
@@ -185,26 +178,26 @@ impl Journal {
         });
         for path in kept.flat_map(|directory| written_since(directory, since, DEPTH)) {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            // One that cannot be read as text is not a conversation.
+            // A file that is not UTF-8 is not a conversation.
             if let Ok(text) = std::fs::read_to_string(&path) {
                 self.keep(&format!("transcript-{name}"), &[&text]);
             }
         }
     }
 
-    /// Takes what the command used up, where it is no child of this process; nothing where that is not known.
+    /// Sets the resources that the command used, if it is not a child of this process; `None` if they are not known.
     pub fn used(&mut self, used: Option<GuestUsage>) {
         self.used = Used::Inside(used);
     }
 
-    /// Records how it ended; gives the folder, and what could not be recorded.
+    /// Records the end of the run; returns its directory, and the first error of writing.
     pub fn finish(self, status: RunStatus, spent: Option<Spent>) -> (AbsPath, Option<WriteError>) {
         let duration = self.elapsed_ms();
-        let Self { writer, trouble, hole, used, .. } = self;
+        let Self { writer, first_error, hole, used, .. } = self;
         let directory = writer.directory().clone();
         if hole {
-            // Without an end nobody judges it as if it were whole.
-            return (directory, trouble);
+            // Without an end, the record cannot be judged as if it were complete.
+            return (directory, first_error);
         }
         let used = match used {
             Used::ByChildren => Some(of_children()),
@@ -218,16 +211,16 @@ impl Journal {
             peak_memory_bytes: used.map(|used| used.peak_memory_bytes),
         };
         let ended = writer.finish(duration, status, metrics);
-        (directory, trouble.or(ended.err()))
+        (directory, first_error.or(ended.err()))
     }
 }
 
-/// Who says what was used up.
+/// The source of the figures about used resources.
 #[derive(Debug, Clone, Copy)]
 enum Used {
-    /// The kernel, of the children of this process.
+    /// The kernel, for the children of this process.
     ByChildren,
-    /// The guest, if it came to it.
+    /// The guest, if it reported them.
     Inside(Option<GuestUsage>),
 }
 
@@ -239,14 +232,14 @@ fn of_children() -> GuestUsage {
     }
 }
 
-/// Conversations lie a few folders deep.
+/// Conversations lie a few directories deep.
 const DEPTH: u32 = 4;
-/// Longer than any conversation that is worth keeping twice.
+/// Larger than any conversation that is worth storing a second time.
 const TRANSCRIPT_LIMIT: u64 = 64 << 20;
 
-/// Files of lines of JSON that were written since; no link is followed.
+/// Files in JSON Lines format that were written since then; links are not followed.
 fn written_since(directory: &Path, since: SystemTime, depth: u32) -> Vec<PathBuf> {
-    // A folder that is not there holds no conversation.
+    // A missing directory holds no conversation.
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut out = Vec::new();
     for entry in entries.flatten() {
@@ -263,7 +256,7 @@ fn written_since(directory: &Path, since: SystemTime, depth: u32) -> Vec<PathBuf
     out
 }
 
-/// The limits that were put in force.
+/// Events for the limits that are in force.
 pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
     let belljar_contract::Limits { memory, pids, cpu, time, cost_usd, tmpfs, unlimited: _ } = &launch.limits;
     let mechanism = |need| {
@@ -282,7 +275,7 @@ pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
     let declared = rows.into_iter().filter_map(|(limit, need, value)| {
         Some(Event::LimitSet { limit, value: value?, mechanism: mechanism(need) })
     });
-    // The time holds in some runs only, and is recorded where the clock is watched.
+    // The time limit applies to some runs only, and is recorded with its clock.
     let others = launch.defaults.iter().filter(|default| default.limit != LimitKind::Time);
     let defaults = others.map(|default| match &default.mechanism {
         Ok(how) => Event::LimitSet {
@@ -297,7 +290,7 @@ pub(crate) fn limit_events(launch: &belljar_contract::Launch) -> Vec<Event> {
     declared.chain(defaults).collect()
 }
 
-/// How a run ended, for its folder.
+/// How a run ended, for its record.
 pub(crate) fn status(end: GuestEnd) -> RunStatus {
     match end {
         GuestEnd::Code(code) => RunStatus::Exited { code },

@@ -1,9 +1,9 @@
-//! Work that leaves nothing behind, however it ends.
+//! Runs work in a process of its own, so that nothing is left behind however it ends.
 //!
-//! Three processes take part. The caller's own waits and passes signals on. The keeper leads a session of its own and
-//! starts the worker, which does the work. When the worker has ended, a signal has come or the caller is gone, the keeper
-//! ends what is left of the worker and of all that it started, and tidies up. So SIGKILL of the process that the user sees
-//! leaves no more behind than its regular end.
+//! Three processes take part. The caller waits and passes signals on. The keeper leads its own session and starts the
+//! worker, which does the work. When the worker has ended, or a signal arrives, or the caller has ended, the keeper
+//! ends the rest of the worker's processes and cleans up. So a SIGKILL of the process that the user sees leaves no more
+//! behind than its regular end.
 
 use crate::store::leftovers;
 use belljar_sys::birth::Birth;
@@ -17,76 +17,74 @@ use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What ends a command from outside.
+/// Signals that end a command from outside.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-/// How long processes that were killed may take to be gone, on a busy machine.
+/// How long killed processes may take to disappear, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long children that are none of ours, such as what an engine started, are waited for.
+/// How long other children of the keeper, such as processes of an engine, are waited for.
 const STRANGERS: Duration = Duration::from_millis(100);
 /// Added to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
 
-/// Why the work was not begun.
+/// Why the work was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// Signals cannot be received.
-    #[error("cannot take over signals")]
+    #[error("cannot install signal handling")]
     Signals(#[from] SignalError),
-    /// Processes cannot be told apart, so nothing could be found again.
+    /// Processes cannot be identified, so they could not be found again.
     #[error("cannot read /proc")]
     Proc(#[source] std::io::Error),
-    /// The process that does the work cannot be started or waited for.
-    #[error("cannot start a process to work in")]
+    /// The worker process cannot be started or waited for.
+    #[error("cannot start the worker process")]
     Process(#[from] ProcessError),
-    /// The keeper or the worker could not be prepared.
-    #[error("cannot prepare a process to work in: {step}")]
+    #[error("cannot prepare the worker process: {step}")]
     Prepare {
-        /// What failed, with the kernel's answer.
+        /// The step that failed, with the kernel's error.
         step: String,
     },
 }
 
-/// The keeper or the worker could not do its part, and nothing was begun.
+/// The exit status if the keeper or the worker failed before the work was started.
 const NOT_BEGUN: u8 = 70;
-/// The longest account of why.
-const ACCOUNT: usize = 512;
+/// The longest error text.
+const LONGEST_ERROR: usize = 512;
 
-/// What of that which the worker started ends with it.
+/// Which processes of the worker are ended with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// Everything, what an engine of its own started included.
+    /// All of them, including those that an engine of its own started.
     Everything,
-    /// All but an engine that others may be using, and what that started.
+    /// All except an engine that others may be using, and its processes.
     AllButEngines,
 }
 
-/// Does `work` in a process of its own and gives its status; 128 and the number of the signal when one ended it. `tidy`
-/// runs in the keeper when nothing of the worker is left.
+/// Does `work` in a process of its own and returns its status; 128 plus the number of the signal if one ended it.
+/// `tidy` runs in the keeper when all of the worker's processes have ended.
 ///
-/// To be called while this process has one thread.
+/// Must be called while this process has a single thread.
 ///
 /// # Errors
-/// When the work could not be begun.
+/// If the work could not be started.
 pub fn kept(rest: Rest, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> Result<u8, KeptError> {
     Birth::own().map_err(KeptError::Proc)?;
-    // Blocked before the keeper is there, which inherits that: none is lost and none ends it.
+    // Blocked before the keeper is forked, which inherits the mask: no signal is lost, and none ends it.
     let signals = Signals::take(&ENDING)?;
     let caller = rustix::process::getpid();
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-    let (account, telling) =
-        pipe.map_err(|cause| KeptError::Prepare { step: format!("make a pipe: {cause}") })?;
-    let keeper = process::begin_child(|| keep(caller, rest, &telling, work, tidy))?;
+    let (error_reader, error_writer) =
+        pipe.map_err(|cause| KeptError::Prepare { step: format!("create a pipe: {cause}") })?;
+    let keeper = process::begin_child(|| keep(caller, rest, &error_writer, work, tidy))?;
     let watched = process::open(keeper)?;
     let mut came = None;
     while !is_over(&signals, &watched) {
         while let Some(signal) = signals.next()? {
             came = came.or(Some(signal));
-            // One that has ended is seen to be over.
+            // If the keeper has ended, the loop notices it.
             process::signal(Target::Process(keeper), Signal::TERM.as_raw()).ok();
         }
     }
     let status = status(process::wait_for(keeper)?);
-    if let Some(step) = told(&account) {
+    if let Some(step) = reported_failure(&error_reader) {
         return Err(KeptError::Prepare { step });
     }
     let by_keeper = BY_SIGNAL + Signal::TERM.as_raw();
@@ -101,44 +99,44 @@ fn status(ended: Ended) -> i32 {
     }
 }
 
-/// Waits for a signal or for the end of a process; whether it was the latter.
+/// Waits for a signal or for the end of a process. Returns whether the process ended.
 fn is_over(signals: &Signals, process: &impl AsFd) -> bool {
     let mut polled = [PollFd::new(signals, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
-    // Interrupted or not, what is ready is looked at.
+    // Also after an interruption, the ready descriptors are examined.
     rustix::event::poll(&mut polled, None).ok();
     !polled[1].revents().is_empty()
 }
 
-/// Leaves word of a step that failed before the work was begun; the status to end with.
-fn tell(telling: &OwnedFd, step: &str, cause: impl Display) -> u8 {
+/// Reports a step that failed before the work was started; returns the exit status.
+fn report_failure(error_writer: &OwnedFd, step: &str, cause: impl Display) -> u8 {
     let text = format!("{step}: {cause}");
-    // An empty pipe takes so few bytes at once.
-    rustix::io::write(telling, text.get(..ACCOUNT).unwrap_or(&text).as_bytes()).ok();
+    // An empty pipe accepts this many bytes in one write.
+    rustix::io::write(error_writer, text.get(..LONGEST_ERROR).unwrap_or(&text).as_bytes()).ok();
     NOT_BEGUN
 }
 
-/// What was left by [`tell`].
-fn told(account: &OwnedFd) -> Option<String> {
-    let mut text = [0; ACCOUNT];
-    let count = rustix::io::read(account, &mut text).ok().filter(|count| *count > 0)?;
+/// Reads the report of [`report_failure`].
+fn reported_failure(error_reader: &OwnedFd) -> Option<String> {
+    let mut text = [0; LONGEST_ERROR];
+    let count = rustix::io::read(error_reader, &mut text).ok().filter(|count| *count > 0)?;
     Some(String::from_utf8_lossy(text.get(..count)?).into_owned())
 }
 
-/// The keeper. Its caller's end comes to it as a signal.
-fn keep(caller: Pid, rest: Rest, telling: &OwnedFd, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> u8 {
+/// The keeper process. The end of its caller arrives as a signal.
+fn keep(caller: Pid, rest: Rest, error_writer: &OwnedFd, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> u8 {
     let (signals, birth) = match ready() {
         Ok(ready) => ready,
-        Err((step, cause)) => return tell(telling, step, cause),
+        Err((step, cause)) => return report_failure(error_writer, step, cause),
     };
     leftovers::keep_as(birth);
     let keeper = rustix::process::getpid();
     let worker = process::begin_child(|| match ready_to_work(keeper) {
         Ok(()) => work(),
-        Err((step, cause)) => tell(telling, step, cause),
+        Err((step, cause)) => report_failure(error_writer, step, cause),
     });
     let worker = match worker {
         Ok(worker) => worker,
-        Err(cause) => return tell(telling, "start the worker", cause),
+        Err(cause) => return report_failure(error_writer, "start the worker", cause),
     };
     let killed = watch(caller, worker, &signals);
     let ended = process::wait_for(worker);
@@ -169,11 +167,12 @@ fn ready_to_work(keeper: Pid) -> Result<(), NotReady> {
     SignalSet::none().block_exactly().map_err(|cause| ("let signals through", cause.into()))
 }
 
-/// Waits for the end of the worker, or ends it when a signal comes or the caller is gone; whether it did.
+/// Waits for the end of the worker, or ends it when a signal arrives or the caller has ended. Returns whether it ended
+/// the worker.
 fn watch(caller: Pid, worker: Pid, signals: &Signals) -> bool {
     let kill = || process::signal(Target::Process(worker), Signal::KILL.as_raw()).is_ok();
     let mut killed = false;
-    // The caller may have ended before its end could become a signal.
+    // The caller may have ended before its end could cause a signal.
     let mut over = rustix::process::getppid() != Some(caller);
     if let Ok(watched) = process::open(worker) {
         while !over {
@@ -190,8 +189,8 @@ fn watch(caller: Pid, worker: Pid, signals: &Signals) -> bool {
     killed
 }
 
-/// The status of the worker for the caller. SIGKILL from the keeper stands for the signal by which the keeper was asked to
-/// end; any other, such as that of a machine without memory, is reported as it is.
+/// The worker's status for the caller. A SIGKILL from the keeper stands for the signal that the keeper received; any
+/// other, such as that of the OOM killer, is reported as it is.
 fn reported(ended: Ended, killed_by_keeper: bool) -> i32 {
     match ended {
         Ended::Killed(signal) if killed_by_keeper && signal == Signal::KILL.as_raw() => {
@@ -201,15 +200,15 @@ fn reported(ended: Ended, killed_by_keeper: bool) -> i32 {
     }
 }
 
-/// Ends what the worker left, wherever it hid: what has the mark of this keeper, and what is in its session. Orphans become
-/// children of the keeper, which reaps them.
+/// Ends the remaining processes of the worker: those with the mark of this keeper, and those in its session. Orphans
+/// become children of the keeper, which reaps them.
 fn end_rest(rest: Rest, birth: &Birth, keeper: Pid) {
     let began = Instant::now();
     loop {
         let marked = leftovers::marked(|known| known == birth);
         let mut session = leftovers::in_session(keeper);
         if rest == Rest::Everything {
-            // Whatever the worker started has become a child of the keeper by now, or will when its parent has ended.
+            // All processes of the worker are children of the keeper by now, or will be when their parents have ended.
             session.extend(leftovers::children(keeper));
         }
         let ours = !marked.is_empty() || !session.is_empty();
@@ -229,7 +228,7 @@ fn end_rest(rest: Rest, birth: &Birth, keeper: Pid) {
         if (none && !ours) || began.elapsed() > patience {
             return;
         }
-        // There is no descriptor that tells of the end of all of them.
+        // No descriptor reports the end of all of them.
         let pause = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
         rustix::event::poll(&mut [], Some(&pause)).ok();
     }
@@ -259,17 +258,17 @@ mod tests {
     #[test]
     fn what_kept_the_keeper_from_beginning_is_said() {
         let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
-        let (account, telling) = pipe();
-        assert_eq!(told(&account), None);
+        let (error_reader, error_writer) = pipe();
+        assert_eq!(reported_failure(&error_reader), None);
         let ended = process::in_child(|| {
-            // A process that leads a group cannot lead a session.
+            // The leader of a process group cannot lead a session.
             rustix::process::setsid().ok();
-            keep(rustix::process::getpid(), Rest::Everything, &telling, || 0, || {})
+            keep(rustix::process::getpid(), Rest::Everything, &error_writer, || 0, || {})
         });
         assert_eq!(ended.unwrap(), Ended::Exited(NOT_BEGUN.into()));
-        let said = told(&account).unwrap();
+        let said = reported_failure(&error_reader).unwrap();
         assert!(said.starts_with("lead a session: "), "{said}");
         let error = KeptError::Prepare { step: said };
-        assert!(error.to_string().contains("cannot prepare a process"), "{error}");
+        assert!(error.to_string().contains("cannot prepare the worker process"), "{error}");
     }
 }

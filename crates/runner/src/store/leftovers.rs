@@ -1,7 +1,8 @@
-//! What belljar makes outside its own directories, named after the process that makes it, and found when that is gone.
+//! Files, control groups and processes that belljar creates outside its own directories. They are named after the
+//! process that created them, and are found when that process has ended.
 //!
-//! Only names of the exact form are looked at, only what belongs to this user, and no link is followed. A name whose maker
-//! still runs is left alone.
+//! Only names of the exact form are considered, and only entries that belong to this user; links are not followed. If
+//! the creator still runs, the entry is not touched.
 
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
@@ -23,60 +24,60 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// The directories of `prove` in belljar's own begin so.
+/// The prefix of the directories of `prove` in belljar's own directory.
 pub(crate) const SCENE_PREFIX: &str = "scene-";
-/// What `prove` makes elsewhere begins so.
+/// The prefix of everything that `prove` creates elsewhere.
 pub(crate) const PROVE_PREFIX: &str = "belljar-prove-";
-/// The directories of `doctor` begin so.
+/// The prefix of the directories of `doctor`.
 pub(crate) const DOCTOR_PREFIX: &str = "belljar-doctor-";
-/// The directories in which an overlay is tried begin so.
+/// The prefix of the directories in which an overlay is tried.
 pub(crate) const OVERLAY_PREFIX: &str = ".belljar-overlay-";
-/// The homes in which an agent says its version begin so.
+/// The prefix of the home directories in which an agent reports its version.
 pub(crate) const AGENT_PREFIX: &str = "belljar-agent-";
 /// The variable that marks the processes of `prove` and `doctor`.
 pub(crate) const MARK: &str = "BELLJAR_KEPT_BY";
 
-/// Where files for a while are put on a machine; the user's own choice comes first.
+/// The directories for temporary files; the user's own choice comes first.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-/// A name from another pid namespace tells nothing about its maker; after this long it was forgotten.
+/// A name from another pid namespace does not identify its creator; after this long it counts as abandoned.
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
-/// More of an environment than any of ours has.
+/// Larger than the environment of any process of belljar.
 const ENVIRONMENT: u64 = 64 << 10;
 
-/// The keeper of this process, where it has one.
+/// The keeper of this process, if there is one.
 static KEEPER: OnceLock<Birth> = OnceLock::new();
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Marks what is started from now on as that of this keeper.
+/// Marks all processes that are started from now on as those of this keeper.
 pub(crate) fn keep_as(birth: Birth) {
-    // The first holds: a keeper keeps one worker.
+    // The first call counts: a keeper has one worker.
     KEEPER.set(birth).ok();
 }
 
-/// The value of [`MARK`] for what this process starts.
+/// The value of [`MARK`] for processes that this one starts.
 pub(crate) fn mark() -> String {
     let own = || Birth::own().map(|birth| birth.to_string());
     KEEPER.get().map_or_else(|| own().unwrap_or_default(), ToString::to_string)
 }
 
-/// A name that no other process of this machine gives, without its prefix.
+/// A name, without its prefix, that is unique on this machine.
 pub(crate) fn unique() -> io::Result<String> {
     Ok(format!("{}.{}", Birth::own()?, NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// The process that made something of this name.
+/// The process that created an entry of this name.
 fn maker(name: &OsStr, prefix: &str) -> Option<Birth> {
     let (birth, number) = name.to_str()?.strip_prefix(prefix)?.rsplit_once('.')?;
     let plain = (1..=9).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     Birth::parse(birth).filter(|_| plain)
 }
 
-/// Whether a name with this prefix has the exact form that belljar gives.
+/// Whether a name with this prefix has the exact form that belljar uses.
 pub(crate) fn is_ours(name: &OsStr, prefix: &str) -> bool {
     maker(name, prefix).is_some()
 }
 
-/// A directory for the user alone that is removed with this value.
+/// A directory for the user alone that is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -88,7 +89,7 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Makes one where files for a while are put.
+    /// Creates one in the directory for temporary files.
     pub fn temporary(prefix: &str) -> io::Result<Self> {
         Self::make(&std::env::temp_dir(), prefix)
     }
@@ -100,24 +101,22 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What remains is found by its name.
+        // A remainder is found by its name later.
         remove_tree(&self.0).ok();
     }
 }
 
-/// Something whose maker is gone.
+/// An entry whose creator has ended.
 #[derive(Debug)]
 pub(crate) enum Leftover {
     /// A file, a link or a directory.
     Path(AbsPath),
-    /// A control group without limits on anyone.
+    /// A control group that limits no process.
     Group(AbsPath, Found),
-    /// A process.
     Process(AbsPath, Marked),
 }
 
 impl Leftover {
-    /// Where it is.
     pub fn path(&self) -> &AbsPath {
         match self {
             Leftover::Path(path) | Leftover::Group(path, _) | Leftover::Process(path, _) => path,
@@ -139,17 +138,17 @@ impl Leftover {
 
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        // A control group is removed as it is; what it shows are no files.
+        // A control group is removed with `rmdir`; its entries are not real files.
         Ok(found) if found.is_dir() => fs::remove_dir(path).or_else(|_full| remove_tree(path)),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
     if let Some(parent) = path.parent().filter(|parent| parent.ends_with("prove")) {
-        // It goes with the last scene; one that is in use is not empty, and stays.
+        // Removed with the last scene; one in use is not empty, and stays.
         fs::remove_dir(parent).ok();
     }
     match removed {
-        // Another sweep was quicker.
+        // Another sweep removed it first.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         answer => answer,
     }
@@ -168,7 +167,7 @@ pub(crate) fn find(environment: &HostEnvironment, now: SystemTime) -> Vec<Leftov
     temporary.dedup();
     let prefixes = || vec![PROVE_PREFIX, DOCTOR_PREFIX, AGENT_PREFIX];
     places.extend(temporary.into_iter().map(|path| (path, prefixes())));
-    // An overlay is tried in the lowest of these that is there.
+    // An overlay is tried in the lowest existing directory of these.
     let above = data.as_path().ancestors().take_while(|path| path.starts_with(home)).map(Path::to_owned);
     let own =
         std::iter::once(data.as_path().to_owned()).chain(data.parent().map(|path| path.as_path().to_owned()));
@@ -193,15 +192,15 @@ pub(crate) fn find(environment: &HostEnvironment, now: SystemTime) -> Vec<Leftov
     out
 }
 
-/// A group at the top, where this user may be able to make one.
+/// A path for a top-level group, where this user may be able to create one.
 pub(crate) fn control_group() -> PathBuf {
     let candidates = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     candidates.iter().map(PathBuf::from).find(|path| path.is_dir()).unwrap_or_else(|| "/sys/fs/cgroup".into())
 }
 
-/// What in a directory has lost its maker.
+/// The entries of a directory whose creators have ended.
 fn orphans(place: &Path, prefixes: &[&str], now: SystemTime) -> Vec<AbsPath> {
-    // No such directory, nothing in it.
+    // A missing directory counts as empty.
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     let user = rustix::process::geteuid().as_raw();
     let is_orphan = |entry: &fs::DirEntry| {
@@ -219,7 +218,8 @@ fn orphans(place: &Path, prefixes: &[&str], now: SystemTime) -> Vec<AbsPath> {
     entries.filter(is_orphan).filter_map(|entry| AbsPath::new(entry.path()).ok()).collect()
 }
 
-/// Removes everything that an interrupted command left, of this user's; what cannot be removed stays for `gc` to name.
+/// Removes everything of this user that an interrupted command left. If an entry cannot be removed, `gc` reports it
+/// later.
 pub fn remove_leftovers(environment: &HostEnvironment) {
     let found = find(environment, SystemTime::now());
     let engine = used_engine(&found).then(|| own_engine(environment)).flatten();
@@ -233,14 +233,14 @@ pub fn remove_leftovers(environment: &HostEnvironment) {
     }
 }
 
-/// Whether a command that was interrupted had started an engine of its own, which may have made containers.
+/// Whether an interrupted command had started its own engine, which may have created containers.
 pub(crate) fn used_engine(found: &[Leftover]) -> bool {
     let used =
         |path: &AbsPath| ["engine", "run/engine"].iter().any(|name| path.child(name).as_path().is_dir());
     found.iter().any(|leftover| matches!(leftover, Leftover::Path(path) if used(path)))
 }
 
-/// The engine that would be used; a podman that is started for it ends with this thread.
+/// The engine that would be used; a podman service that is started for it ends with this thread.
 pub(crate) fn own_engine(environment: &HostEnvironment) -> Option<(Engine, Scratch)> {
     let run = Scratch::temporary(DOCTOR_PREFIX).ok()?;
     let mut places = engine_places(environment);
@@ -261,20 +261,19 @@ impl Marked {
         PathBuf::from(format!("/proc/{}", self.pid.as_raw_pid()))
     }
 
-    /// Ends it.
     pub fn end(&self) {
-        // One that has ended already takes no signal.
+        // A process that has ended already receives no signal.
         process::signal_open(self.process.as_fd(), Signal::KILL).ok();
     }
 }
 
-/// The processes whose mark is one of these.
+/// The processes whose mark matches.
 pub(crate) fn marked(of: impl Fn(&Birth) -> bool) -> Vec<Marked> {
     let own = rustix::process::getpid();
     let has = |pid: Pid| mark_of(pid).is_some_and(|birth| of(&birth));
     let open = |pid: Pid| {
         let process = process::open(pid).ok()?;
-        // By number before it was opened: it may have been another's since.
+        // Checked again after opening: the number may have been reused.
         has(pid).then_some(Marked { pid, process })
     };
     processes().filter(|pid| *pid != own && has(*pid)).filter_map(open).collect()
@@ -290,20 +289,20 @@ fn mark_of(pid: Pid) -> Option<Birth> {
     Birth::parse(std::str::from_utf8(value).ok()?)
 }
 
-/// The other processes of a session that have not ended.
+/// The other running processes of a session.
 pub(crate) fn in_session(leader: Pid) -> Vec<Pid> {
     const SESSION: usize = 2;
     processes().filter(|pid| *pid != leader && stands(*pid, SESSION) == Some(leader)).collect()
 }
 
-/// The children of a process that have not ended.
+/// The running children of a process.
 pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     const PARENT: usize = 0;
     processes().filter(|pid| stands(*pid, PARENT) == Some(parent)).collect()
 }
 
-/// A process that the state of another one names, which has not ended: after its name, which may hold anything, and its
-/// state come parent, group and session.
+/// A field of a running process's `stat` that names another process. After the name, which may contain any character,
+/// and the state follow parent, group and session.
 fn stands(pid: Pid, field: usize) -> Option<Pid> {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat).into_owned();

@@ -1,7 +1,7 @@
-//! Locks on files. The kernel lets them go when their holder dies, however it dies, so none is ever stale.
+//! Locks on files. The kernel releases them when their holder ends, for any reason, so no lock is ever stale.
 //!
-//! A lock belongs to an open file, not to a name: whoever waited for a file that was removed meanwhile holds a lock
-//! that nobody else will ever see. So after locking, the name is looked at again.
+//! A lock belongs to an open file, not to a name: after waiting for a file that was removed meanwhile, the lock would
+//! be invisible to all others. So after locking, the name is checked again.
 
 use belljar_contract::{AbsPath, Digest, RunName};
 use serde_json::{Value, json};
@@ -9,21 +9,21 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-/// Longer than any holder's line.
+/// Longer than the line of any holder.
 const HOLDER_MAX: u64 = 4096;
 
-/// A lock that is held for as long as this lives.
+/// A lock that is held for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Lock {
-    /// Makes the time of the file that of this use.
+    /// Sets the file's time to now, as the time of the last use.
     pub(crate) fn touch(&self) -> io::Result<()> {
         self.0.set_modified(std::time::SystemTime::now())
     }
 }
 
-/// Waits until nobody has the file for themselves. The file is made when absent, its directory is not.
+/// Waits for a shared lock. The file is created if it is missing, its directory is not.
 pub(crate) fn wait_shared(path: &AbsPath) -> io::Result<Lock> {
     loop {
         let file = open(path)?;
@@ -34,7 +34,7 @@ pub(crate) fn wait_shared(path: &AbsPath) -> io::Result<Lock> {
     }
 }
 
-/// Waits until nobody else has the file.
+/// Waits for an exclusive lock.
 pub(crate) fn wait_exclusive(path: &AbsPath) -> io::Result<Lock> {
     loop {
         let file = open(path)?;
@@ -45,7 +45,7 @@ pub(crate) fn wait_exclusive(path: &AbsPath) -> io::Result<Lock> {
     }
 }
 
-/// Takes the file for ourselves; `None` when somebody has it.
+/// Takes an exclusive lock; `None` if the file is locked already.
 pub(crate) fn try_exclusive(path: &AbsPath) -> io::Result<Option<Lock>> {
     loop {
         let file = open(path)?;
@@ -62,7 +62,7 @@ fn open(path: &AbsPath) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Whether the open file is still the one of that name.
+/// Whether the name still refers to the open file.
 fn is_at(file: &File, path: &AbsPath) -> io::Result<bool> {
     let open = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -72,12 +72,10 @@ fn is_at(file: &File, path: &AbsPath) -> io::Result<bool> {
     }
 }
 
-/// Who holds something.
+/// The run that holds a lock or a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The run.
     pub run: RunName,
-    /// Its supervisor.
     pub pid: u32,
 }
 
@@ -87,24 +85,23 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// A file that says who holds it, removed when it is let go.
+/// A locked file that names its holder. It is removed when it is released.
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: AbsPath,
     _lock: Lock,
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// It is ours.
     Ours(Claim),
-    /// Somebody has it. Who is not known in the moment between taking it and saying so.
+    /// Another process has it. The holder is unknown for a moment, between locking and writing the file.
     Taken(Option<Holder>),
 }
 
 impl Claim {
-    /// Takes `path` for `holder`, unless somebody has it.
+    /// Claims `path` for `holder`, unless it is taken.
     pub(crate) fn take(path: &AbsPath, holder: &Holder) -> io::Result<Claimed> {
         let Some(mut lock) = try_exclusive(path)? else { return Ok(Claimed::Taken(read_holder(path))) };
         let Holder { run, pid } = holder;
@@ -117,12 +114,12 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Still locked, so it is ours. What cannot be removed is taken over by the next claim.
+        // It is still locked. If it cannot be removed, the next claim takes it over.
         fs::remove_file(&self.path).ok();
     }
 }
 
-/// Who says that he has a file, if he is still there. For showing: nothing is locked.
+/// The holder that a file names, if it still holds the lock. For display only: no lock is taken.
 pub(crate) fn holder_of(path: &AbsPath) -> Option<Holder> {
     let holder = read_holder(path)?;
     let runs = std::path::Path::new("/proc").join(holder.pid.to_string()).exists();
@@ -137,23 +134,18 @@ fn read_holder(path: &AbsPath) -> Option<Holder> {
     Some(Holder { run, pid: u32::try_from(value.get("pid")?.as_u64()?).ok()? })
 }
 
-/// Why a session cannot be taken.
+/// Why a session cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionLockError {
-    /// Another run has it.
     #[error("the session {session:?} is in use by {}", who(.holder.as_ref()))]
     Taken {
-        /// The session.
         session: String,
-        /// Who has it.
         holder: Option<Holder>,
     },
     /// The lock cannot be made.
     #[error("cannot lock `{path}`")]
     Lock {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -163,15 +155,15 @@ pub(crate) fn who(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another run".to_owned(), ToString::to_string)
 }
 
-/// A conversation that one run at a time may go on with: two that resume it would write one history.
+/// A lock on a conversation, so that one run at a time continues it: two would write to the same history.
 #[derive(Debug)]
 pub struct SessionLock(#[expect(dead_code, reason = "held, not looked at")] Claim);
 
 impl SessionLock {
-    /// Takes a session of an instance.
+    /// Locks a session of an instance.
     ///
     /// # Errors
-    /// When another run has it; the error says which.
+    /// If another run has it; the error names that run.
     pub fn take(
         instance: &crate::HeldInstance,
         session: &str,
@@ -180,13 +172,13 @@ impl SessionLock {
         Self::take_in(instance.directory(), session, holder)
     }
 
-    /// The same in the directory of an instance.
+    /// Like [`SessionLock::take`], for the directory of an instance.
     pub(crate) fn take_in(
         instance: &AbsPath,
         session: &str,
         holder: &Holder,
     ) -> Result<Self, SessionLockError> {
-        // The id may come from a command line; its digest is a file name whatever it holds.
+        // The id may come from a command line; its digest is always a valid file name.
         let directory = instance.child("sessions");
         let path = directory.child(&format!("{}.lock", &Digest::of(session.as_bytes()).hex()[..32]));
         let taken = crate::store::runtime::make_private(&directory).and_then(|()| Claim::take(&path, holder));

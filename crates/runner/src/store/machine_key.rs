@@ -1,5 +1,5 @@
-//! A key that never leaves this machine: digests made with it cannot be guessed by those who see only the digests, however few
-//! values are possible.
+//! A key that never leaves this machine. The value behind a digest made with it cannot be guessed from the digest, even
+//! if there are few possible values.
 
 use aws_lc_rs::hmac;
 use belljar_contract::AbsPath;
@@ -14,7 +14,7 @@ const KEY_BYTES: usize = 32;
 
 pub(crate) type MachineKey = Zeroizing<[u8; KEY_BYTES]>;
 
-/// The key, if there is one. A key that others can read is none: it would make digests guessable.
+/// The key, if it exists. A key that others can read is refused: it would make digests guessable.
 pub(crate) fn read_key(state: &AbsPath) -> io::Result<Option<MachineKey>> {
     let path = state.child(KEY_FILE);
     let mut options = File::options();
@@ -32,10 +32,10 @@ pub(crate) fn read_key(state: &AbsPath) -> io::Result<Option<MachineKey>> {
     Ok(Some(key))
 }
 
-/// Makes the key. Of two processes that do it at once, both get the key that was placed first.
+/// Creates the key. Two processes that do so at the same time get the same key.
 fn make_key(state: &AbsPath) -> io::Result<MachineKey> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
-    // Made for its owner alone.
+    // Created with permissions for its owner alone.
     let mut draft = tempfile::NamedTempFile::new_in(state)?;
     draft.write_all(&Zeroizing::new(random::<KEY_BYTES>()?)[..])?;
     draft.as_file().sync_all()?;
@@ -52,7 +52,7 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     if filled == N { Ok(bytes) } else { Err(io::Error::other("the kernel gave too few random bytes")) }
 }
 
-/// The key, made where there is none yet.
+/// The key; it is created if it does not exist.
 pub(crate) fn machine_key(state: &AbsPath) -> io::Result<MachineKey> {
     match read_key(state)? {
         Some(key) => Ok(key),

@@ -1,4 +1,4 @@
-//! What belljar keeps on disk: instances, locks, names of runs, records, findings; and how it is removed again.
+//! Everything that belljar keeps on disk: instances, locks, names of runs, records, findings; and its removal.
 
 pub(crate) mod findings;
 pub(crate) mod instances;

@@ -1,4 +1,4 @@
-//! Names of runs, distinct among those that are going on.
+//! Names of runs, unique among the running ones.
 
 use crate::store::locks::{Claim, Claimed, Holder, who};
 use crate::store::runtime::{RuntimeDirectory, make_private};
@@ -6,64 +6,57 @@ use belljar_contract::{AbsPath, AgentName, RunId, RunName};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 
-/// More runs of one agent at once than any machine carries.
+/// More concurrent runs of one agent than any machine can carry.
 const MOST: u16 = 10_000;
 
 /// A new id for a run.
 ///
-/// From the keys that the standard library draws for its hash maps: the kernel's randomness, once a thread, and a count
-/// behind a keyed hash after that. An id must differ from those of other runs and need not be secret, so nothing more
-/// is asked for; should two ever be equal in one second and name, the second run is refused, not mixed with the first.
+/// Uses the keys that the standard library draws for its hash maps: random bytes of the kernel, once per thread, and a
+/// counter behind a keyed hash after that. An id must differ from those of other runs but need not be secret. If two
+/// runs ever had the same id in the same second, with the same name, the second one would be refused.
 #[must_use]
 pub fn fresh_run_id() -> RunId {
     let number = RandomState::new().build_hasher().finish();
     RunId::new((number ^ (number >> 32)) as u32)
 }
 
-/// What name a run would like.
+/// The requested name of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameWish<'a> {
-    /// The agent's, with a number where that is taken.
+    /// The agent's name, with a number if it is taken.
     Numbered(&'a AgentName),
-    /// This and no other.
     Pinned(&'a RunName),
 }
 
-/// Why there is no name.
+/// Why no name could be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum NameClaimError {
-    /// The pinned name is another run's.
+    /// The pinned name belongs to another run.
     #[error("the name `{name}` is taken by {}", who(.holder.as_ref()))]
     Taken {
-        /// The name.
         name: RunName,
-        /// Who has it.
         holder: Option<Holder>,
     },
-    /// Every number is taken.
-    #[error("{MOST} runs of `{agent}` are going on")]
+    #[error("{MOST} runs of `{agent}` are running")]
     TooMany {
-        /// The agent.
         agent: AgentName,
     },
-    /// The name's file cannot be made.
+    /// The file for the name cannot be created.
     #[error("cannot claim `{path}`")]
     Claim {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
 }
 
-/// The names of all runs of this user that are going on.
+/// The names of this user's running runs.
 #[derive(Debug, Clone)]
 pub struct RunNames {
     directory: AbsPath,
 }
 
-/// A name that is ours until this is dropped, or until we die.
+/// A claimed name; released when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct ClaimedName {
     name: RunName,
@@ -71,7 +64,6 @@ pub struct ClaimedName {
 }
 
 impl ClaimedName {
-    /// The name.
     #[must_use]
     pub fn name(&self) -> &RunName {
         &self.name
@@ -85,10 +77,10 @@ impl RunNames {
         Self { directory: runtime.path().child("names") }
     }
 
-    /// Claims a name for the process `pid`. A file whose run is gone counts for nothing.
+    /// Claims a name for the process `pid`. A file of a run that has ended does not count.
     ///
     /// # Errors
-    /// When a pinned name is taken, which the error tells by whom; when the file cannot be made.
+    /// If a pinned name is taken (the error names the holder), or the file cannot be created.
     pub fn claim(&self, wish: NameWish<'_>, pid: u32) -> Result<ClaimedName, NameClaimError> {
         match wish {
             NameWish::Pinned(name) => {
@@ -106,7 +98,7 @@ impl RunNames {
     }
 
     fn one(&self, name: &RunName, pid: u32) -> Result<Result<ClaimedName, Option<Holder>>, NameClaimError> {
-        // A suffix of our own, so that no name is `.` or another file's.
+        // With a suffix, so that no name is `.` or that of another file.
         let path = self.directory.child(&format!("{name}.lock"));
         let holder = Holder { run: name.clone(), pid };
         match make_private(&self.directory).and_then(|()| Claim::take(&path, &holder)) {

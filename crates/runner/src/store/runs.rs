@@ -1,4 +1,4 @@
-//! Finding a run that was recorded.
+//! Finds a recorded run.
 
 use crate::environment::HostEnvironment;
 use belljar_contract::{AbsPath, PathError};
@@ -14,20 +14,18 @@ pub enum FindRunError {
     /// The runs cannot be listed.
     #[error(transparent)]
     List(#[from] ReadError),
-    /// No run is called so.
     #[error("there is no run `{wanted}`")]
     NoRun {
-        /// What was looked for.
         wanted: String,
-        /// Where, as the user would write it.
+        /// The directory that was searched, as the user would write it.
         runs: String,
     },
 }
 
-/// The directory of a run that is named by its directory, by the end of the directory's name, or by `last`.
+/// Finds the directory of a run by its path, by the end of its name, or by `last`.
 ///
 /// # Errors
-/// When the runs cannot be listed, or none is called so.
+/// If the runs cannot be listed, or none matches.
 pub fn find_run(wanted: &Path, environment: &HostEnvironment) -> Result<AbsPath, FindRunError> {
     let written = environment.directory.join(wanted)?;
     if written.child("run.json").as_path().is_file() {

@@ -1,4 +1,4 @@
-//! What a run has only while it runs: its name, and a directory for sockets.
+//! The directory for the names and sockets of running commands.
 
 use crate::store::locks::{self, Lock};
 use belljar_contract::{AbsPath, RunId};
@@ -6,10 +6,10 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 
-/// The name of a run's directory that is not locked yet begins so.
+/// The prefix of a run's directory that is not locked yet.
 pub(crate) const MAKING_PREFIX: &str = ".making-";
 
-/// belljar's runtime directory, which nobody but the user can enter.
+/// belljar's runtime directory, which only the user can enter.
 #[derive(Debug, Clone)]
 pub struct RuntimeDirectory {
     path: AbsPath,
@@ -18,66 +18,58 @@ pub struct RuntimeDirectory {
 /// Why the runtime directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// It, or something in it, cannot be made or read.
+    /// The directory, or an entry of it, cannot be created or read.
     #[error("cannot use `{path}`")]
     Use {
-        /// What.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// It is somebody else's, who could look at the sockets in it or put others in their place.
+    /// Another user owns it, who could read the sockets in it or replace them.
     #[error("`{path}` belongs to user {owner}, not to user {user}")]
     Owner {
-        /// The directory.
         path: AbsPath,
-        /// Whose it is.
         owner: u32,
-        /// Who we are.
+        /// The user that belljar runs as.
         user: u32,
     },
-    /// Others can enter it.
-    #[error("`{path}` has mode {mode:o}, others can enter it")]
+    #[error("`{path}` has mode {mode:o}: other users can enter it; `chmod 700` it")]
     Open {
-        /// The directory.
         path: AbsPath,
-        /// Its mode.
         mode: u32,
     },
     /// It is a link or a file.
     #[error("`{path}` is not a directory")]
     NotADirectory {
-        /// What it should be.
         path: AbsPath,
     },
 }
 
-/// Makes a directory for the user alone under a name of its own, which it leaves when it is whole.
+/// Creates a directory for the user alone under a temporary name, to be renamed when it is complete.
 pub(crate) fn make_staging(parent: &AbsPath, prefix: &str) -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(0o700)).tempdir_in(parent)
 }
 
-/// Makes a directory and those above it, for the user alone.
+/// Creates a directory and its parents, for the user alone.
 pub(crate) fn make_private(path: &AbsPath) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 impl RuntimeDirectory {
-    /// The directory at `path`, made when absent.
+    /// Opens the directory at `path`; it is created if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made, or is not ours alone.
+    /// If it cannot be created, or others can enter it.
     pub fn open(path: &AbsPath) -> Result<Self, RuntimeError> {
         make_private(path).map_err(|cause| RuntimeError::Use { path: path.clone(), cause })?;
         Self::check(path)?;
         Ok(Self { path: path.clone() })
     }
 
-    /// The directory at `path`, if there is one.
+    /// Opens the directory at `path`, if it exists.
     ///
     /// # Errors
-    /// When it is not ours alone.
+    /// If others can enter it.
     pub fn existing(path: &AbsPath) -> Result<Option<Self>, RuntimeError> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -100,35 +92,34 @@ impl RuntimeDirectory {
         }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &AbsPath {
         &self.path
     }
 
-    /// Makes the directory of a run. It is called by the run's id alone, because the path of a socket is short.
+    /// Creates the directory of a run. Its name is the run's id alone, because paths of sockets must be short.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn make_run(&self, id: &RunId) -> Result<RunDirectory, RuntimeError> {
         let path = self.path.child(id.as_str());
         let make = || -> io::Result<RunDirectory> {
-            // Under another name until it is locked, so that a sweep cannot take it for an orphan.
+            // Under a temporary name until it is locked, so that a sweep does not take it for an orphan.
             let making = make_staging(&self.path, MAKING_PREFIX)?;
             let lock =
                 locks::wait_exclusive(&AbsPath::new(making.path().join("lock")).map_err(io::Error::other)?)?;
             fs::rename(making.path(), &path)?;
-            // It has moved; there is nothing to remove under the old name.
+            // It was renamed, so the temporary name needs no removal.
             drop(making.keep());
             Ok(RunDirectory { path: path.clone(), _lock: lock })
         };
         make().map_err(|cause| RuntimeError::Use { path: path.clone(), cause })
     }
 
-    /// Directories of runs that are gone: after a power cut, or a kill.
+    /// Directories of runs that were killed or lost power.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn orphans(&self) -> Result<Vec<Orphan>, RuntimeError> {
         let failed = |cause| RuntimeError::Use { path: self.path.clone(), cause };
         let mut out = Vec::new();
@@ -143,7 +134,7 @@ impl RuntimeDirectory {
             match locks::try_exclusive(&path.child("lock")) {
                 Ok(Some(lock)) => out.push(Orphan { path, _lock: lock }),
                 Ok(None) => {}
-                // It ended just now.
+                // The run has just ended.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => return Err(RuntimeError::Use { path, cause }),
             }
@@ -153,7 +144,7 @@ impl RuntimeDirectory {
     }
 }
 
-/// The directory of a run, gone when the run is.
+/// The directory of a run, removed when this is dropped.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: AbsPath,
@@ -161,16 +152,17 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &AbsPath {
         &self.path
     }
 
-    /// Removes it now, and says so when that fails.
+    /// Removes the directory and reports a failure.
+    ///
+    /// Removes the directory and everything in it.
     ///
     /// # Errors
-    /// When something of it remains.
+    /// If something of it remains.
     pub fn remove(self) -> io::Result<()> {
         belljar_record::remove_tree(self.path.as_path())
     }
@@ -178,12 +170,12 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // Gone already after `remove`; otherwise the sweep finds what remains.
+        // Already removed by `remove`; otherwise the sweep finds the remainder.
         belljar_record::remove_tree(self.path.as_path()).ok();
     }
 }
 
-/// A directory whose run is gone; locked, so that two sweeps do not meet in it.
+/// A directory whose run has ended; locked, so that two sweeps do not remove it at the same time.
 #[derive(Debug)]
 pub struct Orphan {
     path: AbsPath,
@@ -191,16 +183,15 @@ pub struct Orphan {
 }
 
 impl Orphan {
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &AbsPath {
         &self.path
     }
 
-    /// Removes it.
+    /// Removes the directory and everything in it.
     ///
     /// # Errors
-    /// When something of it remains.
+    /// If something of it remains.
     pub fn remove(self) -> io::Result<()> {
         belljar_record::remove_tree(self.path.as_path())
     }

@@ -1,7 +1,7 @@
-//! The sweep: what nobody needs any more is found, and removed when asked.
+//! Finds everything that is no longer needed, and removes it on request.
 //!
-//! Nothing that is in use is ever removed, whatever its age: a lock that the kernel keeps says so, not a file that
-//! somebody may have forgotten.
+//! Nothing in use is ever removed, whatever its age. Use is detected by locks that the kernel holds, not by files that
+//! may be stale.
 
 use crate::changes::layers::Layer;
 use crate::environment::HostEnvironment;
@@ -24,130 +24,109 @@ use belljar_sys::cgroup::{CgroupError, Leaf};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-/// Whether anything is removed.
+/// Whether the sweep removes entries or only lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepMode {
-    /// Only looked for.
     DryRun,
-    /// Removed.
     Remove,
 }
 
-/// What to sweep.
 #[derive(Debug)]
 pub struct SweepRequest<'a> {
-    /// Whose.
     pub environment: &'a HostEnvironment,
-    /// Whether to remove.
     pub mode: SweepMode,
-    /// Folders of runs, and conversations, that were last used before this long. Without it, none is touched.
+    /// Removes directories of runs, and conversations, that were last used before this long. Without it, none is
+    /// removed.
     pub runs_older_than: Option<TimeSpan>,
-    /// The time.
     pub now: SystemTime,
 }
 
-/// Something that was looked at because it seemed to be of no more use.
+/// An entry that the sweep found.
 #[derive(Debug)]
 pub struct Swept {
-    /// What it is.
     pub kind: SweptKind,
-    /// Where it is, or was.
+    /// The present or former path.
     pub path: AbsPath,
-    /// Bytes it takes, or took.
+    /// The bytes that it uses or used.
     pub bytes: u64,
-    /// What became of it.
     pub outcome: SweepOutcome,
 }
 
-/// What a sweep finds.
+/// The kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SweptKind {
-    /// The state of a project whose root is gone.
+    /// The state of a project that was deleted.
     Instance {
-        /// The root, when it is known.
+        /// The project's root, if it is known.
         root: Option<AbsPath>,
     },
-    /// The folder of a run.
+    /// The directory of a run.
     Run,
-    /// The runtime directory of a run that is gone.
+    /// The runtime directory of a run that has ended.
     Runtime,
-    /// The stage of a trial that is gone.
+    /// The stage of a test that has ended.
     Stage,
-    /// A conversation that could be gone on with.
+    /// A conversation that could be continued.
     Conversation,
-    /// A container whose supervisor is gone.
+    /// A container whose supervisor has ended.
     Container {
-        /// Its number.
         id: String,
     },
-    /// An image whose build did not end well.
+    /// An image whose build failed or was interrupted.
     Image {
-        /// Its number.
         id: String,
     },
-    /// What a run left in its project, as a list.
+    /// The list of a run's findings.
     Findings,
-    /// Something that was half made or half removed.
+    /// Something whose creation or removal was interrupted.
     Leftover,
 }
 
-/// What became of it.
+/// What the sweep did with an entry.
 #[derive(Debug)]
 pub enum SweepOutcome {
-    /// It is gone.
     Removed,
-    /// It would be, without `--dry-run`.
+    /// It would be removed without `--dry-run`.
     WouldRemove,
-    /// It stays, for this reason.
+    /// It is kept, for this reason.
     Kept(String),
-    /// It should have gone.
     Failed(SweepError),
 }
 
-/// Why something remains, or was not looked at.
+/// Why an entry was not removed, or could not be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// Instances.
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    /// A run.
     #[error(transparent)]
     Run(#[from] RemoveError),
     /// The listing of runs.
     #[error(transparent)]
     Runs(#[from] ReadError),
-    /// The runtime directory.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// Control groups.
-    #[error("cannot look after control groups")]
+    #[error("cannot list or remove control groups")]
     Group(#[from] CgroupError),
-    /// The layers of a project.
     #[error(transparent)]
     Layers(#[from] LayersError),
-    /// Containers.
-    #[error("cannot look after containers")]
+    #[error("cannot list or remove containers")]
     Container(#[from] EngineError),
-    /// Lists of findings.
     #[error(transparent)]
     Findings(#[from] FindingsError),
-    /// A tree.
     #[error("cannot remove `{path}`")]
     Tree {
-        /// Its top.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// Sweeps. What could not be removed, and a place that could not be looked at, is in the list with its reason: what was
-/// removed before is told in any case.
+/// Sweeps. Entries that could not be removed, and directories that could not be read, are in the list with their
+/// errors, together with everything that was removed.
 #[must_use]
 pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
     let HostEnvironment { data, runtime: runtime_path, state, .. } = request.environment;
-    // Stages before instances: the state of a workspace that goes here is of no more use either.
+    // Stages before instances: the instance of a workspace that is removed here is not needed either.
     let places: [(Sweeper, &AbsPath, SweptKind); 10] = [
         (stages, state, SweptKind::Stage),
         (conversations, state, SweptKind::Conversation),
@@ -156,7 +135,7 @@ pub fn sweep(request: &SweepRequest<'_>) -> Vec<Swept> {
         (runs, state, SweptKind::Run),
         (findings, state, SweptKind::Findings),
         (groups, runtime_path, SweptKind::Leftover),
-        // Before the traces of those that had an engine of their own are gone.
+        // Before the traces of commands with their own engine are removed.
         (containers, runtime_path, SweptKind::Container { id: String::new() }),
         (interrupted, data, SweptKind::Leftover),
         (applies, data, SweptKind::Leftover),
@@ -188,11 +167,11 @@ impl SweepRequest<'_> {
     }
 }
 
-/// Control groups that nobody is in and whose supervisor was killed before it could remove them.
+/// Empty control groups whose supervisor was killed before it could remove them.
 fn groups(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     for found in Leaf::existing(LEAF_PREFIX)? {
         let Some(path) = found.path().and_then(|path| AbsPath::new(path).ok()) else { continue };
-        // That of another user is theirs to remove; one that is gone by now was another sweep's.
+        // Groups of other users are not ours to remove; a missing group was removed by another sweep.
         let user = rustix::process::geteuid();
         let Ok(made) = std::fs::metadata(&path) else { continue };
         let is_own = made.uid() == user.as_raw() || user.is_root();
@@ -222,7 +201,7 @@ fn interrupted(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), S
     Ok(())
 }
 
-/// What interrupted applies left in projects. A project whose changes somebody has right now is left alone.
+/// What interrupted applies left in projects. A project whose changes are locked right now is skipped.
 fn applies(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     for entry in Instances::new(&request.environment.data).list()? {
         if entry.project != ProjectState::Present {
@@ -250,7 +229,7 @@ fn recover(request: &SweepRequest<'_>, changes: &Kept, out: &mut Vec<Swept>) -> 
         SweepMode::DryRun => SweepOutcome::WouldRemove,
         SweepMode::Remove => SweepOutcome::Removed,
     };
-    let stays = || SweepOutcome::Kept("it holds a version of a file that changed meanwhile".to_owned());
+    let stays = || SweepOutcome::Kept("it contains a version of a file that changed meanwhile".to_owned());
     let yours = || SweepOutcome::Kept("you changed it after an apply was interrupted".to_owned());
     let removed = removed.into_iter().map(|path| (path, done()));
     let kept = kept.into_iter().map(|path| (path, stays()));
@@ -262,8 +241,8 @@ fn recover(request: &SweepRequest<'_>, changes: &Kept, out: &mut Vec<Swept>) -> 
     Ok(())
 }
 
-/// Containers that have lost their supervisor, in the engine that would be used now. Where none runs, podman is asked only
-/// if belljar has used it before: an engine is not started to find nothing.
+/// Containers that have lost their supervisor, in the engine that would be used now. If no engine runs, podman is
+/// started only if belljar has used it before.
 fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     let places = engine_places(request.environment);
     for path in old_entries(&request.environment.runtime, request.now) {
@@ -289,7 +268,7 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
         let path = AbsPath::new(engine.socket()).unwrap_or_else(|_| places.runtime.clone());
         out.push(Swept { kind: SweptKind::Container { id: orphan.id }, path, bytes: 0, outcome });
     }
-    // After the containers that may have been made from them.
+    // After the containers, which may have been created from them.
     for image in engine.unfinished_builds()? {
         let outcome = request.act(|| {
             engine.remove_unfinished(&image)?;
@@ -301,7 +280,7 @@ fn containers(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sw
     Ok(())
 }
 
-/// Findings are for the days after a run. Older lists go, and with `runs_older_than` those of that age.
+/// Findings matter in the days after a run. Old lists are removed, and with `runs_older_than` those of that age.
 fn findings(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     let age = request.runs_older_than.map_or(FINDINGS_AGE, TimeSpan::duration).min(FINDINGS_AGE);
     let limit = request.now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -317,7 +296,7 @@ fn findings(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swee
         out.push(Swept { kind: SweptKind::Findings, path, bytes, outcome });
     }
     for path in old_entries(store.directory(), request.now) {
-        // One that was killed while it wrote its list.
+        // The temporary file of a process that was killed while it wrote its list.
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tmp")) {
             let removed = || std::fs::remove_file(&path);
             let removed = || removed().map_err(|cause| SweepError::Tree { path: path.clone(), cause });
@@ -360,34 +339,34 @@ fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Swe
     Ok(())
 }
 
-/// Work of an agent is never removed unasked.
+/// An agent's work is never removed without a request.
 const UNAPPLIED: &str = "its `layers` hold changes that were neither applied nor discarded; remove it yourself if \
                          they are of no use";
 
-/// A proof, or unpacking a guest, takes seconds; what is left of one after this long was interrupted.
+/// A proof, or unpacking a guest, takes seconds; older remains come from an interrupted one.
 const LEFT_AGE: Duration = Duration::from_secs(3600);
 
-/// Directories of proofs that an earlier belljar left, which did not name their maker.
+/// Directories of proofs of an earlier belljar, which are not named after their creator.
 fn scenes(request: &SweepRequest<'_>) -> Vec<AbsPath> {
     old_entries(&request.environment.data.child("prove"), request.now)
         .into_iter()
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SCENE_PREFIX)))
-        // Those that name their maker are found by it.
+        // Those with a creator in their name are found by it.
         .filter(|path| path.file_name().is_none_or(|name| !leftovers::is_ours(name, SCENE_PREFIX)))
         .collect()
 }
 
-/// Guests of other builds of belljar. A sandbox that uses one has it mounted and keeps it, name or no name.
+/// Guests of other builds of belljar. A sandbox that uses one has it mounted and keeps the file after its removal.
 fn guests(request: &SweepRequest<'_>) -> Vec<AbsPath> {
     let HostEnvironment { data, guest, .. } = request.environment;
-    let mut found = old_entries(&guest_program::folder(data), request.now);
+    let mut found = old_entries(&guest_program::guests(data), request.now);
     found.retain(|path| path != guest.path());
     found
 }
 
-fn old_entries(folder: &AbsPath, now: SystemTime) -> Vec<AbsPath> {
-    // No such folder yet, nothing in it.
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+fn old_entries(directory: &AbsPath, now: SystemTime) -> Vec<AbsPath> {
+    // A missing directory counts as empty.
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let old = |entry: &std::fs::DirEntry| entry.metadata().is_ok_and(|found| is_old(&found, now));
     entries.flatten().filter(old).filter_map(|entry| AbsPath::new(entry.path()).ok()).collect()
 }
@@ -399,7 +378,7 @@ fn is_old(found: &std::fs::Metadata, now: SystemTime) -> bool {
 /// How long lists of findings are kept.
 const FINDINGS_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const IN_USE: &str = "a run uses it";
-/// A conversation that is being removed; one that stays so was interrupted.
+/// The prefix of a conversation that is being removed; if one remains, its removal was interrupted.
 const REMOVING_PREFIX: &str = ".removing-";
 
 fn runtime(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
@@ -409,7 +388,7 @@ fn runtime(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), Sweep
 fn stages(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     let staging = stage::staging(&request.environment.state);
     orphans(request, &staging, &SweptKind::Stage, out)?;
-    // One that was killed while it made its stage had no lock yet.
+    // A process that was killed while it created its stage had no lock yet.
     for path in old_entries(&staging, request.now) {
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MAKING_PREFIX)) {
             out.push(request.leftover(path.clone(), || tree(&path)));
@@ -438,12 +417,12 @@ fn orphans(
     Ok(())
 }
 
-/// Conversations that nobody has gone on with for as long as runs are kept.
+/// Conversations that were not continued for as long as runs are kept.
 fn conversations(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     let Some(age) = request.runs_older_than else { return Ok(()) };
-    let folder = stage::conversations(&request.environment.state);
-    // No such folder yet, nothing in it.
-    let Ok(entries) = std::fs::read_dir(&folder) else { return Ok(()) };
+    let directory = stage::conversations(&request.environment.state);
+    // A missing directory counts as empty.
+    let Ok(entries) = std::fs::read_dir(&directory) else { return Ok(()) };
     let limit = request.now.checked_sub(age.duration()).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut paths: Vec<AbsPath> = entries
         .flatten()
@@ -456,26 +435,26 @@ fn conversations(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(),
             out.push(request.leftover(path.clone(), || tree(&path)));
             continue;
         }
-        // Its use is told by belljar's own file: what the agent wrote has whatever time the agent likes.
+        // The time of belljar's own file counts: an agent can set any time on its files.
         let used = std::fs::symlink_metadata(path.child("lock")).and_then(|found| found.modified());
         let Ok(used) = used else { continue };
         if used < limit {
             let bytes = measure(path.as_path()).bytes;
-            let outcome = request.act(|| end_conversation(&folder, &path));
+            let outcome = request.act(|| end_conversation(&directory, &path));
             out.push(Swept { kind: SweptKind::Conversation, path, bytes, outcome });
         }
     }
     Ok(())
 }
 
-/// Under another name first: whoever begins the conversation again meanwhile finds a place of its own.
-fn end_conversation(folder: &AbsPath, path: &AbsPath) -> Result<SweepOutcome, SweepError> {
+/// Renames it first, so that a run that begins the conversation again meanwhile gets a new directory.
+fn end_conversation(directory: &AbsPath, path: &AbsPath) -> Result<SweepOutcome, SweepError> {
     let failed = |cause| SweepError::Tree { path: path.clone(), cause };
     let Some(_lock) = locks::try_exclusive(&path.child("lock")).map_err(failed)? else {
         return Ok(SweepOutcome::Kept(IN_USE.to_owned()));
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let away = folder.child(&format!("{REMOVING_PREFIX}{name}"));
+    let away = directory.child(&format!("{REMOVING_PREFIX}{name}"));
     std::fs::rename(path, &away).map_err(failed)?;
     tree(&away)?;
     Ok(SweepOutcome::Removed)
@@ -484,7 +463,7 @@ fn end_conversation(folder: &AbsPath, path: &AbsPath) -> Result<SweepOutcome, Sw
 fn runs(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
     let Some(age) = request.runs_older_than else { return Ok(()) };
     let store = RunStore::new(&request.environment.state);
-    // Long before 1970 nothing is old enough.
+    // Before 1970 no run is old enough.
     let limit = request.now.checked_sub(age.duration()).unwrap_or(SystemTime::UNIX_EPOCH);
     for entry in store.list()? {
         let RunEntry { directory, head, state, last_change, size } = entry;
@@ -492,16 +471,16 @@ fn runs(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepErr
             continue;
         }
         let outcome = match (state, head) {
-            (RunState::Running, _) => SweepOutcome::Kept("it is going on".to_owned()),
-            // A later belljar may keep something there that this one does not know.
+            (RunState::Running, _) => SweepOutcome::Kept("it is running".to_owned()),
+            // A later belljar may store something there that this one does not know.
             (RunState::Unreadable(why), _) | (_, Err(why)) => SweepOutcome::Kept(why.to_string()),
             (RunState::Ended(_) | RunState::CutShort, Ok(_)) if last_change.is_none() => {
-                SweepOutcome::Kept("its age cannot be told".to_owned())
+                SweepOutcome::Kept("its age is not known".to_owned())
             }
             (RunState::Ended(_) | RunState::CutShort, Ok(_)) => {
                 request.act(|| match store.remove(&directory) {
                     Ok(()) => Ok(SweepOutcome::Removed),
-                    Err(RemoveError::Running { .. }) => Ok(SweepOutcome::Kept("it is going on".to_owned())),
+                    Err(RemoveError::Running { .. }) => Ok(SweepOutcome::Kept("it is running".to_owned())),
                     Err(error) => Err(error.into()),
                 })
             }

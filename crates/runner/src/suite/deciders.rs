@@ -1,4 +1,5 @@
-//! Deciders that take time: a program, a folder where somebody leaves answers, a model, a person at the terminal.
+//! Deciders that take time: a program, a directory where a user or program writes answers, a model, a person at the
+//! terminal.
 
 mod command;
 mod directory;

@@ -1,21 +1,19 @@
-//! Which files are scenarios.
+//! Finds scenario files.
 
 use crate::environment::HostEnvironment;
 use belljar_contract::AbsPath;
 use std::io;
 
-/// Directories below a given one that are searched.
+/// The greatest depth of the search below a directory.
 const DEEPEST: u32 = 8;
 
-/// Why there is nothing to run.
+/// Why no scenario was found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
-    /// A path that was named is not there.
+    /// A named path cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// The path.
         path: AbsPath,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },
@@ -24,11 +22,11 @@ pub enum DiscoverError {
     NoScenario,
 }
 
-/// The scenario files that paths mean, sorted, each once. A file counts whatever it is called; in a directory, files count
-/// that end in `.yaml` or `.yml` and have a `prompt` of their own, because sessions and answer policies lie beside them.
+/// The scenario files that the paths stand for, sorted, each once. A named file always counts. In a directory, files
+/// that end in `.yaml` or `.yml` and have a `prompt` count, because sessions and answer policies lie beside them.
 ///
 /// # Errors
-/// When a path cannot be read, or nothing is left.
+/// If a path cannot be read, or there is no scenario.
 pub fn scenario_files(
     paths: Vec<AbsPath>,
     filter: Option<&str>,
@@ -51,7 +49,7 @@ pub fn scenario_files(
 }
 
 fn below(directory: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
-    // A directory that cannot be read holds nothing that could be run.
+    // An unreadable directory is skipped.
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let (Ok(kind), Ok(path)) = (entry.file_type(), AbsPath::new(entry.path())) else { continue };

@@ -1,4 +1,5 @@
-//! From a run's folder to what a verdict is made from. A run that has just ended goes the same way as an old one.
+//! Reads the evidence for a verdict from a run's directory. A run that has just ended is read in the same way as an old
+//! one.
 
 use super::Tried;
 use crate::store::journal::MODEL_LOG;
@@ -11,16 +12,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The listing of a workspace has at most this many bytes.
+/// The largest listing of a workspace, in bytes.
 const LISTING: u64 = 128 << 20;
-/// The egress log of a run.
+/// The largest egress log.
 const EGRESS: u64 = 256 << 20;
 
-/// The frames of a conversation, or the log of its model.
+/// The largest record of frames, or log of the model.
 const RECORD: u64 = 256 << 20;
 
 impl Tried {
-    /// Why the conversation cannot be believed, where that is so.
+    /// Why the conversation cannot be trusted, if that is so.
     #[must_use]
     pub fn unvouched(&self) -> Option<&str> {
         let mut signals = self.judgement.signals.iter();
@@ -29,12 +30,12 @@ impl Tried {
     }
 }
 
-/// Reads a run's folder.
+/// Reads a run's directory.
 ///
 /// # Errors
-/// When it is no run, or cannot be read. What is merely missing is told by the evidence.
-pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadError> {
-    let run = RunReader::new(folder.clone()).read()?;
+/// If it is not a run, or cannot be read. Missing parts are reported by the evidence.
+pub fn evidence(directory: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadError> {
+    let run = RunReader::new(directory.clone()).read()?;
     let mut seen = Vec::new();
     let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
         (None, None, None, None, 0_u64);
@@ -56,7 +57,7 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
     }
     let conversation = match (&run.completeness, &end) {
         (Completeness::Complete, _) if unknown > 0 => {
-            Whole::No { why: format!("{unknown} events are of a newer belljar") }
+            Whole::No { why: format!("{unknown} events were written by a newer belljar") }
         }
         (Completeness::Complete, Some(end)) if end.unread > 0 => {
             Whole::No { why: format!("{} lines of the agent could not be read or kept", end.unread) }
@@ -65,19 +66,19 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
         (Completeness::Complete, None) => Whole::No { why: "the conversation has no end".to_owned() },
         (Completeness::Incomplete { why }, _) => Whole::No { why: why.describe().to_owned() },
         (Completeness::Tampered { line }, _) => {
-            Whole::No { why: format!("line {line} of the log is not what was written") }
+            Whole::No { why: format!("events.jsonl:{line}: the line was changed after it was written") }
         }
     };
-    // One that the log speaks of was there, and is not what was written when it is there no more.
-    let egress = match (text(&folder.child("egress.jsonl"), EGRESS), egress_head) {
+    // If the log mentions one that is missing now, it is not what was written.
+    let egress = match (text(&directory.child("egress.jsonl"), EGRESS), egress_head) {
         (None, None) => None,
         (text, head) => Some(read_egress_log(&text.unwrap_or_default(), head)),
     };
     let model = match run.head.versions.contains_key(MODEL_LOG) {
-        true => model_evidence(folder, frames_head, model_head),
+        true => model_evidence(directory, frames_head, model_head),
         false => ModelEvidence::NotKept,
     };
-    let files = listing.and_then(|digest| files(folder, digest));
+    let files = listing.and_then(|digest| files(directory, digest));
     let (metrics, duration_ms) = match &run.result {
         Some(result) => (result.metrics.clone(), Some(result.duration_ms)),
         None => (Metrics::default(), None),
@@ -98,9 +99,9 @@ pub fn evidence(folder: &AbsPath, lane: Lane) -> Result<(Run, Evidence), ReadErr
     Ok((run, evidence))
 }
 
-/// What the frames claim and what was served, where both are what the run wrote.
+/// The claims of the frames and what was served, if both files are unchanged.
 fn model_evidence(
-    folder: &AbsPath,
+    directory: &AbsPath,
     frames_head: Option<Digest>,
     model_head: Option<Digest>,
 ) -> ModelEvidence {
@@ -108,7 +109,7 @@ fn model_evidence(
         let which = if frames_head.is_none() { "the frames" } else { "the model" };
         return ModelEvidence::Broken { why: format!("the record of {which} was not closed") };
     };
-    let read = |name: &str| text(&folder.child(name), RECORD).ok_or_else(|| format!("cannot read {name}"));
+    let read = |name: &str| text(&directory.child(name), RECORD).ok_or_else(|| format!("cannot read {name}"));
     let frames = read("frames.jsonl").and_then(|text| read_frames(&text, frames_head));
     let exchanges = read("model.jsonl").and_then(|text| read_model_log(&text, model_head));
     match (frames, exchanges) {
@@ -117,22 +118,21 @@ fn model_evidence(
     }
 }
 
-/// The listing, if it is the one that the log speaks of, with the contents that were kept.
-fn files(folder: &AbsPath, digest: Digest) -> Option<FilesSeen> {
-    let text = text(&folder.child("files.json"), LISTING)?;
+/// The listing, if its digest is the one in the log, with the contents that were kept.
+fn files(directory: &AbsPath, digest: Digest) -> Option<FilesSeen> {
+    let text = text(&directory.child("files.json"), LISTING)?;
     if Digest::of(text.as_bytes()) != digest {
         return None;
     }
     let mut files: FilesSeen = serde_json::from_str(&text).ok()?;
-    let kept = folder.child("artifacts/files");
+    let kept = directory.child("artifacts/files");
     for (path, file) in &mut files.after {
         file.body = body(kept.as_path(), path, file);
     }
     Some(files)
 }
 
-/// What was kept of a file, if it is what the listing speaks of. The path is one that was found below a folder, but the
-/// listing is read from a disk.
+/// The kept content of a file, if it matches the listing. The path comes from the listing on disk, so it is checked.
 fn body(kept: &Path, path: &str, file: &FileSeen) -> Option<Vec<u8>> {
     if path.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
         return None;

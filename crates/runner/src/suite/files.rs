@@ -6,16 +6,16 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// More entries than a workspace of a test has; a tree beyond that is not known whole.
+/// More entries than the workspace of a test has; a larger tree is not listed completely.
 const MOST: usize = 200_000;
-/// A longer file is known by its length only.
+/// Only the length of a larger file is recorded.
 const LONGEST: u64 = 1 << 30;
-/// What is kept of a file, so that its content can be judged.
+/// The most bytes of a file that are kept, so that its content can be judged.
 const KEPT: u64 = 10 << 20;
-/// What is kept of all of them.
+/// The most bytes of all files that are kept.
 const KEPT_IN_ALL: u64 = 256 << 20;
 
-/// A workspace whose files are compared at the end.
+/// A workspace whose files are compared at the end of a run.
 #[derive(Debug, Clone)]
 pub struct FilesWatch {
     root: AbsPath,
@@ -31,14 +31,14 @@ struct Tree {
 }
 
 impl FilesWatch {
-    /// Looks at the workspace as it is now.
+    /// Lists the workspace as it is now.
     #[must_use]
     pub fn begin(root: AbsPath, visible: Vec<String>, read_only: Vec<String>) -> Self {
         let before = tree(root.as_path(), &mut |_, _| KeepContent::No);
         Self { root, visible, read_only, before }
     }
 
-    /// Looks at it again. What is new or changed is kept, content and all, as far as it goes.
+    /// Lists it again. Contents of new or changed files are kept, within the limits.
     pub(crate) fn end(self) -> FilesSeen {
         let Self { root, visible, read_only, before } = self;
         let mut left = KEPT_IN_ALL;
@@ -81,7 +81,7 @@ fn walk(directory: &Path, below: &str, keep: &mut dyn FnMut(&str, u64) -> KeepCo
             Err(cause) => return out.unread.push(format!("{shown}: {cause}")),
         };
         let Ok(name) = entry.file_name().into_string() else {
-            out.unread.push(format!("{shown}: a name that is not UTF-8"));
+            out.unread.push(format!("{shown}: the name is not UTF-8"));
             continue;
         };
         let path = if below.is_empty() { name } else { format!("{below}/{name}") };

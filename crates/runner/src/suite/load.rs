@@ -1,5 +1,5 @@
-//! From a scenario's file to a trial that can be staged: everything that can be wrong with the files is told here, before
-//! anything happens.
+//! Reads a scenario's files into a trial that can be staged. All errors in the files are reported here, before anything
+//! runs.
 
 use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
@@ -18,62 +18,54 @@ use belljar_session::decider::{Rule, parse_policy, parse_rules};
 use belljar_verdict::{Checks, parse_checks};
 use std::fs;
 
-/// What a plugin says of itself.
+/// The manifest of a plugin.
 const PLUGIN_FILE: &str = ".claude-plugin/plugin.json";
-/// What a marketplace lists.
+/// The list of a marketplace's plugins.
 pub(super) const MARKETPLACE_FILE: &str = ".claude-plugin/marketplace.json";
 
-/// Why there is no trial.
+/// Why a scenario could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// The files are not what they should be.
-    #[error("the files cannot be used")]
+    /// The files are not valid.
+    #[error("the scenario or its session is not valid")]
     Invalid {
-        /// The texts.
         sources: Sources,
-        /// What is wrong.
         diagnostics: Vec<Diagnostic>,
     },
-    /// Something that the files name is not what it should be.
+    /// A path that the files name is not what it should be.
     #[error("{what} `{path}` {why}")]
     Named {
-        /// What it was to be.
+        /// The expected kind, such as `the skill`.
         what: &'static str,
-        /// Where.
         path: AbsPath,
-        /// What is wrong.
         why: String,
     },
-    /// A file beyond the suite is not what it should be. Nothing of its text is told.
+    /// A file outside the suite is not valid. Its text is not quoted.
     #[error("`{path}` cannot be used as {what}; it lies beyond the suite, so its text is not shown")]
     Beyond {
-        /// What it was to be.
         what: &'static str,
-        /// Where the suite looks for it.
+        /// The path as the suite names it.
         path: AbsPath,
     },
-    /// The files name a file beyond the suite, and it may not be read. It was not opened.
+    /// The files name a file outside the suite that may not be read. It was not opened.
     #[error("`{}` asks for a file beyond its own directory, and no agreement covers it", wishes.suite)]
     Asks {
-        /// What is asked for, as far as it is known.
+        /// The requests that are known so far.
         wishes: Box<Wishes>,
     },
-    /// What does not fit together.
+    /// Parts of the files contradict each other.
     #[error("{0}")]
     Unfit(String),
-    /// A path that no file system has.
-    #[error("a path cannot be used")]
+    /// A path contains a NUL byte.
+    #[error("a path is not valid")]
     Path(#[from] belljar_contract::PathError),
-    /// belljar itself.
     #[error(transparent)]
     Planning(#[from] Box<PlanningError>),
 }
@@ -84,70 +76,66 @@ impl From<DocumentError> for LoadError {
     }
 }
 
-/// A trial: what is said to the agent, what it gets, who answers it and what must hold.
+/// A trial: the messages to the agent, its plugins and files, the rules that answer it, and the checks.
 #[derive(Debug)]
 pub struct Trial {
-    /// What is done.
     pub scenario: Scenario,
-    /// What the agent gets.
     pub session: Session,
-    /// What must hold.
     pub checks: Checks,
-    /// Who answers, first of all.
+    /// The scenario's answers, which are tried first.
     pub rules: Vec<Rule>,
-    /// The file, where there is one.
+    /// The scenario's file, if there is one.
     pub file: Option<AbsPath>,
-    /// What is worth knowing about the files.
+    /// Warnings about the files.
     pub warnings: Vec<(Sources, Diagnostic)>,
-    /// Paths of the session, found.
+    /// The paths that the session names, resolved.
     pub found: NamedFiles,
-    /// What the model may cost; nothing says it but who runs the trial.
+    /// The limit on the model's cost, which only the command line can set.
     pub cost: Option<Usd>,
-    /// What is the suite's own.
+    /// The files that belong to the suite.
     pub scope: Scope,
     /// Every file and directory that the files name, as they name it.
     pub named: Vec<(PathUse, AbsPath)>,
-    /// Who wrote down the hosts that can be reached.
+    /// Where the list of reachable hosts comes from.
     pub hosts_from: HostsFrom,
 }
 
-/// What the session names, as absolute paths.
+/// The paths that a session names, made absolute.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NamedFiles {
-    /// Folders to work with, and whether they may be changed.
-    pub folders: Vec<(AbsPath, super::stage::FolderAccess)>,
-    /// Files that the user gave.
+    /// Directories to work with, and whether they may be changed.
+    pub directories: Vec<(AbsPath, super::stage::DirectoryAccess)>,
+    /// Files that the user provides.
     pub uploads: Vec<AbsPath>,
     /// Skills by their names.
     pub skills: Vec<(LibraryName, AbsPath)>,
     /// Plugins by their names.
     pub plugins: Vec<(LibraryName, AbsPath)>,
-    /// MCP servers.
     pub servers: Vec<McpEntry>,
 }
 
-/// Reads a scenario and its session. Files beyond the suite are read with a permit only.
+/// Reads a scenario and its session. Files outside the suite are read with a permit only.
 ///
 /// # Errors
-/// Everything that is wrong with them, and [`LoadError::Asks`] where there is no permit.
+/// All errors in the files, and [`LoadError::Asks`] if there is no permit.
 pub fn load_scenario(
     environment: &HostEnvironment,
     path: &AbsPath,
     permit: Permit<'_>,
 ) -> Result<Trial, LoadError> {
     let mut trial = load_scenario_alone(environment, path)?;
-    // What a scenario names lies beside the file itself, not beside a link to it.
+    // Paths in a scenario are relative to the file itself, not to a link to it.
     let real = scope::really(path);
-    let folder = real.parent().unwrap_or(real);
+    let directory = real.parent().unwrap_or(real);
     let scope = trial.scope.clone();
     let reading = Reading::new(environment, &scope, permit);
     let (session, beside) = match &trial.scenario.session {
-        SessionReference::Inline => (Session::default(), folder),
+        SessionReference::Inline => (Session::default(), directory),
         SessionReference::File(written) => {
-            let path = written.resolve(&environment.home, &folder)?;
+            let path = written.resolve(&environment.home, &directory)?;
             let SessionFile { session, document, warnings } =
                 reading.parse((PathUse::Session, &path), parse_session)?;
-            // A warning shows the line that it is about.
+            // A warning quotes lines of the file.
             if trial.scope.holds(&path) {
                 trial.warnings.extend(warnings.into_iter().map(|one| (document.sources(), one)));
             }
@@ -162,7 +150,7 @@ pub fn load_scenario(
 }
 
 impl Trial {
-    /// The trial, unless it asks for more than anyone reads.
+    /// The trial, unless it asks for more than a user can review.
     pub(super) fn bounded(self) -> Result<Self, LoadError> {
         let count = self.wishes(&AskedWalls::default(), TrialUse::Run).list().len();
         if count > Wishes::MOST {
@@ -176,15 +164,16 @@ impl Trial {
     }
 }
 
-/// Reads a scenario and nothing that it names: it can be judged, not run.
+/// Reads a scenario and no file that it names: the result can be judged, not run.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in it.
 pub fn load_scenario_alone(environment: &HostEnvironment, path: &AbsPath) -> Result<Trial, LoadError> {
     let text = scope::read(environment, path)?;
     let scope = Scope::of_file(path, environment);
-    // A stranger's link could lead to any file of the user's, whose lines a fault would quote.
-    let beside = |path: &AbsPath| path.parent().map(|folder| scope::really(&folder));
+    // Links out of the directory are refused: a link in a foreign suite could lead to any file of the user, and an
+    // error would quote it.
+    let beside = |path: &AbsPath| path.parent().map(|directory| scope::really(&directory));
     let leads_away = beside(path) != scope::really(path).parent();
     let alone = scenario_alone(text, scope).map_err(|error| match leads_away {
         true => LoadError::Beyond { what: "scenario", path: path.clone() },
@@ -193,13 +182,13 @@ pub fn load_scenario_alone(environment: &HostEnvironment, path: &AbsPath) -> Res
     Ok(Trial { file: Some(path.clone()), ..alone? })
 }
 
-/// The trial of a scenario's text, without what it names.
+/// The trial of a scenario's text, without the files that it names.
 pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, LoadError> {
     let ScenarioFile { scenario, document, warnings } = parse_scenario(text)?;
-    let told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
+    let reported: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
     let mut diagnostics = Vec::new();
     let mut faults = |under: &str, found: Vec<DataFault>| {
-        // The hosts of `expect_denied` are read with the checks and have their own place.
+        // The hosts of `expect_denied` are parsed with the checks but stand elsewhere in the file.
         let placed = |fault: DataFault| {
             if fault.path.starts_with("expect_denied") { fault } else { fault.under(under) }
         };
@@ -208,9 +197,9 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
     let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
     let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane)
         .map_err(|found| faults("assert", found));
-    // A test has nobody at a terminal; an answer that comes or not would make it another test each time.
+    // A test runs without a user at a terminal; optional answers would also make it unrepeatable.
     if scenario.on_unanswered == Some(OnUnanswered::Prompt) {
-        let fault = DataFault::new("on_unanswered", "a test has nobody at a terminal to ask")
+        let fault = DataFault::new("on_unanswered", "a test cannot ask at a terminal")
             .help("`fail`, `first` or `llm`, or answers in the scenario; `chat` asks you");
         diagnostics.push(document.diagnostic(&fault));
     }
@@ -224,7 +213,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         checks,
         rules,
         file: None,
-        warnings: told,
+        warnings: reported,
         found,
         cost: None,
         scope,
@@ -236,7 +225,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
 /// Reads an answer policy.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in it.
 pub fn load_policy(environment: &HostEnvironment, path: &AbsPath) -> Result<Vec<Rule>, LoadError> {
     let (value, document): (_, Document) = parse_document(scope::read(environment, path)?)?;
     parse_policy(&value).map_err(|faults| LoadError::Invalid {
@@ -245,10 +234,10 @@ pub fn load_policy(environment: &HostEnvironment, path: &AbsPath) -> Result<Vec<
     })
 }
 
-/// Looks up what a session names: what was found, and every path that it takes.
+/// Resolves the paths that a session names, and lists every path that it uses.
 ///
 /// # Errors
-/// When something is not there, or not what it should be.
+/// If something is missing, or is not what it should be.
 pub(super) fn find(
     environment: &HostEnvironment,
     session: &Session,
@@ -257,10 +246,10 @@ pub(super) fn find(
     let resolve = |path: &PathText| path.resolve(&environment.home, beside);
     let mut found = NamedFiles::default();
     let mut named = Vec::new();
-    for folder in &session.folders {
-        let path = resolve(&folder.from)?;
+    for directory in &session.directorys {
+        let path = resolve(&directory.from)?;
         named.push((PathUse::Folder, path.clone()));
-        found.folders.push((path, super::stage::FolderAccess::of(folder.mode)));
+        found.directories.push((path, super::stage::DirectoryAccess::of(directory.mode)));
     }
     for project in &session.projects {
         named.push((PathUse::Project, resolve(&project.from)?));
@@ -296,12 +285,12 @@ pub(super) fn find(
     Ok((found, named))
 }
 
-/// What is taken of a skill: the directory, and the file that belljar reads itself.
+/// The paths that are used of a skill: the directory, and the file that belljar itself reads.
 pub(super) fn skill_paths(skill: &AbsPath) -> [(PathUse, AbsPath); 2] {
     [(PathUse::Skill, skill.clone()), (PathUse::Skill, skill.child("SKILL.md"))]
 }
 
-/// The same for a plugin, with the files in which it may declare MCP servers.
+/// Like [`skill_paths`] for a plugin, with the files in which it may declare MCP servers.
 pub(super) fn plugin_paths(plugin: &AbsPath) -> Result<Vec<(PathUse, AbsPath)>, LoadError> {
     let harnesses = Harnesses::load().map_err(|error| Box::new(PlanningError::from(error)))?;
     let list = harnesses.list();
@@ -312,7 +301,7 @@ pub(super) fn plugin_paths(plugin: &AbsPath) -> Result<Vec<(PathUse, AbsPath)>, 
 
 type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::PathError>;
 
-/// The plugins that a session enables of marketplaces.
+/// The plugins of marketplaces that a session enables.
 fn marketplace_plugins(
     session: &Session,
     resolve: Resolve<'_>,
@@ -330,7 +319,7 @@ fn marketplace_plugins(
     let mut out = Vec::new();
     for wanted in &session.plugins.enabled {
         let market = markets.iter().find(|(market, _)| market.name == wanted.marketplace);
-        let Some((market, folder)) = market else {
+        let Some((market, directory)) = market else {
             let own = markets.iter().filter(|(_, path)| reading.scope.holds(&path.child(MARKETPLACE_FILE)));
             let known: Vec<&str> = own.map(|(market, _)| market.name.as_str()).collect();
             return Err(LoadError::Unfit(format!(
@@ -341,15 +330,15 @@ fn marketplace_plugins(
         let Some(plugin) = market.plugins.iter().find(|plugin| plugin.name == wanted.plugin) else {
             return Err(LoadError::Named {
                 what: "the marketplace",
-                path: folder.clone(),
+                path: directory.clone(),
                 why: format!("has no plugin `{}`", wanted.plugin),
             });
         };
         let path = match &plugin.source {
-            PluginSource::Folder(below) => folder.join(below)?,
+            PluginSource::Folder(below) => directory.join(below)?,
             PluginSource::Elsewhere => {
                 return Err(LoadError::Unfit(format!(
-                    "`{wanted}` would have to be fetched; name its folder instead"
+                    "`{wanted}` is not local; clone it and name its directory instead"
                 )));
             }
         };
@@ -358,15 +347,15 @@ fn marketplace_plugins(
     Ok(out)
 }
 
-/// A folder that is a skill, or one that holds skills.
+/// Lists a skill, or the skills in a directory.
 ///
 /// # Errors
-/// When it is neither.
+/// If the directory is neither.
 pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(), LoadError> {
     let wrong = |why: &str| LoadError::Named { what: "the skill", path: path.clone(), why: why.to_owned() };
     if path.child("SKILL.md").as_path().is_file() {
         let name = path.file_name().and_then(|name| LibraryName::new(name.to_str()?).ok());
-        let name = name.ok_or_else(|| wrong("has a folder's name that no skill can have"))?;
+        let name = name.ok_or_else(|| wrong("has a directory name that is not a valid name for a skill"))?;
         return push_once("the skill", out, name, path.clone());
     }
     let Ok(entries) = fs::read_dir(path) else { return Err(wrong("does not exist")) };
@@ -377,20 +366,20 @@ pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(
         .collect();
     below.sort();
     if below.is_empty() {
-        return Err(wrong("has no SKILL.md, and neither has a folder in it"));
+        return Err(wrong("has no SKILL.md, and none of its subdirectories has one"));
     }
     below.iter().try_for_each(|path| skills(path, out))
 }
 
-/// The name that a plugin gives itself, or that of its folder.
+/// The name in a plugin's manifest, or that of its directory.
 ///
 /// # Errors
-/// When neither is a name.
+/// If neither is a valid name.
 pub(super) fn plugin_name(path: &AbsPath, reading: &Reading<'_>) -> Result<LibraryName, LoadError> {
     reading.ask(&plugin_paths(path)?)?;
     let wrong = |why: &str| LoadError::Named { what: "the plugin", path: path.clone(), why: why.to_owned() };
     if !path.as_path().is_dir() {
-        return Err(wrong("is not a folder"));
+        return Err(wrong("is not a directory"));
     }
     let manifest = path.child(PLUGIN_FILE);
     let named = match manifest.as_path().is_file() {
@@ -400,9 +389,9 @@ pub(super) fn plugin_name(path: &AbsPath, reading: &Reading<'_>) -> Result<Libra
             value.get("name").and_then(|name| name.as_str()).map(str::to_owned)
         }
     };
-    let folder = || path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = named.or_else(folder).and_then(|name| LibraryName::new(name).ok());
-    name.ok_or_else(|| wrong("has no name that a plugin can have"))
+    let directory = || path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = named.or_else(directory).and_then(|name| LibraryName::new(name).ok());
+    name.ok_or_else(|| wrong("has no valid name for a plugin"))
 }
 
 fn push_once(

@@ -1,7 +1,8 @@
-//! Trials: an agent is given a task in a sandbox of its own, its questions are answered, and what it did is judged.
+//! Tests of skills: an agent is given a task in its own sandbox, its questions are answered, and its actions are
+//! judged.
 //!
-//! A trial is read and checked ([`load_scenario`]), staged, planned, run and judged ([`Trial::run`]). The verdict is made
-//! from the record that the run left, never from memory: an old run and one that has just ended are judged alike.
+//! A trial is read and checked ([`load_scenario`]), staged, planned, run and judged ([`Trial::run`]). The verdict is
+//! based on the run's record alone, so an old run and one that has just ended are judged alike.
 
 mod deciders;
 mod discover;
@@ -33,7 +34,7 @@ pub use requests::{Consent, HostsFrom, TrialUse};
 pub use schedule::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
-pub use stage::{FolderAccess, OUTPUTS, Stage, StageError, UPLOADS};
+pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 
 use crate::environment::HostEnvironment;
@@ -53,97 +54,85 @@ use belljar_record::ReadError;
 use belljar_session::decider::{Chain, First, Parity, Rule, Scripted};
 use belljar_session::{By, MachineConfig, SkillPlace};
 
-/// Why a trial did not take place, or cannot be judged.
+/// Why a trial did not run, or cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// Its stage.
     #[error(transparent)]
     Stage(#[from] StageError),
-    /// What was staged cannot be written down.
+    /// The list of staged files cannot be written.
     #[error(transparent)]
     Staged(#[from] StagedError),
-    /// Its plan.
     #[error(transparent)]
     Planning(#[from] Box<PlanningError>),
-    /// The run.
     #[error(transparent)]
     Run(#[from] Box<RunError>),
     /// The command could not be executed.
     #[error("the agent's program `{what}` cannot be executed")]
     NotExecuted {
-        /// The file or name.
         what: String,
     },
-    /// What it left cannot be read.
-    #[error("the run cannot be read back")]
+    #[error("cannot read the record of the run")]
     Record(#[from] ReadError),
-    /// It left nothing.
     #[error("the run left no record")]
     NoRecord,
-    /// An argument that no command line takes.
-    #[error("an argument cannot be passed on")]
+    #[error("an argument contains a NUL byte")]
     Argument(#[from] OsTextError),
-    /// What the scenario asks for is not to be had here.
+    /// The scenario needs something that this belljar does not support.
     #[error("{0}")]
     Unsupported(String),
     /// The user did not agree to what the suite asks for now. Nothing was staged.
     #[error("`{suite}` asks for more than was agreed to: {wishes}")]
     NotAgreed {
-        /// The suite.
         suite: AbsPath,
         /// What it asks for.
         wishes: String,
     },
 }
 
-/// How a trial is carried out.
+/// How a trial is run.
 pub struct TrialRequest<'a> {
-    /// The user's side of the world.
+    /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
-    /// Who answers for the model.
+    /// The model, live or replayed.
     pub model: Model,
-    /// What the walls are made of, whatever the scenario says.
+    /// The isolation that the command line asks for; it overrides the scenario.
     pub walls: AskedWalls,
-    /// What the user agreed to.
     pub consent: &'a Consent,
-    /// The name of the run, and no other.
+    /// The exact name of the run.
     pub name: Option<RunName>,
-    /// Who answers.
     pub answering: Answering,
-    /// What is said when the prompt is done with.
+    /// What follows the prompt.
     pub then: Then,
-    /// The conversation that is begun or gone on with.
+    /// The conversation that is begun or continued.
     pub conversation: Conversation,
-    /// Whether the whole workspace is kept, not only what the agent made.
+    /// Whether the whole workspace is kept, or only the files that the agent made.
     pub keep: Keep,
-    /// Whether the exchanges with the model are kept for a tape.
+    /// Whether the exchanges with the model are recorded for a tape.
     pub taping: Taping,
-    /// Told of everything as it happens.
+    /// Receives every event as it happens.
     pub watch: &'a mut dyn FnMut(&Event),
 }
 
 /// Whether the workspace is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// What the agent made or changed.
+    /// The files that the agent created or changed.
     Changes,
-    /// All of it.
     Workspace,
 }
 
-/// Which conversation it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Conversation {
-    /// One that nobody goes on with.
+    /// It cannot be continued.
     #[default]
     Fresh,
-    /// One that can be gone on with, under this name.
+    /// It can be continued under this name.
     Named(ConversationName),
-    /// The one of this name goes on.
+    /// Continues the conversation of this name.
     Resumed(ConversationName),
 }
 
-/// The name of a conversation, and the id that the agent knows it by.
+/// The name of a conversation, which determines the id that the agent uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationName(String);
 
@@ -155,7 +144,7 @@ impl ConversationName {
         ((1..=64).contains(&text.len()) && text.chars().all(fits)).then(|| Self(text.to_owned()))
     }
 
-    /// The agent takes a UUID only.
+    /// The agent accepts only UUIDs.
     fn uuid(&self) -> String {
         let parts: Vec<usize> = self.0.split('-').map(str::len).collect();
         if parts == [8, 4, 4, 4, 12] && self.0.chars().all(|c| c == '-' || c.is_ascii_hexdigit()) {
@@ -166,48 +155,46 @@ impl ConversationName {
     }
 }
 
-/// Who answers beside the scenario's own rules.
+/// The deciders beside the scenario's own rules.
 #[derive(Default)]
 pub struct Answering {
     /// Rules of the command line, which come first.
     pub flags: Vec<Rule>,
     /// Rules of an answer policy, which come last.
     pub policy: Vec<Rule>,
-    /// The one who takes time.
+    /// A decider that may take time.
     pub outside: Option<Box<dyn ExternalDecider>>,
-    /// A model that answers questions where nobody else does.
+    /// A model that answers the remaining questions.
     pub model: Option<ModelWish>,
-    /// What becomes of a question that nobody answers, unless the scenario says.
+    /// Whether a question without an answer gets its first option, unless the scenario decides.
     pub first: bool,
 }
 
-/// A trial that took place.
+/// A trial that ran.
 #[derive(Debug)]
 pub struct Tried {
-    /// What was made of it.
     pub judgement: Judgement,
-    /// Its record.
     pub run: Run,
     /// The directory of its record.
     pub directory: AbsPath,
-    /// The plan it ran under.
+    /// The plan that it ran under.
     pub plan: Plan,
-    /// How the run itself went.
+    /// The report on the run.
     pub report: Report,
-    /// What a tape says of the trial.
+    /// Facts about the trial for a tape.
     pub facts: TapeFacts,
-    /// What is worth knowing about the agent's version.
+    /// A warning about the agent's version.
     pub notice: Option<String>,
 }
 
 impl Trial {
-    /// Plans the trial on a stage. Nothing runs.
+    /// Plans the trial on a stage. No command runs.
     ///
     /// # Errors
-    /// When something that it needs is not there.
+    /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
         let Planning { environment, walls, conversation, consent } = *request;
-        // Asked of the disk again: a link may lead elsewhere than when the user agreed.
+        // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(walls, consent.used_for);
         if !consent.covers(&wishes) {
             let list: Vec<String> = wishes.list().iter().map(ToString::to_string).collect();
@@ -222,13 +209,13 @@ impl Trial {
         let goes_on = matches!(conversation, Conversation::Resumed(_));
         if goes_on && !stage.was_there() {
             return Err(TrialError::Unsupported(
-                "there is no conversation of this name to go on with".to_owned(),
+                "there is no conversation of this name to continue".to_owned(),
             ));
         }
         let permitted =
             |real: &AbsPath| self.scope.holds_real(real) || consent.covers_path(&self.scope.suite, real);
-        for (path, access) in &self.found.folders {
-            stage.folder((path, &permitted), *access)?;
+        for (path, access) in &self.found.directories {
+            stage.add_directory((path, &permitted), *access)?;
         }
         for path in &self.found.uploads {
             stage.upload((path, &permitted))?;
@@ -263,21 +250,21 @@ impl Trial {
         Ok((stage, planned))
     }
 
-    /// The backend that the scenario's tier stands for.
+    /// The backend for the scenario's tier.
     fn backend(&self) -> Result<BackendKind, TrialError> {
         match self.scenario.fidelity {
             None | Some(Fidelity::Container) => Ok(BackendKind::Bwrap),
             Some(Fidelity::Protocol) => Ok(BackendKind::Host),
             Some(other @ (Fidelity::Microvm | Fidelity::Hostloop | Fidelity::Cowork)) => {
-                Err(TrialError::Unsupported(format!("the tier {other:?} is not to be had here")))
+                Err(TrialError::Unsupported(format!("the tier {other:?} is not supported")))
             }
         }
     }
 
-    /// Carries the trial out and judges it.
+    /// Runs the trial and judges it.
     ///
     /// # Errors
-    /// When it did not take place. A trial that failed is no error.
+    /// If it did not run. A failed check is not an error.
     pub fn run(&self, request: TrialRequest<'_>) -> Result<Tried, TrialError> {
         let TrialRequest {
             environment,
@@ -299,7 +286,7 @@ impl Trial {
         let version = version.and_then(|path| agent_version(&environment.state, path));
         let notice = match &planned.program_found {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
-            // That there is none is told where it is missed.
+            // A missing credential is reported when it is needed.
             None => Ok(None),
         };
         let notice = notice.map_err(TrialError::Unsupported)?;
@@ -325,7 +312,7 @@ impl Trial {
             mode: Mode::Enforce,
             ask: &mut ask,
             stdio: Stdio::Conversation(Box::new(talk)),
-            // The stage comes first.
+            // The stage must exist before the sandbox is started.
             waiting: None,
             files: Some(files),
             taping,
@@ -355,17 +342,17 @@ impl Trial {
         version: Option<AgentVersion>,
         conversation: &Conversation,
     ) -> Result<Vec<OsText>, TrialError> {
-        let mut words = planned.conversation_arguments.clone();
+        let mut arguments = planned.conversation_arguments.clone();
         for lacking in version.iter().flat_map(|version| planned.versions.lacking(*version)) {
-            words.retain(|word| !lacking.arguments.contains(word));
+            arguments.retain(|argument| !lacking.arguments.contains(argument));
         }
         match conversation {
             Conversation::Fresh => {}
-            Conversation::Named(name) => words.extend(["--session-id".to_owned(), name.uuid()]),
-            Conversation::Resumed(name) => words.extend(["--resume".to_owned(), name.uuid()]),
+            Conversation::Named(name) => arguments.extend(["--session-id".to_owned(), name.uuid()]),
+            Conversation::Resumed(name) => arguments.extend(["--resume".to_owned(), name.uuid()]),
         }
-        words.extend(agent_arguments(&self.session));
-        Ok(words.into_iter().map(|word| OsText::new(word.into_bytes())).collect::<Result<_, _>>()?)
+        arguments.extend(agent_arguments(&self.session));
+        Ok(arguments.into_iter().map(|argument| OsText::new(argument.into_bytes())).collect::<Result<_, _>>()?)
     }
 
     fn deciders(&self, answering: Answering) -> Deciders {
@@ -375,19 +362,19 @@ impl Trial {
             .with(self.rules.clone(), By::Scenario)
             .with(policy, By::Policy);
         let mut chain = Chain::default().then(scripted);
-        // Whoever was brought to answer is asked about tools as well.
+        // An external decider is asked about tools as well.
         if outside.is_none() {
             chain = chain.then(match self.session.permission_parity {
                 PermissionParity::Cowork => Parity::Cowork,
                 PermissionParity::Strict => Parity::Strict,
             });
         }
-        // Whom the command line names comes before what the scenario says.
+        // The command line overrides the scenario.
         let (first, model) = match (self.scenario.on_unanswered, model) {
             (_, Some(wish)) => (false, Some(wish)),
             (Some(OnUnanswered::First), None) => (true, None),
             (Some(OnUnanswered::Llm), None) => (false, Some(ModelWish::default())),
-            // `prompt` is refused where there is nobody to ask.
+            // `prompt` was refused earlier for runs without a terminal.
             (Some(OnUnanswered::Fail | OnUnanswered::Prompt), None) => (false, None),
             (None, None) => (first, None),
         };
@@ -400,20 +387,19 @@ impl Trial {
     }
 }
 
-/// What a trial is planned for.
+/// What a trial is planned from.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
-    /// The user's side of the world.
+    /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
-    /// What the walls are made of, whatever the scenario says.
+    /// The isolation that the command line asks for; it overrides the scenario.
     pub walls: &'a AskedWalls,
-    /// Which conversation it is.
     pub conversation: &'a Conversation,
-    /// What the user agreed to.
     pub consent: &'a Consent,
 }
 
-/// Where each skill lies for the agent, so that its use is seen. A plugin's skills carry the plugin's name.
+/// The directories of skills as the agent sees them, so that their use is noticed. Names of a plugin's skills have the
+/// plugin's name as prefix.
 pub(crate) fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
     let inside = |source: &AbsPath| {
         let mount = plan.mounts.iter().find(|mount| mount.source == MountSource::Host(source.clone()));
@@ -424,8 +410,8 @@ pub(crate) fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
         Some(SkillPlace { name: skill.name.to_string(), directories })
     });
     let of_plugins = plan.plugins.iter().flat_map(|plugin| {
-        let folder = plugin.source.child("skills");
-        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let skills = plugin.source.child("skills");
+        let entries = std::fs::read_dir(&skills).into_iter().flatten().flatten();
         let place = |entry: std::fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
             let directory = inside(&plugin.source)?.child("skills").child(&name);

@@ -1,4 +1,4 @@
-//! What is copied onto a stage, found once: a link that changes afterwards leads nowhere else.
+//! Files that are copied onto a stage. Each is resolved once, so that a link that changes afterwards has no effect.
 
 use super::scope::of_descriptor;
 use super::stage::StageError;
@@ -9,26 +9,25 @@ use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 
-/// Says whether a real path may be copied.
+/// Decides whether a real path may be copied.
 pub type Permitted<'a> = &'a dyn Fn(&AbsPath) -> bool;
 
-/// A file or directory that was found and not opened to read yet.
+/// A file or directory that was found and is not opened for reading yet.
 #[derive(Debug)]
 pub(super) struct Original {
-    /// What it is to be.
+    /// The expected kind, such as `the upload`.
     pub(super) what: &'static str,
-    /// As the files name it.
+    /// The path as the files name it.
     pub(super) path: AbsPath,
-    /// Where it really lies.
     pub(super) real: AbsPath,
     found: File,
 }
 
 impl Original {
-    /// Finds what a path leads to, where that is permitted.
+    /// Resolves a path, if the result is permitted.
     ///
     /// # Errors
-    /// When it is not there, or is not what was permitted.
+    /// If it does not exist, or is not permitted.
     pub(super) fn open(
         what: &'static str,
         (path, permitted): (&AbsPath, Permitted<'_>),
@@ -53,7 +52,7 @@ impl Original {
         self.found.metadata()
     }
 
-    /// A path to exactly what was found.
+    /// A path to exactly the file that was found.
     pub(super) fn place(&self) -> PathBuf {
         of_descriptor(&self.found)
     }
@@ -61,7 +60,7 @@ impl Original {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FolderAccess;
+    use super::super::DirectoryAccess;
     use super::super::stage::Stage;
     use super::*;
     use std::os::unix::fs::symlink;
@@ -79,13 +78,13 @@ mod tests {
         let permitted: Permitted<'_> = &|real| real.is_within(&top.child("agreed"));
         let mut stage = Stage::new(&top.child("state"), &crate::store::names::fresh_run_id()).unwrap();
         stage.upload((&link, permitted)).unwrap();
-        let found = Original::open("the folder", (&link, permitted)).unwrap();
+        let found = Original::open("the directory", (&link, permitted)).unwrap();
         fs::remove_file(&link).unwrap();
         symlink("key", &link).unwrap();
         assert_eq!(fs::read_to_string(found.place().join("file")).unwrap(), "agreed");
-        let folder = stage.folder((&link, permitted), FolderAccess::ReadWrite).unwrap_err();
+        let directory = stage.add_directory((&link, permitted), DirectoryAccess::ReadWrite).unwrap_err();
         let upload = stage.upload((&top.child("key/file"), permitted)).unwrap_err();
-        for refused in [folder, upload] {
+        for refused in [directory, upload] {
             assert!(refused.to_string().contains("leads elsewhere"), "{refused}");
         }
         assert!(!stage.workspace().child("link").as_path().exists());

@@ -1,22 +1,20 @@
-//! One question, put to the deciders without an agent.
+//! Asks the deciders one question without an agent.
 
 use belljar_contract::{AskedOption, AskedQuestion, PermissionRequest};
 use belljar_session::decider::{Chain, First, Parity, Rule, Scripted, Unanswered};
 use belljar_session::{AnswerValue, By, Chosen, Question};
 use serde_json::{Map, Value};
 
-/// A question that nobody really asked.
+/// A question as an agent could ask it.
 #[derive(Debug, Clone)]
 pub struct Rehearsal(Question);
 
-/// How it would be answered.
+/// The answer that the deciders give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rehearsed {
-    /// What.
     pub what: String,
-    /// By whom.
+    /// The decider that answered.
     pub by: &'static str,
-    /// Why.
     pub reason: String,
 }
 
@@ -55,10 +53,10 @@ fn request(tool: &str, input: Map<String, Value>) -> PermissionRequest {
     }
 }
 
-/// Puts the question to the rules, and to whoever comes after them.
+/// Asks the rules, and then the other deciders.
 ///
 /// # Errors
-/// When nobody answers; with what would help.
+/// If no decider answers; with a hint.
 pub fn rehearse(
     Rehearsal(question): Rehearsal,
     rules: Vec<Rule>,

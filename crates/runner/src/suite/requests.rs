@@ -1,4 +1,4 @@
-//! What a trial asks for beyond its own directory, and the proof that the user agreed to it.
+//! The requests of a trial for files and hosts outside its own directory, and the proof that the user agreed to them.
 
 use super::load::Trial;
 use super::scope::{read_agreed, really};
@@ -6,48 +6,46 @@ use belljar_contract::{AbsPath, AskedWalls, BackendKind, Digest, PathUse, Wish, 
 use belljar_plan::{Fidelity, McpEntry, McpEnv, Scenario, Session};
 use std::io;
 
-/// What a trial is carried out for; what it would not use needs no agreement.
+/// What a trial is loaded for; requests that are not needed for it need no agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialUse {
-    /// It runs, and its rules open the network.
+    /// It runs, with the network that its rules allow.
     Run,
-    /// It runs, and nothing is dialled.
+    /// It runs, and no connection is made.
     RunOffline,
-    /// It is staged and planned, and nothing runs.
+    /// It is staged and planned, but not run.
     Inspect,
 }
 
-/// Who wrote down the hosts that a trial may reach.
+/// The origin of the list of hosts that a trial may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostsFrom {
-    /// The suite's own session.
     Session,
     /// The user, on the command line.
     CommandLine,
 }
 
-/// What the user agreed to. Without it a trial that asks for something is neither staged nor run.
+/// What the user agreed to. Without it, a trial with requests is neither staged nor run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Consent {
-    /// What for.
     pub used_for: TrialUse,
     given: Vec<Wishes>,
 }
 
 impl Consent {
-    /// The consent to these wishes and no others.
+    /// The consent to exactly these requests.
     #[must_use]
     pub fn to(used_for: TrialUse, given: Vec<Wishes>) -> Self {
         Self { used_for, given }
     }
 
-    /// The digest of what the user agreed to for a suite; none where it asked for nothing.
+    /// The digest of what the user agreed to for a suite; `None` if the suite asked for nothing.
     #[must_use]
     pub fn digest_for(&self, suite: &AbsPath) -> Option<Digest> {
         self.given.iter().find(|given| given.suite == *suite).map(Wishes::digest)
     }
 
-    /// Whether a real path was agreed to for a suite, itself or with a directory above it.
+    /// Whether a real path, or a directory above it, was agreed to for a suite.
     #[must_use]
     pub fn covers_path(&self, suite: &AbsPath, real: &AbsPath) -> bool {
         let covers = |wish: &Wish| match wish {
@@ -57,7 +55,7 @@ impl Consent {
         self.given.iter().filter(|given| given.suite == *suite).flat_map(Wishes::list).any(covers)
     }
 
-    /// Whether these wishes were agreed to.
+    /// Whether these requests were agreed to.
     #[must_use]
     pub fn covers(&self, wishes: &Wishes) -> bool {
         wishes.is_empty() || self.given.iter().any(|given| wishes.are_within(&given.to_json()))
@@ -65,20 +63,21 @@ impl Consent {
 }
 
 impl Trial {
-    /// A file that is read for the trial beside those that it names.
+    /// Adds a file that is read for the trial beside those that it names.
     pub fn reads(&mut self, used_as: PathUse, path: AbsPath) {
         self.named.push((used_as, path));
     }
 
-    /// Reads such a file, up to a limit; whether it is the suite's own as well. What is opened is that or was agreed to.
+    /// Reads such a file, up to a limit, if it belongs to the suite or was agreed to. Also returns whether it belongs
+    /// to the suite.
     ///
     /// # Errors
-    /// When it is neither, or cannot be read.
+    /// If neither is the case, or it cannot be read.
     pub fn read_agreed(&self, path: &AbsPath, consent: &Consent, limit: u64) -> io::Result<(Vec<u8>, bool)> {
         read_agreed(&self.scope, consent, path, limit)
     }
 
-    /// What the trial asks for, as everything lies now.
+    /// The requests of the trial, with all paths resolved now.
     #[must_use]
     pub fn wishes(&self, walls: &AskedWalls, used_for: TrialUse) -> Wishes {
         let mut list: Vec<Wish> = Vec::new();
@@ -89,7 +88,7 @@ impl Trial {
             TrialUse::Inspect => false,
         };
         if runs {
-            // The command line's own backend is the user's word.
+            // A backend on the command line is the user's own decision.
             list.extend(walls.backend.is_none().then(|| weaker(&self.scenario)).flatten());
             list.extend(self.found.servers.iter().flat_map(variables));
         }
@@ -100,11 +99,11 @@ impl Trial {
     }
 }
 
-/// A backend that isolates less than the default one.
+/// The request for a backend that isolates less than the default one.
 fn weaker(scenario: &Scenario) -> Option<Wish> {
     match scenario.fidelity? {
         Fidelity::Protocol => Some(Wish::Backend { backend: BackendKind::Host }),
-        // Another tier is the default one, or refused.
+        // The other tiers mean the default backend, or are refused.
         Fidelity::Container | Fidelity::Microvm | Fidelity::Hostloop | Fidelity::Cowork => None,
     }
 }
@@ -149,7 +148,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A suite with one wish of each kind, beside a home.
+    /// A suite with one request of each kind, beside a home directory.
     fn world() -> (tempfile::TempDir, AbsPath, HostEnvironment) {
         let directory = tempfile::tempdir().unwrap();
         let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
@@ -196,7 +195,7 @@ pub(super) mod tests {
             let text = format!("egress: {{extra_allow: [{}]}}\n", names.join(", "));
             fs::write(top.child("suite/session.yaml"), text).unwrap();
         };
-        // One more is the backend.
+        // The backend is one more.
         hosts(Wishes::MOST - 1);
         assert!(load().is_ok());
         hosts(Wishes::MOST);
@@ -251,7 +250,7 @@ pub(super) mod tests {
                 && !consent.covers_path(&suite, &home.child("other"))
         );
         assert!(!consent.covers_path(&top.child("suite/b.yaml"), &home.child("key")));
-        // A worker is held to what was shown, not to what the files ask for by now.
+        // A worker is bound to what was shown, not to what the files ask for by now.
         let now = trial.wishes(&walls, TrialUse::Run).digest();
         assert_eq!(consent.digest_for(&suite), Some(shown));
         assert_ne!(consent.digest_for(&suite), Some(now));
@@ -263,7 +262,7 @@ pub(super) mod tests {
         let read = |name: &str| trial.read_agreed(&top.child(name), &consent, 100);
         assert_eq!(read("suite/key").unwrap(), (fs::read(home.child("key")).unwrap(), false));
         assert!(read("suite/a.yaml").unwrap().1, "the suite's own");
-        // A link that leads elsewhere by now leads to nothing that was agreed to.
+        // The link now leads to a file that was not agreed to.
         fs::remove_file(top.child("suite/key")).unwrap();
         symlink("../home/other", top.child("suite/key")).unwrap();
         fs::write(home.child("other"), "another").unwrap();

@@ -1,4 +1,4 @@
-//! From a scenario that ran, or a worker that ended, to its result.
+//! Makes the result of a scenario that ran, or of a worker that ended.
 
 use super::load::Trial;
 use super::schedule::WorkerOutcome;
@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 impl Tried {
-    /// The result for machines.
     #[must_use]
     pub fn result(&self, trial: &Trial) -> ScenarioResult {
         let result = self.run.result.as_ref();
@@ -40,7 +39,7 @@ impl Tried {
 }
 
 impl TrialError {
-    /// The exit status of a scenario that did not take place.
+    /// The exit status for a scenario that did not run.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         match self {
@@ -76,7 +75,7 @@ fn run_exit(error: &RunError) -> ExitCode {
     }
 }
 
-/// The part of a worker's envelope that a suite reads.
+/// The part of a worker's output that a suite reads.
 #[derive(Deserialize)]
 struct WorkerEnvelope {
     data: Option<SuiteResults>,

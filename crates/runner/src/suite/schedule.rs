@@ -1,6 +1,7 @@
-//! Many trials at once, each in a belljar of its own: one that crashes takes no other with it, and what each used is known.
+//! Runs many trials at once, each in its own belljar process: a crash does not affect the others, and the resources of
+//! each are known.
 //!
-//! A worker is told to end by the end of its standard input, so that none outlives this process, however that ends.
+//! A worker ends when its standard input is closed, so that none outlives this process, however it ends.
 
 use crate::session::supervise::{SuperviseError, take_signals};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,60 +17,50 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a worker prints; more is not kept.
+/// The most output of a worker that is kept.
 const LONGEST: usize = 64 << 20;
 
 /// One trial of a suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// What it is called.
     pub name: String,
-    /// What its belljar is told.
+    /// The arguments of its belljar process.
     pub arguments: Vec<OsString>,
 }
 
-/// How trials are run.
+/// The trials of a suite, and how they are run.
 #[derive(Debug, Clone)]
 pub struct SuiteRequest {
-    /// belljar.
     pub program: PathBuf,
-    /// The trials, in the order in which they are begun.
+    /// The trials, in the order in which they are started.
     pub jobs: Vec<Job>,
-    /// How many at once.
+    /// The number of concurrent trials.
     pub at_once: usize,
-    /// Whether one that does not pass stops those that have not begun.
+    /// Whether a trial that does not pass prevents the remaining ones from starting.
     pub fail_fast: bool,
 }
 
-/// What happens in a suite.
+/// An event of a suite.
 #[derive(Debug)]
 pub enum SuiteNews {
-    /// A trial began.
     Began {
-        /// Which.
         job: usize,
     },
-    /// A trial ended.
     Ended {
-        /// Which.
         job: usize,
-        /// How.
         outcome: WorkerOutcome,
     },
-    /// A second went by.
     Tick,
-    /// belljar was asked to end; what has begun is ended, nothing more begins.
+    /// belljar was asked to end: running trials are ended, and no more are started.
     Stopping,
 }
 
-/// How a worker ended.
 #[derive(Debug)]
 pub struct WorkerOutcome {
-    /// Its status; none where a signal ended it.
+    /// The exit status; `None` if a signal ended it.
     pub status: Option<i32>,
-    /// What it printed.
     pub output: Vec<u8>,
-    /// What it told people.
+    /// The worker's standard error.
     pub complaints: String,
     /// How long it took.
     pub duration: Duration,
@@ -78,7 +69,6 @@ pub struct WorkerOutcome {
 /// Why a suite could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
-    /// Signals.
     #[error(transparent)]
     Signals(#[from] SuperviseError),
     /// A worker could not be started.
@@ -93,15 +83,15 @@ enum Message {
 
 struct Worker {
     pid: Pid,
-    /// Open for as long as the worker may live.
+    /// Kept open for as long as the worker may live.
     _input: Option<std::process::ChildStdin>,
 }
 
-/// Runs everything, and tells of it as it happens. How many trials never began.
+/// Runs all trials and reports events as they happen. Returns the number of trials that were not started.
 ///
 /// # Errors
-/// When signals cannot be taken or no worker can be started.
-pub fn run_suite(request: &SuiteRequest, tell: &mut dyn FnMut(SuiteNews)) -> Result<usize, SuiteError> {
+/// If signals cannot be handled or no worker can be started.
+pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> Result<usize, SuiteError> {
     let (sender, messages) = channel();
     watch_signals(&sender)?;
     let mut waiting = request.jobs.iter().enumerate();
@@ -113,23 +103,23 @@ pub fn run_suite(request: &SuiteRequest, tell: &mut dyn FnMut(SuiteNews)) -> Res
             let Some((job, wanted)) = waiting.next() else { break };
             running.insert(job, start(request, job, wanted, &sender)?);
             begun += 1;
-            tell(SuiteNews::Began { job });
+            report(SuiteNews::Began { job });
         }
         if running.is_empty() {
             return Ok(request.jobs.len() - begun);
         }
         match next(&messages) {
-            None => tell(SuiteNews::Tick),
+            None => report(SuiteNews::Tick),
             Some(Message::Ended { job, outcome }) => {
                 running.remove(&job);
                 open &= !(request.fail_fast && outcome.status != Some(0));
-                tell(SuiteNews::Ended { job, outcome });
+                report(SuiteNews::Ended { job, outcome });
             }
             Some(Message::Signal) => {
                 open = false;
-                tell(SuiteNews::Stopping);
+                report(SuiteNews::Stopping);
                 for worker in running.values() {
-                    // One that has just ended needs no signal.
+                    // A worker that has just ended needs no signal.
                     kill_process(worker.pid, Signal::TERM).ok();
                 }
             }
@@ -154,7 +144,8 @@ fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // An interrupt at the terminal is for the suite: a worker that heard it too would end first, and another begin.
+        // An interrupt at the terminal is for the suite: a worker that received it as well would end first, and another
+        // would start.
         .process_group(0)
         .spawn()
         .map_err(SuiteError::Start)?;
@@ -163,7 +154,7 @@ fn start(
     let sender = sender.clone();
     let follow = move || {
         let outcome = follow(child, began);
-        // Nobody listens any more when the suite has ended by an error.
+        // The receiver is dropped if the suite ended with an error.
         sender.send(Message::Ended { job, outcome }).ok();
     };
     thread::Builder::new().name("worker".to_owned()).spawn(follow).map_err(SuiteError::Start)?;
@@ -182,7 +173,7 @@ fn follow(mut child: Child, began: Instant) -> WorkerOutcome {
     }
 }
 
-/// Reads both to their ends as they come: a worker whose words are not taken from the one gets nowhere on the other.
+/// Reads both streams concurrently: a worker whose one stream is full would block, and never finish the other.
 fn read_both(mut streams: [Option<OwnedFd>; 2]) -> [Vec<u8>; 2] {
     let mut kept = [Vec::new(), Vec::new()];
     let mut piece = [0; 8 << 10];
@@ -197,7 +188,7 @@ fn read_both(mut streams: [Option<OwnedFd>; 2]) -> [Vec<u8>; 2] {
         for (stream, kept) in streams.iter_mut().zip(&mut kept) {
             let Some(open) = stream.as_ref().filter(|_| ready.next() == Some(true)) else { continue };
             match rustix::io::read(open, &mut piece) {
-                // What could be read counts; a stream that breaks is as good as one that ends.
+                // Bytes read so far count; an error is treated like the end of the stream.
                 Ok(0) => *stream = None,
                 Ok(count) => kept.extend_from_slice(&piece[..count.min(LONGEST - kept.len())]),
                 Err(Errno::INTR) => {}
@@ -208,7 +199,7 @@ fn read_both(mut streams: [Option<OwnedFd>; 2]) -> [Vec<u8>; 2] {
     kept
 }
 
-/// Signals that would end belljar become messages.
+/// Turns signals that would end belljar into messages.
 fn watch_signals(sender: &Sender<Message>) -> Result<(), SuiteError> {
     let signals = take_signals()?;
     let sender = sender.clone();
@@ -231,12 +222,12 @@ fn watch_signals(sender: &Sender<Message>) -> Result<(), SuiteError> {
     Ok(())
 }
 
-/// Ends this process in order when its standard input ends: for a worker, whose suite holds the other end.
+/// Ends this process properly when its standard input is closed: for a worker, whose suite holds the other end.
 ///
 /// # Errors
-/// When no thread can be started.
+/// If no thread can be started.
 pub fn end_with_input() -> Result<(), SuiteError> {
-    // Blocked from here on, in every thread: the run reads them as data.
+    // Blocked from here on in every thread: the run reads them as data.
     take_signals()?;
     let watch = || {
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();

@@ -1,4 +1,4 @@
-//! What a suite may use without an agreement, and reading files with that in mind.
+//! Decides which files a suite may use without an agreement, and reads files accordingly.
 
 use super::load::LoadError;
 use super::requests::Consent;
@@ -16,15 +16,15 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// A longer file is no scenario.
+/// The largest scenario file.
 const LONGEST: u64 = 4 << 20;
-/// Everyone may write there, as in `/tmp`.
+/// The mode bit of a directory that every user can write to, such as `/tmp`.
 const SHARED: u32 = 0o0002;
 
-/// What is a suite's own, and what the user gave it on the command line.
+/// The files that belong to a suite, and those that the user named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// The scenario's file, or the directory that is tried.
+    /// The scenario's file, or the directory that is tested.
     pub suite: AbsPath,
     roots: Vec<SuiteRoot>,
 }
@@ -38,7 +38,7 @@ impl Scope {
         Self { suite: real, roots: vec![root] }
     }
 
-    /// The scope of a tape: that of a file, and the scenario of the same name beside it.
+    /// The scope of a tape: that of its file, with the scenario of the same name beside it.
     #[must_use]
     pub fn of_tape(tape: &AbsPath, environment: &HostEnvironment) -> Self {
         let mut scope = Self::of_file(tape, environment);
@@ -60,29 +60,29 @@ impl Scope {
         Self { suite, roots }
     }
 
-    /// The directory that is the suite's own; none where only the file itself is.
+    /// The directory that belongs to the suite; `None` if only the file itself does.
     #[must_use]
     pub fn root(&self) -> Option<&AbsPath> {
         self.roots.first().and_then(SuiteRoot::directory)
     }
 
-    /// Whether a path leads to what is the suite's own, links followed.
+    /// Whether a path belongs to the suite after links are resolved.
     #[must_use]
     pub fn holds(&self, path: &AbsPath) -> bool {
         self.holds_real(&really(path))
     }
 
-    /// Whether a path without links is the suite's own.
+    /// Whether a path without links belongs to the suite.
     #[must_use]
     pub fn holds_real(&self, real: &AbsPath) -> bool {
         self.roots.iter().any(|root| root.holds(real))
     }
 }
 
-/// Says whether the files beyond a suite that loading has come to so far may be read.
+/// Decides whether the files outside a suite that were found while loading it may be read.
 pub type Permit<'a> = &'a dyn Fn(&Wishes) -> bool;
 
-/// The files of a suite while they are loaded. A file beyond the suite is opened only with a permit.
+/// Reads the files of a suite. A file outside the suite is opened only with a permit.
 pub(super) struct Reading<'a> {
     environment: &'a HostEnvironment,
     pub(super) scope: &'a Scope,
@@ -95,15 +95,15 @@ impl<'a> Reading<'a> {
         Self { environment, scope, permit, beyond: RefCell::default() }
     }
 
-    /// What lies beyond the suite and was permitted.
+    /// The permitted files outside the suite.
     pub(super) fn permitted(self) -> Vec<(PathUse, AbsPath)> {
         self.beyond.into_inner()
     }
 
-    /// Asks for the permit to look into paths, where they lie beyond the suite.
+    /// Asks for a permit for those of the paths that lie outside the suite.
     ///
     /// # Errors
-    /// When there is none. Nothing was opened.
+    /// If there is none. No file was opened.
     pub(super) fn ask(&self, paths: &[(PathUse, AbsPath)]) -> Result<(), LoadError> {
         for (used_as, path) in paths {
             self.ask_real(*used_as, really(path))?;
@@ -124,11 +124,11 @@ impl<'a> Reading<'a> {
         if (self.permit)(&wishes) { Ok(()) } else { Err(LoadError::Asks { wishes: Box::new(wishes) }) }
     }
 
-    /// Reads and parses a file that the suite names. Of a file beyond the suite no fault quotes the text: a suite could
-    /// name any file of the user's to have its first lines printed.
+    /// Reads and parses a file that the suite names. Errors in a file outside the suite do not quote its text:
+    /// otherwise a suite could have the first lines of any file of the user printed.
     ///
     /// # Errors
-    /// When it may not or cannot be read, or is not what it should be.
+    /// If it may not or cannot be read, or is not valid.
     pub(super) fn parse<T>(
         &self,
         (used_as, path): (PathUse, &AbsPath),
@@ -146,7 +146,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A file that was found and not opened yet.
+/// A file that was found and is not opened for reading yet.
 struct Located {
     path: AbsPath,
     real: AbsPath,
@@ -156,18 +156,18 @@ struct Located {
 impl Located {
     fn find(path: &AbsPath) -> Result<Self, LoadError> {
         let failed = |cause| LoadError::Read { path: path.clone(), cause };
-        // Opening a device or a pipe does something; this only finds it.
+        // `O_PATH` only finds the file: opening a device or a pipe could have effects.
         let found = rustix::fs::open(path.as_path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let file = File::from(found.map_err(|error| failed(error.into()))?);
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(failed(io::Error::other("it is not a file")));
+            return Err(failed(io::Error::other("it is not a regular file")));
         }
         let real =
             fs::read_link(of_descriptor(&file)).and_then(|real| AbsPath::new(real).map_err(io::Error::other));
         Ok(Self { path: path.clone(), real: real.map_err(failed)?, file })
     }
 
-    /// Reads what was found, wherever the path leads by now.
+    /// Reads the file that was found, even if the path leads elsewhere by now.
     fn read(self, environment: &HostEnvironment) -> Result<DocumentText, LoadError> {
         let Self { path, file, real: _ } = self;
         let failed = |cause| LoadError::Read { path: path.clone(), cause };
@@ -178,11 +178,11 @@ impl Located {
     }
 }
 
-/// Reads a file of a trial that the suite names, as it lies now: what is opened is the suite's own or was agreed to,
-/// wherever a link leads by now. Also says whether it is the suite's own.
+/// Reads a file that the suite names, with links resolved now, if it belongs to the suite or was agreed to. Also
+/// returns whether it belongs to the suite.
 ///
 /// # Errors
-/// When it is neither, cannot be read or has more bytes than `limit`.
+/// If neither is the case, it cannot be read, or it has more bytes than `limit`.
 pub(super) fn read_agreed(
     scope: &Scope,
     consent: &Consent,
@@ -200,11 +200,11 @@ pub(super) fn read_agreed(
             "it leads to a file that was not agreed to",
         ));
     }
-    // The descriptor leads to the file that was looked at, whatever the path leads to by now.
+    // The descriptor refers to the file that was checked, even if the path leads elsewhere by now.
     Ok((read_regular(&of_descriptor(&file), limit)?, own))
 }
 
-/// A path that leads to an open file, whatever became of its name.
+/// A path to an open file, whatever its name is now.
 pub(super) fn of_descriptor(file: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -214,9 +214,9 @@ pub(super) fn read(environment: &HostEnvironment, path: &AbsPath) -> Result<Docu
     Located::find(path)?.read(environment)
 }
 
-/// Where a path leads, every link in it followed. What is not there is where it would be.
+/// The target of a path with every link resolved. A missing file is resolved to where it would be.
 pub(crate) fn really(path: &AbsPath) -> AbsPath {
-    // As many as the kernel follows.
+    // The kernel's own limit.
     const LINKS: usize = 40;
     let mut whole = path.as_path().to_owned();
     for _ in 0..LINKS {
@@ -240,14 +240,14 @@ fn one_step(path: &Path) -> Step {
     for above in path.ancestors() {
         if let Ok(real) = fs::canonicalize(above) {
             let whole = with(real, &missing);
-            // `..` behind what is not there leads back from where it would be.
+            // `..` after a missing directory leads back from where that directory would be.
             let back = missing.contains(&OsStr::new(".."));
             return match AbsPath::new(&whole) {
                 Ok(plain) if back => Step::Further(plain.as_path().to_owned()),
                 Ok(_) | Err(_) => Step::Arrived(whole),
             };
         }
-        // A dangling link leads somewhere; what is not there yet may be there in a moment.
+        // A dangling link counts as well: its target may exist a moment later.
         if let Ok(target) = fs::read_link(above) {
             let parent = above.parent().unwrap_or(above);
             let base = fs::canonicalize(parent).unwrap_or_else(|_missing| parent.to_owned());
@@ -258,8 +258,8 @@ fn one_step(path: &Path) -> Step {
     Step::Arrived(path.to_owned())
 }
 
-/// What is known of a directory above a suite. A mark counts where it belongs to the directory's own owner: in `/tmp`
-/// anyone can put one.
+/// The facts about a directory above a suite. A marker counts only if it belongs to the directory's owner: in `/tmp`,
+/// any user can create one.
 fn ground(directory: &AbsPath) -> Ground {
     let Ok(found) = fs::metadata(directory) else { return Ground::Plain };
     if found.mode() & SHARED == SHARED {
@@ -322,7 +322,7 @@ mod tests {
     fn a_file_beyond_is_not_opened_without_a_permit() {
         let (_directory, top) = world();
         fs::create_dir_all(top.child("suite")).unwrap();
-        // A pipe is never opened, permit or not: opening one can wake another program.
+        // A pipe is never opened, even with a permit: opening it can wake another program.
         rustix::fs::mknodat(
             rustix::fs::CWD,
             top.child("pipe").as_path(),
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_mark_of_another_user_does_not_count() {
-        // Only root can give a file away.
+        // Only root can change the owner of a file.
         belljar_testkit::require!(Root);
         let (_directory, top) = world();
         fs::create_dir(top.child(".git")).unwrap();

@@ -1,5 +1,5 @@
-//! The stage of a trial: a workspace with copies of what the agent works on, and copies of what is tested, made afresh
-//! each time. The originals are never mounted: whatever the agent does, it does to copies.
+//! The stage of a trial: a workspace with copies of the files that the agent works on, and of the skills and plugins
+//! that are tested, made anew for each run. The originals are never mounted: the agent can change copies only.
 
 use super::originals::{Original, Permitted};
 use crate::git::{Shared, SharedError, UserFiles, shared_files};
@@ -17,107 +17,92 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Where results are expected.
+/// The directory for results.
 pub const OUTPUTS: &str = "outputs";
-/// Where files lie that the user gave.
+/// The directory for files that the user provides.
 pub const UPLOADS: &str = "uploads";
 
-/// Why a stage could not be made. Nothing is left of it.
+/// Why a stage could not be created. No part of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
-    /// There is no place for it.
-    #[error("there is no place for the trial")]
+    #[error("cannot create the directory for the test")]
     Place(#[from] RuntimeError),
-    /// Something that the files name is not there, or is not what it should be.
+    /// A path that the files name does not exist, or is not what it should be.
     #[error("{what} `{path}` {why}")]
     Source {
-        /// What it was to be.
         what: &'static str,
-        /// Where it was looked for.
+        /// The path as the files name it.
         path: AbsPath,
-        /// What is wrong.
         why: &'static str,
     },
-    /// It cannot be told which of its files others would get.
-    #[error("cannot tell which files of `{path}` git would share")]
+    /// The list of files that git would share cannot be made.
+    #[error("cannot find out which files of `{path}` git would share")]
     Shared {
-        /// The folder.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: SharedError,
     },
-    /// It cannot be copied.
     #[error("cannot copy `{path}`")]
     Copy {
-        /// From where.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: CopyError,
     },
-    /// It cannot be copied or made.
     #[error("cannot stage `{path}`")]
     Make {
-        /// What.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// Another trial is on it.
-    #[error("another run goes on with the conversation in `{path}`")]
+    /// Another run uses it.
+    #[error("another run continues the conversation in `{path}`")]
     Taken {
-        /// The stage.
         path: AbsPath,
     },
-    /// The agent put something else in the place of a folder.
+    /// The agent replaced a directory by something else.
     #[error(
-        "`{path}` is not a folder any more: an earlier part of the conversation replaced it; begin a new conversation"
+        "`{path}` is not a directory any more: an earlier part of the conversation replaced it; begin a new conversation"
     )]
     Replaced {
-        /// The folder.
         path: AbsPath,
     },
-    /// A name that is none.
+    /// The name is not valid.
     #[error("`{name}` cannot be the name of {what}")]
     Name {
-        /// Of what.
         what: &'static str,
-        /// The name.
         name: String,
     },
 }
 
-/// Where stages lie that go with their trial.
+/// The directory of stages that are removed with their run.
 pub(crate) fn staging(state: &AbsPath) -> AbsPath {
     state.child("staging")
 }
 
-/// Where stages lie that stay.
+/// The directory of stages that are kept.
 pub(crate) fn conversations(state: &AbsPath) -> AbsPath {
     state.child("conversations")
 }
 
-/// Where a stage lies.
+/// The directory of a stage.
 #[derive(Debug)]
 enum StageDirectory {
-    /// Gone when dropped, however the trial ends.
+    /// Removed when this is dropped, however the run ends.
     Passing(RunDirectory),
-    /// Of a conversation that can be gone on with; the workspace stays, the library is staged afresh.
+    /// For a conversation that can be continued: the workspace is kept, the library is staged anew.
     Lasting { path: AbsPath, _lock: Lock },
 }
 
-/// A stage.
+/// A workspace and a library of copies for one trial.
 #[derive(Debug)]
 pub struct Stage {
     place: StageDirectory,
     workspace: AbsPath,
     was_there: bool,
     taken: BTreeSet<String>,
-    /// Folders below the workspace whose files the user would see.
+    /// Directories below the workspace whose files the user would see.
     pub visible: Vec<String>,
-    /// Folders below the workspace that the agent may not change.
+    /// Directories below the workspace that the agent may not change.
     pub read_only: Vec<String>,
 }
 
@@ -125,17 +110,17 @@ impl Stage {
     /// An empty stage.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// If the directory cannot be created.
     pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
         let directory = RuntimeDirectory::open(&staging(state))?.make_run(id)?;
         let workspace = directory.path().child("workspace");
         Self::with(StageDirectory::Passing(directory), workspace, false)
     }
 
-    /// The stage of a conversation that can be gone on with.
+    /// The stage of a conversation that can be continued.
     ///
     /// # Errors
-    /// When there is no place for it, or a trial is on it.
+    /// If the directory cannot be created, or a run uses it.
     pub fn lasting(state: &AbsPath, name: &str) -> Result<Self, StageError> {
         let path = conversations(state).child(name);
         let made = |cause| StageError::Make { path: path.clone(), cause };
@@ -157,14 +142,14 @@ impl Stage {
 
     fn with(place: StageDirectory, workspace: AbsPath, was_there: bool) -> Result<Self, StageError> {
         let outputs = workspace.child(OUTPUTS);
-        is_folder(&outputs)?;
+        is_directory(&outputs)?;
         fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
         let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
         let visible = vec![OUTPUTS.to_owned()];
         Ok(Self { place, workspace, was_there, taken, visible, read_only: Vec::new() })
     }
 
-    /// Whether an earlier part of the conversation took place on it.
+    /// Whether an earlier part of the conversation used it.
     #[must_use]
     pub fn was_there(&self) -> bool {
         self.was_there
@@ -177,12 +162,12 @@ impl Stage {
         }
     }
 
-    /// Keeps the workspace as it is now.
+    /// Copies the workspace as it is now.
     ///
     /// # Errors
-    /// When it cannot be copied.
+    /// If it cannot be copied.
     pub fn keep_workspace(&self, to: &AbsPath) -> Result<(), StageError> {
-        copy_folder(&Original::open("the workspace", (&self.workspace, &|_| true))?, to)
+        copy_directory(&Original::open("the workspace", (&self.workspace, &|_| true))?, to)
     }
 
     /// The workspace, on the host.
@@ -191,16 +176,16 @@ impl Stage {
         &self.workspace
     }
 
-    /// A folder that the agent works with; `access` says whether it may change the copy.
+    /// Adds a directory that the agent works with; `access` decides whether it may change the copy.
     ///
     /// # Errors
-    /// When it is no folder, or cannot be copied.
-    pub fn folder(
+    /// If it is not a directory, or cannot be copied.
+    pub fn add_directory(
         &mut self,
         (from, permitted): (&AbsPath, Permitted<'_>),
-        access: FolderAccess,
+        access: DirectoryAccess,
     ) -> Result<String, StageError> {
-        let base = base_name("a folder", from)?;
+        let base = base_name("a directory", from)?;
         let mut name = base.clone();
         let mut number = 2;
         while !self.taken.insert(name.clone()) {
@@ -208,26 +193,26 @@ impl Stage {
             number += 1;
         }
         let to = self.workspace.child(&name);
-        // What an earlier part of the conversation made of it stays.
-        if !(is_folder(&to)? && self.was_there) {
-            copy_folder(&Original::open("the folder", (from, permitted))?, &to)?;
+        // The changes of an earlier part of the conversation are kept.
+        if !(is_directory(&to)? && self.was_there) {
+            copy_directory(&Original::open("the directory", (from, permitted))?, &to)?;
         }
         match access {
-            FolderAccess::ReadWrite => {}
-            FolderAccess::ReadOnly => self.read_only.push(name.clone()),
+            DirectoryAccess::ReadWrite => {}
+            DirectoryAccess::ReadOnly => self.read_only.push(name.clone()),
         }
         self.visible.push(name.clone());
         Ok(name)
     }
 
-    /// A file or folder that the user gave.
+    /// Adds a file or directory that the user provides.
     ///
     /// # Errors
-    /// When it is not there, or cannot be copied.
+    /// If it does not exist, or cannot be copied.
     pub fn upload(&mut self, (from, permitted): (&AbsPath, Permitted<'_>)) -> Result<(), StageError> {
         let uploads = self.workspace.child(UPLOADS);
         if !self.read_only.iter().any(|name| name == UPLOADS) {
-            is_folder(&uploads)?;
+            is_directory(&uploads)?;
             fs::create_dir_all(&uploads)
                 .map_err(|cause| StageError::Make { path: uploads.clone(), cause })?;
             self.read_only.push(UPLOADS.to_owned());
@@ -243,20 +228,20 @@ impl Stage {
         let original = Original::open("the upload", (from, permitted))?;
         match original.metadata() {
             Err(_gone) => Err(wrong("does not exist")),
-            Ok(found) if found.is_dir() => copy_folder(&original, &to),
+            Ok(found) if found.is_dir() => copy_directory(&original, &to),
             Ok(found) if found.is_file() => {
                 let copied = fs::copy(original.place(), &to).map(|_bytes| ());
                 copied.map_err(|cause| StageError::Make { path: to.clone(), cause })
             }
-            Ok(_) => Err(wrong("is neither a file nor a folder")),
+            Ok(_) => Err(wrong("is neither a file nor a directory")),
         }
     }
 
-    /// A skill or a plugin, staged under its name. Of a folder in a repository only what git would share is taken: what
-    /// others do not have must not make a test pass.
+    /// Adds a skill or a plugin under its name. Of a directory in a repository, only the files that git would share are
+    /// copied: a file that others do not have must not make a test pass.
     ///
     /// # Errors
-    /// When it cannot be copied.
+    /// If it cannot be copied.
     pub fn library(
         &self,
         (family, name): (&str, &LibraryName),
@@ -267,14 +252,14 @@ impl Stage {
         fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
         let to = place.child(name.as_str());
         let made = |cause| StageError::Make { path: from.clone(), cause };
-        let original = Original::open("the folder", (from, permitted))?;
+        let original = Original::open("the directory", (from, permitted))?;
         let shared = shared_files(&original.real, user);
         match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
-            Shared::Everything => copy_folder(&original, &to)?,
+            Shared::Everything => copy_directory(&original, &to)?,
             Shared::Files(files) => {
-                let folder = Directory::open(&original.place()).map_err(|cause| made(cause.into()))?;
+                let source = Directory::open(&original.place()).map_err(|cause| made(cause.into()))?;
                 for file in files {
-                    copy_one(&folder, &file, &to).map_err(made)?;
+                    copy_one(&source, &file, &to).map_err(made)?;
                 }
             }
         }
@@ -282,9 +267,9 @@ impl Stage {
     }
 }
 
-/// Whether a folder of the workspace is there. The agent of an earlier part may have left a link in its place, which belljar
-/// would follow; nobody writes there now.
-fn is_folder(path: &AbsPath) -> Result<bool, StageError> {
+/// Whether a directory of the workspace exists. The agent of an earlier part may have replaced it by a link, which
+/// belljar would follow; no process of the agent runs now.
+fn is_directory(path: &AbsPath) -> Result<bool, StageError> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => Ok(true),
         Ok(_) => Err(StageError::Replaced { path: path.clone() }),
@@ -293,28 +278,26 @@ fn is_folder(path: &AbsPath) -> Result<bool, StageError> {
     }
 }
 
-fn copy_folder(from: &Original, to: &AbsPath) -> Result<(), StageError> {
+fn copy_directory(from: &Original, to: &AbsPath) -> Result<(), StageError> {
     let wrong = |why| StageError::Source { what: from.what, path: from.path.clone(), why };
     match from.metadata() {
         Err(_gone) => return Err(wrong("does not exist")),
-        Ok(found) if !found.is_dir() => return Err(wrong("is not a folder")),
+        Ok(found) if !found.is_dir() => return Err(wrong("is not a directory")),
         Ok(_) => {}
     }
     let copied = copy_tree(&from.place(), to.as_path());
     copied.map(|_tree| ()).map_err(|cause| StageError::Copy { path: from.path.clone(), cause })
 }
 
-/// What the agent may do in a folder.
+/// What the agent may do in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FolderAccess {
-    /// Look.
+pub enum DirectoryAccess {
     ReadOnly,
-    /// Change the copy.
     ReadWrite,
 }
 
-impl FolderAccess {
-    /// What a session's word means. Deleting needs no word of its own: what is deleted is a copy.
+impl DirectoryAccess {
+    /// The access for a session's `mode`. Deleting needs no separate permission: only copies are deleted.
     #[must_use]
     pub const fn of(mode: FolderMode) -> Self {
         match mode {
@@ -329,7 +312,7 @@ fn base_name(what: &'static str, path: &AbsPath) -> Result<String, StageError> {
     name.map(str::to_owned).ok_or_else(|| StageError::Name { what, name: path.to_string() })
 }
 
-/// Copies one file of a folder. What is not there, or lies behind a link, is not one of its files.
+/// Copies one file of a directory. Missing files, and files behind links, are not copied.
 fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
     let Some(name) = file.file_name() else { return Ok(()) };
     let parent = match from.passage(file.parent().unwrap_or(Path::new(""))) {
@@ -347,10 +330,10 @@ fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
             let mut source = parent.file(name)?;
             let mut made = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
             io::copy(&mut source, &mut made)?;
-            // Without set-id bits, as a whole folder is copied.
+            // Without set-id bits, as when a whole directory is copied.
             made.set_permissions(fs::Permissions::from_mode(found.mode & 0o777))
         }
-        // A repository in a repository; pipes and sockets hold nothing.
+        // A nested repository; and pipes and sockets, which have no content.
         Kind::Directory
         | Kind::Fifo
         | Kind::Socket
@@ -366,7 +349,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_link_that_an_agent_left_in_the_place_of_a_folder_is_not_followed() {
+    fn a_link_that_an_agent_left_in_the_place_of_a_directory_is_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
         let (state, given) = (top.child("state"), top.child("pre-commit"));
@@ -374,12 +357,12 @@ mod tests {
         fs::write(&given, "mine").unwrap();
         let workspace = Stage::lasting(&state, "talk").unwrap().workspace().clone();
         symlink(top.child("hooks"), workspace.child(UPLOADS)).unwrap();
-        symlink(top.child("hooks"), workspace.child("folder")).unwrap();
+        symlink(top.child("hooks"), workspace.child("directory")).unwrap();
         let mut stage = Stage::lasting(&state, "talk").unwrap();
         let refused = stage.upload((&given, &|_| true)).unwrap_err();
         assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
-        fs::create_dir(top.child("folder")).unwrap();
-        let refused = stage.folder((&top.child("folder"), &|_| true), FolderAccess::ReadOnly).unwrap_err();
+        fs::create_dir(top.child("directory")).unwrap();
+        let refused = stage.add_directory((&top.child("directory"), &|_| true), DirectoryAccess::ReadOnly).unwrap_err();
         assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
         assert_eq!(
             fs::read_dir(top.child("hooks")).unwrap().count(),

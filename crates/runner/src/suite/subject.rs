@@ -1,59 +1,57 @@
-//! A folder that is tried without a scenario: a skill, folders of skills, a plugin, a marketplace.
+//! A directory that is tested without a scenario: a skill, a directory of skills, a plugin, a marketplace.
 
 use super::load::{
     LoadError, MARKETPLACE_FILE, NamedFiles, Trial, find, plugin_name, plugin_paths, skill_paths, skills,
 };
 use super::requests::HostsFrom;
 use super::scope::{Permit, Reading, Scope};
-use super::stage::FolderAccess;
+use super::stage::DirectoryAccess;
 use crate::environment::HostEnvironment;
 use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
 use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
 use belljar_verdict::parse_checks;
 use serde_json::Value;
 
-/// What is tried, and with what.
+/// The tested directory, and everything that the command line adds to it.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// A skill, a folder of skills, a plugin or a marketplace.
+    /// A skill, a directory of skills, a plugin or a marketplace.
     pub folder: AbsPath,
-    /// Further plugins.
     pub plugins: Vec<AbsPath>,
     /// Marketplaces whose plugins can be enabled.
     pub marketplaces: Vec<AbsPath>,
     /// Plugins of marketplaces, as `name@marketplace`.
     pub enabled: Vec<String>,
-    /// Files that the user gives.
+    /// Files that the user provides.
     pub uploads: Vec<AbsPath>,
-    /// Folders that the agent works on.
+    /// Directories that the agent works on.
     pub folders: Vec<AbsPath>,
-    /// Hosts that it may reach.
+    /// Hosts that the agent may reach.
     pub hosts: Vec<String>,
-    /// The model.
     pub model: Option<String>,
-    /// What the agent is told.
+    /// The message to the agent.
     pub prompt: String,
 }
 
-/// A trial of a folder.
+/// Loads the trial of a directory.
 ///
 /// # Errors
-/// When the folder is none of what can be tried, or what goes with it is not there.
+/// If the directory cannot be tested, or something that was named is missing.
 pub fn load_subject(
     environment: &HostEnvironment,
     subject: Subject,
     permit: Permit<'_>,
 ) -> Result<Trial, LoadError> {
-    let Subject { folder, plugins, mut marketplaces, enabled, uploads, folders, hosts, model, prompt } =
+    let Subject { folder: directory, plugins, mut marketplaces, enabled, uploads, folders: directories, hosts, model, prompt } =
         subject;
     if prompt.trim().is_empty() {
         return Err(LoadError::Unfit("the prompt is empty".to_owned()));
     }
-    // What the command line names is the user's own word.
-    let further = plugins.iter().chain(&marketplaces).chain(&uploads).chain(&folders);
-    let scope = Scope::of_named(&folder, further);
+    // Paths on the command line are the user's own decision.
+    let further = plugins.iter().chain(&marketplaces).chain(&uploads).chain(&directories);
+    let scope = Scope::of_named(&directory, further);
     let reading = Reading::new(environment, &scope, permit);
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut session = Session { model, ..Session::default() };
     for host in hosts {
         let pattern =
@@ -66,9 +64,9 @@ pub fn load_subject(
         .collect::<Result<_, _>>()?;
     let mut own_skills: Vec<(LibraryName, AbsPath)> = Vec::new();
     let mut own_plugins = plugins;
-    let listed = folder.child(MARKETPLACE_FILE);
+    let listed = directory.child(MARKETPLACE_FILE);
     if listed.as_path().is_file() {
-        // Whoever names a marketplace and no plugin of it means all of them.
+        // A marketplace without a named plugin stands for all of its plugins.
         let market = reading.parse((PathUse::Marketplace, &listed), parse_marketplace)?;
         if !enabled.iter().any(|wanted| wanted.marketplace == market.name) {
             enabled.extend(market.plugins.iter().map(|plugin| PluginReference {
@@ -76,11 +74,11 @@ pub fn load_subject(
                 marketplace: market.name.clone(),
             }));
         }
-        marketplaces.push(folder);
-    } else if is_plugin(&folder) {
-        own_plugins.insert(0, folder);
+        marketplaces.push(directory);
+    } else if is_plugin(&directory) {
+        own_plugins.insert(0, directory);
     } else {
-        skills(&folder, &mut own_skills)?;
+        skills(&directory, &mut own_skills)?;
     }
     session.plugins.enabled = enabled;
     session.plugins.local_marketplaces = marketplaces.into_iter().map(PathText::Absolute).collect();
@@ -90,7 +88,7 @@ pub fn load_subject(
         named.extend(plugin_paths(path)?);
     }
     let mut found = NamedFiles { skills: own_skills, uploads, ..found };
-    found.folders = folders.into_iter().map(|path| (path, FolderAccess::ReadWrite)).collect();
+    found.directories = directories.into_iter().map(|path| (path, DirectoryAccess::ReadWrite)).collect();
     for path in own_plugins {
         found.plugins.push((plugin_name(&path, &reading)?, path));
     }
@@ -111,7 +109,7 @@ pub fn load_subject(
         allow_host_writes: false,
     };
     let checks = parse_checks(&scenario.assert, &[], Lane::Local)
-        .map_err(|_faults| LoadError::Unfit("an empty list of checks is one".to_owned()))?;
+        .map_err(|_faults| LoadError::Unfit("an empty list of checks was refused; this is a bug in belljar".to_owned()))?;
     named.extend(reading.permitted());
     let trial = Trial {
         scenario,
@@ -129,10 +127,10 @@ pub fn load_subject(
     trial.bounded()
 }
 
-/// A folder with a plugin's own file, or with the folders that only plugins have. One with a `SKILL.md` is a skill,
-/// whatever else lies in it.
-fn is_plugin(folder: &AbsPath) -> bool {
-    let has = |name: &str| folder.child(name).as_path().exists();
+/// Whether a directory has a plugin's manifest, or subdirectories that only plugins have. A directory with a `SKILL.md`
+/// is a skill, whatever else it contains.
+fn is_plugin(directory: &AbsPath) -> bool {
+    let has = |name: &str| directory.child(name).as_path().exists();
     !has("SKILL.md")
         && (has(".claude-plugin/plugin.json")
             || ["skills", "commands", "agents", "hooks"].iter().any(|name| has(name)))

@@ -1,13 +1,13 @@
-//! Which parts of a text in the user's configuration are values.
+//! Decides which parts of a text in the user's configuration are values.
 
 use belljar_contract::{COMMON_BELOW, EnvName};
 use belljar_egress::tape::Private;
 
-/// Words before a credential in a header.
+/// Schemes that precede a credential in a header.
 const SCHEMES: [&str; 3] = ["Bearer", "Basic", "token"];
 
-/// The parts of a value that the file itself holds. `${NAME}` is filled in by the agent, from an environment that the
-/// plan lists in full; a default (`${NAME:-text}`) is part of the file.
+/// The parts of a value that the file itself contains. `${NAME}` is filled in by the agent, from an environment that
+/// the plan lists in full; a default (`${NAME:-text}`) is part of the file.
 pub(super) fn literals(text: &str) -> Vec<&str> {
     let (mut out, mut rest) = (Vec::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
@@ -29,7 +29,7 @@ pub(super) fn literals(text: &str) -> Vec<&str> {
     parts.filter(|part| part.contains(|c: char| c.is_alphanumeric()) && !scheme(part)).collect()
 }
 
-/// A header's credential without the word before it, which alone would not be found with that word.
+/// The credential of a header without its scheme: records may contain it alone.
 fn credential(text: &str) -> &str {
     let rest = text.split_once(' ').filter(|(first, rest)| {
         rest.len() >= COMMON_BELOW && SCHEMES.iter().any(|scheme| scheme.eq_ignore_ascii_case(first))
@@ -72,8 +72,8 @@ fn assigned(argument: &str) -> Option<&str> {
     secret.next().map(|(_name, value)| value.trim())
 }
 
-/// The parts of an address that look like secrets: its user information, parameters whose names suggest one, and what has
-/// the form of a token.
+/// The parts of an address that look like secrets: user information, parameters whose names suggest a secret, and texts
+/// in the form of a token.
 pub(super) fn of_url(text: &str) -> Vec<&str> {
     let mut out: Vec<&str> = Private::Token.places(text).into_iter().map(|place| &text[place]).collect();
     let Some((_scheme, rest)) = text.split_once("://") else { return out };

@@ -1,5 +1,5 @@
-//! Those who take time: someone who answers, someone who speaks. Each has a thread; what they say comes through one
-//! mailbox, which can be waited for together with everything else.
+//! Deciders and users that take time to answer. Each runs in its own thread; their messages arrive in one mailbox,
+//! which can be polled together with all other descriptors.
 
 use super::{ModelCalls, Then};
 use belljar_contract::RequestId;
@@ -10,90 +10,87 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// For the last words of the one who answers.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// The time that a decider has to finish after the run.
+const EXIT_TIME: Duration = Duration::from_secs(1);
 
-/// A question that waits for someone outside.
+/// A question that waits for an external decider.
 #[derive(Debug, Clone)]
 pub struct Pending {
-    /// Its id.
     pub request: RequestId,
-    /// The question.
     pub question: Question,
-    /// The run.
     pub run: String,
-    /// The end of what was said so far.
+    /// The end of the conversation so far.
     pub transcript: String,
 }
 
-/// Someone who answers and may take time for it. One question at a time.
+/// A decider that may take time, such as a program, a model or a person. It receives one question at a time.
 pub trait ExternalDecider: Send {
-    /// The answer, or why there is none; without one the run ends.
+    /// Answers a question. An error ends the run.
     ///
     /// # Errors
-    /// In a line for people.
+    /// A line for the user that says why there is no answer.
     fn decide(&mut self, pending: &Pending) -> Result<Answer, String>;
 
-    /// Questions of its own to the run's model, where it has any. Taken once, before the first question.
+    /// The decider's own requests to the run's model, if it makes any. Taken once, before the first question.
     fn model_calls(&mut self) -> Option<ModelCalls> {
         None
     }
 
-    /// What ends the one who answers, also while a question waits: for a run that is over before that.
+    /// Stops the decider, even while it works on a question: for a run that ends early.
     fn stopper(&self) -> Option<Stopper> {
         None
     }
 }
 
-/// Ends someone who answers.
+/// Stops an external decider.
 pub type Stopper = Box<dyn Fn() + Send>;
 
-/// Messages of a person, one each time the agent is idle. The function waits for the next; none is the end.
+/// Messages of a person, one each time the agent is idle. The function waits for the next message; `None` is the end.
 pub struct Spoken(pub Box<dyn FnMut() -> Option<String> + Send>);
 
-/// What came in.
+/// A message that arrived in the mailbox.
 pub(super) enum Incoming {
     Answer { request: RequestId, answer: Result<Answer, String> },
     Message(String),
     End,
 }
 
-/// Where everything that takes time arrives.
+/// Receives the messages of all external threads.
 pub(super) struct Mailbox {
     heard: Receiver<Incoming>,
-    /// Readable as often as something was sent.
-    bell: OwnedFd,
-    /// Keeps the bell from being hung up, which would ring without end, when nobody is there to ring it.
-    _ring: std::sync::Arc<OwnedFd>,
+    /// Has one byte to read for each message.
+    wakeup: OwnedFd,
+    /// Keeps the stream open when no thread holds its other end: a closed stream would be readable forever.
+    _wakeup_writer: std::sync::Arc<OwnedFd>,
     questions: Option<Sender<Pending>>,
     turns: Option<Sender<()>>,
-    waits_for_words: bool,
+    message_requested: bool,
     withdrawn: Vec<RequestId>,
     stopper: Option<Stopper>,
     gone: Option<Receiver<Infallible>>,
 }
 
-/// The ringing end of a mailbox.
+/// The sending end of a mailbox.
 #[derive(Clone)]
-struct Postbox {
+struct MailboxSender {
     heard: Sender<Incoming>,
-    bell: std::sync::Arc<OwnedFd>,
+    wakeup: std::sync::Arc<OwnedFd>,
 }
 
-impl Postbox {
-    /// Whether anyone still listens.
+impl MailboxSender {
+    /// Returns whether the mailbox still exists.
     fn put(&self, heard: Incoming) -> bool {
         let sent = self.heard.send(heard).is_ok();
-        sent && rustix::io::write(&*self.bell, &[0]).is_ok()
+        sent && rustix::io::write(&*self.wakeup, &[0]).is_ok()
     }
 }
 
 impl Mailbox {
     pub fn new(outside: Option<Box<dyn ExternalDecider>>, then: Then) -> std::io::Result<Self> {
         let (sender, heard) = channel();
-        let (bell, ring) = super::streams::open(super::streams::Ours::Read)?;
-        let post = Postbox { heard: sender, bell: std::sync::Arc::new(ring) };
-        let ring = std::sync::Arc::clone(&post.bell);
+        let (wakeup, writer) = super::streams::open(super::streams::Ours::Read)?;
+        let post = MailboxSender { heard: sender, wakeup: std::sync::Arc::new(writer) };
+        let writer = std::sync::Arc::clone(&post.wakeup);
         let stopper = outside.as_ref().and_then(|outside| outside.stopper());
         let (questions, gone) = outside.map(|outside| answering(outside, post.clone())).transpose()?.unzip();
         let turns = match then {
@@ -102,11 +99,11 @@ impl Mailbox {
         };
         Ok(Self {
             heard,
-            bell,
-            _ring: ring,
+            wakeup,
+            _wakeup_writer: writer,
             questions,
             turns,
-            waits_for_words: false,
+            message_requested: false,
             withdrawn: Vec::new(),
             stopper,
             gone,
@@ -114,36 +111,36 @@ impl Mailbox {
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeup.as_fd()
     }
 
-    /// Whether someone goes on speaking when the messages are used up.
+    /// Whether messages of a person follow the prepared ones.
     pub fn listens(&self) -> bool {
         self.turns.is_some()
     }
 
-    /// Whether it is their turn.
+    /// Whether a message of a person was requested and has not arrived yet.
     pub fn is_ready(&self) -> bool {
-        self.waits_for_words
+        self.message_requested
     }
 
-    /// It is their turn.
+    /// Requests the next message of the person.
     pub fn ready(&mut self) {
-        if let (Some(turns), false) = (&self.turns, self.waits_for_words) {
-            self.waits_for_words = turns.send(()).is_ok();
+        if let (Some(turns), false) = (&self.turns, self.message_requested) {
+            self.message_requested = turns.send(()).is_ok();
         }
     }
 
-    /// Passes a question on.
+    /// Passes a question to the external decider.
     ///
     /// # Errors
-    /// When there is nobody, with a word about it where it is a surprise.
+    /// If there is no decider, or, with a text, if it ended unexpectedly.
     pub fn ask(&mut self, pending: Pending) -> Result<(), Option<String>> {
         let Some(questions) = &self.questions else { return Err(None) };
-        questions.send(pending).map_err(|_gone| Some("the one who answers is gone".to_owned()))
+        questions.send(pending).map_err(|_gone| Some("the decider has ended".to_owned()))
     }
 
-    /// The answer to this is no longer wanted.
+    /// Ignores the answer to this request when it arrives.
     pub fn withdraw(&mut self, request: &RequestId) {
         self.withdrawn.push(request.clone());
     }
@@ -151,13 +148,13 @@ impl Mailbox {
     pub fn next(&mut self) -> Option<Incoming> {
         loop {
             let heard = self.heard.try_recv().ok()?;
-            let mut rung = [0];
-            // One ring for each; a bell that has none left has told already.
-            rustix::io::read(&self.bell, &mut rung).ok();
+            let mut byte = [0];
+            // One byte for each message; an error means that it was already read.
+            rustix::io::read(&self.wakeup, &mut byte).ok();
             match heard {
                 Incoming::Answer { request, .. } if self.withdrawn.contains(&request) => {}
                 Incoming::Message(text) => {
-                    self.waits_for_words = false;
+                    self.message_requested = false;
                     return Some(Incoming::Message(text));
                 }
                 other => return Some(other),
@@ -167,23 +164,24 @@ impl Mailbox {
 }
 
 impl Drop for Mailbox {
-    /// Whoever answers is told that nothing more comes, and has a moment to tell others.
+    /// Ends the decider, and waits a moment so that it can report its end.
     fn drop(&mut self) {
         self.questions = None;
         if let Some(stopper) = &self.stopper {
             stopper();
         }
         if let Some(gone) = &self.gone {
-            // Nothing is ever sent: it returns when the other end is dropped, or when the moment is over.
-            gone.recv_timeout(FAREWELL).ok();
+            // No message is ever sent here: this returns when the sender is dropped, or at the timeout.
+            gone.recv_timeout(EXIT_TIME).ok();
         }
     }
 }
 
-/// Where questions go, and what is closed when the one who answers is gone.
+/// Starts the thread of a decider; returns the sender for questions, and a receiver that closes when the decider has
+/// ended.
 fn answering(
     mut outside: Box<dyn ExternalDecider>,
-    post: Postbox,
+    post: MailboxSender,
 ) -> std::io::Result<(Sender<Pending>, Receiver<Infallible>)> {
     let (sender, questions) = channel::<Pending>();
     let (here, gone) = channel::<Infallible>();
@@ -200,7 +198,7 @@ fn answering(
     Ok((sender, gone))
 }
 
-fn listening(mut spoken: Spoken, post: Postbox) -> std::io::Result<Sender<()>> {
+fn listening(mut spoken: Spoken, post: MailboxSender) -> std::io::Result<Sender<()>> {
     let (sender, turns) = channel::<()>();
     thread::Builder::new().name("listener".to_owned()).spawn(move || {
         for () in turns {

@@ -1,7 +1,7 @@
-//! A conversation with an agent in its sandbox: its streams, the machine between them, and those who answer.
+//! A conversation with an agent in its sandbox: the streams, the protocol's state machine, and the deciders.
 //!
-//! Nothing here waits. Whoever takes time to answer does so in a thread of its own, so that the run's deadlines, signals
-//! and the agent's withdrawals are heard meanwhile.
+//! This code never blocks. Deciders that take time run in their own threads, so that deadlines, signals and withdrawals
+//! of the agent are handled meanwhile.
 
 mod external;
 mod model_line;
@@ -31,37 +31,37 @@ use std::time::{Duration, Instant};
 use streams::{Ours, Taken, take, write_some};
 use texts::shortened;
 
-/// What those who answer are told of the conversation so far.
+/// How much of the conversation a decider receives, in bytes.
 const TRANSCRIPT: usize = 16 << 10;
 
-/// Who answers, in their order.
+/// The deciders, in the order in which they are asked.
 pub struct Deciders {
-    /// Those who answer at once.
+    /// Deciders that answer immediately.
     pub chain: Chain,
-    /// The one who takes time, where there is one; without, an open question ends the run.
+    /// A decider that may take time. Without one, an open question ends the run.
     pub outside: Option<Box<dyn ExternalDecider>>,
 }
 
-/// What is said when the messages are used up.
+/// What follows the last prepared message.
 pub enum Then {
-    /// Nothing: the input is closed.
+    /// The input is closed.
     End,
-    /// What comes from here.
+    /// Messages of a person follow.
     Listen(Spoken),
 }
 
-/// Sees everything that is seen, whole, and may command at once: to interrupt, to say more, to end.
+/// Sees every observation in full, and may return commands: to interrupt, to send another message, to end.
 pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
 
-/// How long the agent may take where nothing else limits it.
+/// Time limits for the agent's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConversationTimes {
-    /// For the answer to the handshake: servers of MCP are waited for in it.
+    /// For the answer to the handshake: the agent waits for its MCP servers before it answers.
     pub handshake: Duration,
-    /// For the end of the process after its input was closed.
+    /// For the exit of the process after its input was closed.
     pub exit: Duration,
-    /// For a word after it called itself idle in the middle of a turn. It may be between two messages; one that stays
-    /// silent would be waited for without end.
+    /// For the next frame after the agent reported that it is idle in the middle of a turn. It may be between two
+    /// messages; an agent that stays silent would be waited for forever.
     pub stalled: Duration,
 }
 
@@ -75,23 +75,18 @@ impl Default for ConversationTimes {
     }
 }
 
-/// A conversation that is wanted.
+/// The configuration of a conversation.
 pub struct ConversationRequest {
-    /// What the machine is told.
     pub config: MachineConfig,
     /// Messages, each sent when the agent is idle.
     pub messages: Vec<String>,
-    /// What comes after them.
     pub then: Then,
-    /// Who answers.
     pub deciders: Deciders,
-    /// What is done about what is seen, where anything is.
     pub react: Option<React>,
-    /// How long the agent may take.
     pub times: ConversationTimes,
 }
 
-/// Where a conversation is recorded beside its events.
+/// The files that a conversation is recorded in, beside its events.
 pub(crate) struct ConversationRecord {
     pub run: RunId,
     pub frames: FrameLog,
@@ -99,7 +94,7 @@ pub(crate) struct ConversationRecord {
     pub began: Instant,
 }
 
-/// A conversation that goes on.
+/// A running conversation.
 pub(crate) struct Talk {
     machine: Machine,
     decoder: Option<Decoder>,
@@ -168,7 +163,7 @@ impl Talk {
         Ok((talk, streams))
     }
 
-    /// Says the first words.
+    /// Sends the first frames.
     pub fn begin(&mut self, emit: Emit<'_>) {
         self.handshake = Some(Instant::now() + self.times.handshake);
         let begun = self.machine.on_command(Command::Begin);
@@ -180,9 +175,9 @@ impl Talk {
         u64::try_from(self.record.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A frame that cannot be recorded ends the run: a record with a hole would be judged as if it were whole.
-    fn keep(&mut self, way: FrameWay, frame: serde_json::Value, emit: Emit<'_>) {
-        let kept = self.record.frames.line(self.offset_ms(), way, frame);
+    /// A frame that cannot be recorded ends the run: an incomplete record would be judged as if it were complete.
+    fn keep(&mut self, direction: FrameWay, frame: serde_json::Value, emit: Emit<'_>) {
+        let kept = self.record.frames.line(self.offset_ms(), direction, frame);
         if let (Err(error), false) = (kept, self.record_failed) {
             self.record_failed = true;
             self.dismissed = true;
@@ -204,7 +199,7 @@ impl Talk {
 
     fn say(&mut self, text: String, emit: Emit<'_>) {
         self.said += 1;
-        // The agent wants a UUID, and a conversation that is gone on with must not see one twice.
+        // The agent expects a UUID, and a continued conversation must not receive the same one twice.
         let hash = Digest::of(format!("{} {}", self.record.run, self.said).as_bytes()).to_string();
         let hex = &hash[hash.len() - 32..];
         let id = format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
@@ -237,7 +232,8 @@ impl Talk {
         self.carry_out(outputs, emit);
     }
 
-    /// An agent that calls itself idle while something is still expected of it says more soon, or never.
+    /// Sets a deadline for an agent that reports to be idle although something is still expected of it: it either
+    /// continues soon or never.
     fn watch_stall(&mut self, outputs: &[Output]) {
         let idle = |output: &Output| {
             matches!(output, Output::Observe(Observation::StateChanged { state: SessionState::Idle }))
@@ -331,7 +327,7 @@ impl Talk {
         }
     }
 
-    /// An open question ends the run: whatever the agent did next would not be what was to be tested.
+    /// An open question ends the run: the agent's further actions would not be those that the test is about.
     fn unanswered(
         &mut self,
         request: RequestId,
@@ -378,7 +374,7 @@ impl Talk {
 
     fn read_errors(&mut self) {
         let (bytes, open) = take(&mut self.errors);
-        // The complaints of the agent are for people; what cannot be kept of them changes no verdict.
+        // Standard error is for people; a failure to record it changes no verdict.
         self.record.stderr.write_all(&bytes).ok();
         if open == Taken::Ended {
             self.record.stderr.flush().ok();
@@ -428,7 +424,7 @@ impl Console for Talk {
         self.write_input();
         self.watch_time(emit);
         match (self.dismissed, self.output.is_some() || self.errors.is_some()) {
-            // Said once; what is still written meanwhile is taken as before.
+            // Returned once; output that still arrives is handled as before.
             (true, true) => Pumped::Dismissed,
             (false, true) => Pumped::Open,
             (_, false) => Pumped::Closed,

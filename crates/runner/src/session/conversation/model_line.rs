@@ -1,11 +1,12 @@
-//! The line from one who answers to the run's own model, whatever plays it. It is connected once the way out is served.
+//! The connection from a decider to the run's own model, live or replayed. It is established once the egress services
+//! run.
 
 use serde_json::Value;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Asks the run's model.
+/// Sends requests to the run's model.
 #[derive(Debug)]
 pub struct ModelLine(UnboundedSender<ModelCall>);
 
@@ -21,19 +22,19 @@ pub(crate) struct ModelCall {
 }
 
 impl ModelLine {
-    /// A line and its other end.
+    /// Makes a connected pair.
     #[must_use]
     pub fn new() -> (Self, ModelCalls) {
         let (sender, calls) = unbounded_channel();
         (Self(sender), ModelCalls(calls))
     }
 
-    /// Asks, and waits for the text of the answer.
+    /// Sends a request and waits for the text of the answer.
     ///
     /// # Errors
-    /// When there is none in time, in a line for people.
+    /// If there is no answer in time; a line for the user.
     pub fn ask(&self, request: Value, within: Duration) -> Result<String, String> {
-        let gone = || "the model is not there any more".to_owned();
+        let gone = || "the model's gateway has ended".to_owned();
         let (reply, answer) = channel();
         self.0.send(ModelCall { request, reply }).map_err(|_gone| gone())?;
         match answer.recv_timeout(within) {

@@ -1,7 +1,7 @@
-//! The streams between belljar and the agent, none of which belljar waits for.
+//! The streams between belljar and the agent. belljar's ends do not block.
 //!
-//! Each is a pair of sockets. A pipe can be opened again through `/proc/PID/fd` by every process of the same user, so a
-//! tool could write frames in the agent's name; a socket cannot (`ENXIO`).
+//! Each is a socket pair. Any process of the same user can reopen a pipe through `/proc/PID/fd`, so a tool could write
+//! frames in the agent's name; a socket cannot be reopened (`ENXIO`).
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -9,28 +9,28 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// As much as is read before other things get their turn.
+/// The most bytes that are read before other descriptors are served.
 const AT_ONCE: usize = 1 << 20;
-/// As much as a stream has at a time, as a rule. What has more is read in pieces that grow.
+/// The usual amount of data in a stream. Larger amounts are read in growing pieces.
 const PIECE: usize = 8 << 10;
 
-/// What belljar does with a stream.
+/// Whether belljar reads or writes a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ours {
     Read,
     Write,
 }
 
-/// What became of a stream that was read.
+/// The state of a stream after reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// More may come, or it had ended before.
+    /// More may come, or the stream had ended before.
     Open,
     /// It has just ended.
     Ended,
 }
 
-/// Opens a stream that carries bytes one way only; returns belljar's end, which does not block, and the agent's.
+/// Opens a stream that carries bytes in one direction; returns belljar's end, which does not block, and the agent's.
 pub(super) fn open(ours: Ours) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (own, agents) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -43,7 +43,7 @@ pub(super) fn open(ours: Ours) -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((own, agents))
 }
 
-/// What there is to read; the stream is gone when it has ended.
+/// Reads the available bytes; closes the stream if it has ended.
 pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
     let mut bytes = Vec::new();
     while let (Some(open), true) = (&*stream, bytes.len() < AT_ONCE) {
@@ -53,7 +53,7 @@ pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
                 *stream = None;
                 return (bytes, Taken::Ended);
             }
-            // A stream that gave less than it was asked for is empty.
+            // A short read means that the stream is empty.
             Ok(count) if count < PIECE => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
@@ -66,7 +66,7 @@ pub(super) fn take(stream: &mut Option<OwnedFd>) -> (Vec<u8>, Taken) {
     (bytes, Taken::Open)
 }
 
-/// Writes what the other side takes now. Whether there still is another side.
+/// Writes as much as the other end accepts now. Returns whether the other end is still open.
 pub(super) fn write_some(stream: BorrowedFd<'_>, bytes: &mut VecDeque<u8>) -> bool {
     while !bytes.is_empty() {
         let (front, _) = bytes.as_slices();

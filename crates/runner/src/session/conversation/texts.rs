@@ -1,16 +1,17 @@
-//! What the record takes of the agent's texts. Checks judge by what is kept, so a text is kept whole or known to be cut.
+//! Shortens the agent's texts to what the record accepts. Checks judge the recorded texts, so each is complete or
+//! marked as cut.
 
 use belljar_contract::{ConversationEnd, ConversationFailure, Observation};
 use serde_json::Value;
 
-/// A text that is no longer is always kept; so much is kept of one that is cut.
+/// Texts up to this size are always kept; a longer text that must be cut is cut to it.
 const SHORT: usize = 128 << 10;
-/// The longest text, as the record writes it.
+/// The longest text, in its encoded form.
 const LONGEST: usize = 8 << 20;
-/// All texts together that are not short; less than the record takes.
+/// The sum of all texts that are not short; less than the record accepts.
 const IN_ALL: usize = 96 << 20;
 
-/// Counts what a conversation puts into its record.
+/// Counts the bytes that a conversation adds to its record.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     left: usize,
@@ -23,7 +24,7 @@ impl Default for Keeping {
 }
 
 impl Keeping {
-    /// Cuts the texts of an observation to what the record takes; gives how many bytes are lost.
+    /// Cuts the texts of an observation to what the record accepts; returns the number of bytes that are lost.
     pub fn fit(&mut self, what: &mut Observation) -> u64 {
         match what {
             Observation::Said { text, .. }
@@ -51,7 +52,7 @@ impl Keeping {
         }
     }
 
-    /// The same for the end, which repeats the last words.
+    /// Like [`Keeping::fit`], for the end of a conversation, which repeats the last text.
     pub fn fit_end(&mut self, end: &mut ConversationEnd) -> u64 {
         let last = end.last.as_mut().and_then(|last| last.text.as_mut());
         let lost = last.map_or(0, |text| self.text(text));
@@ -88,7 +89,7 @@ fn encoded(value: &Value) -> usize {
     value.to_string().len()
 }
 
-/// The beginning of a text, and how much of it that leaves out.
+/// The beginning of a text, and the number of bytes that it leaves out.
 pub(super) fn shortened(text: &str, most: usize) -> (String, u64) {
     if text.len() <= most {
         return (text.to_owned(), 0);
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(what, said(megabyte));
         let mut long = said("x".repeat(LONGEST + 1));
         assert_eq!(keeping.fit(&mut long), (LONGEST + 1 - SHORT) as u64);
-        // Escapes count as they are written.
+        // Escape sequences count in their encoded form.
         let mut escaped = said("\u{1}".repeat(LONGEST / 4));
         assert!(keeping.fit(&mut escaped) > 0);
         let piece = "x".repeat(LONGEST - 2);

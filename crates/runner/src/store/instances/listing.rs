@@ -1,4 +1,4 @@
-//! All instances: what they are for, what they take, whether they are still wanted.
+//! Lists all instances: their projects, their sizes, and whether they are still needed.
 
 use super::{InstanceError, MAKING, read_path, volume};
 use crate::changes::layers::{LayerEntry, kept_in};
@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::time::SystemTime;
 
-/// Before the name of a directory that is being removed.
+/// The prefix of a directory that is being removed.
 const REMOVING: &str = ".removing-";
 
 /// All instances of this user.
@@ -22,36 +22,31 @@ pub struct Instances {
 /// An instance in a listing.
 #[derive(Debug)]
 pub struct InstanceEntry {
-    /// Its key.
     pub key: InstanceKey,
-    /// Where it is.
     pub directory: AbsPath,
-    /// The project it is for, when it says so.
+    /// The project that it belongs to, if that is recorded.
     pub root: Option<AbsPath>,
-    /// What became of the project.
+    /// Whether the project still exists.
     pub project: ProjectState,
-    /// What it takes.
     pub size: Size,
     /// When a run last began in it.
     pub last_used: Option<SystemTime>,
     /// Whether a run uses it now.
     pub in_use: bool,
-    /// Changes that are kept beside the project, and neither applied nor discarded.
+    /// Changes that are kept beside the project and were neither applied nor discarded.
     pub kept: Vec<LayerEntry>,
 }
 
-/// What became of a project.
+/// Whether a project still exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProjectState {
-    /// It is there.
     Present,
-    /// Its root is gone, while the place where it was is there.
+    /// Its root does not exist, although its parent directory does.
     Gone,
-    /// It cannot be told.
     Unknown(String),
 }
 
-/// What came of taking an instance.
+/// The result of trying to lock an instance.
 enum Held {
     Free(Lock),
     InUse,
@@ -59,7 +54,7 @@ enum Held {
 }
 
 impl Instances {
-    /// The instances below belljar's data.
+    /// The instances below belljar's data directory.
     #[must_use]
     pub fn new(data: &AbsPath) -> Self {
         Self { directory: data.child("instances") }
@@ -83,17 +78,17 @@ impl Instances {
         Ok(names)
     }
 
-    /// All of them, by key.
+    /// All instances, by key.
     ///
     /// # Errors
-    /// When they cannot be read. A directory that is not there is an empty one.
+    /// If they cannot be read. A missing directory counts as empty.
     pub fn list(&self) -> Result<Vec<InstanceEntry>, InstanceError> {
         let names = self.read()?;
         let keys = names.iter().filter_map(|name| InstanceKey::parse(name.to_str()?));
         keys.filter_map(|key| self.entry(key).transpose()).collect()
     }
 
-    /// `None` when it was removed meanwhile.
+    /// `None` if it was removed meanwhile.
     fn entry(&self, key: InstanceKey) -> Result<Option<InstanceEntry>, InstanceError> {
         let directory = self.directory.child(key.as_str());
         let root = read_path(&directory.child("root"));
@@ -106,28 +101,28 @@ impl Instances {
         Ok(Some(InstanceEntry {
             project: match &root {
                 Ok(Some(root)) => project_state(root, &directory),
-                Ok(None) => ProjectState::Unknown("it does not say which project it is for".to_owned()),
+                Ok(None) => ProjectState::Unknown("its project is not recorded".to_owned()),
                 Err(error) => ProjectState::Unknown(format!("its `root` cannot be read: {error}")),
             },
             root: root.ok().flatten(),
             size: measure(directory.as_path()),
             last_used,
             in_use,
-            // What cannot be read is not lost: it stays where it is.
+            // Unreadable changes are not lost: they stay where they are.
             kept: kept_in(&directory).unwrap_or_default(),
             key,
             directory,
         }))
     }
 
-    /// Takes an instance that no run uses.
+    /// Locks an instance that no run uses.
     ///
-    /// Whoever asks holds the lock for a moment. They ask one after the other, so that none takes another's question
-    /// for a run.
+    /// The lock is only held for a moment. A second lock serializes these attempts, so that none of them mistakes
+    /// another for a run.
     fn hold(&self, directory: &AbsPath) -> Result<Held, InstanceError> {
         let path = directory.child("lock");
-        let door = self.directory.child(".lock");
-        match locks::wait_exclusive(&door).and_then(|_door| locks::try_exclusive(&path)) {
+        let gate = self.directory.child(".lock");
+        match locks::wait_exclusive(&gate).and_then(|_gate| locks::try_exclusive(&path)) {
             Ok(Some(lock)) => Ok(Held::Free(lock)),
             Ok(None) => Ok(Held::InUse),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Held::Gone),
@@ -135,17 +130,17 @@ impl Instances {
         }
     }
 
-    /// Removes an instance that no run uses; whether it is gone.
+    /// Removes an instance that no run uses. Returns whether it was removed.
     ///
     /// # Errors
-    /// When something of it remains.
+    /// If something of it remains.
     pub fn remove(&self, entry: &InstanceEntry) -> Result<bool, InstanceError> {
         let lock = match self.hold(&entry.directory)? {
             Held::Free(lock) => lock,
             Held::InUse => return Ok(false),
             Held::Gone => return Ok(true),
         };
-        // Under another name first: a run that begins meanwhile makes a new one.
+        // Renamed first, so that a run that begins meanwhile creates a new one.
         let removing = self.directory.child(&format!("{REMOVING}{}", entry.key));
         let failed = |cause| InstanceError::Remove { path: removing.clone(), cause };
         if fs::symlink_metadata(&removing).is_ok() {
@@ -157,10 +152,10 @@ impl Instances {
         removed.map(|()| true).map_err(failed)
     }
 
-    /// Directories that were left half made an hour ago or half removed.
+    /// Directories whose creation was interrupted over an hour ago, or whose removal was interrupted.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn leftovers(&self, now: SystemTime) -> Result<Vec<AbsPath>, InstanceError> {
         let old = |path: &AbsPath| {
             let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
@@ -176,12 +171,12 @@ impl Instances {
     }
 }
 
-/// Whether a project is gone, and not merely out of sight: on a disk that is not mounted now, for instance.
+/// Whether a project was deleted, or is only unavailable: on a disk that is not mounted now, for example.
 fn project_state(root: &AbsPath, instance: &AbsPath) -> ProjectState {
     match fs::symlink_metadata(root) {
         Ok(_) => return ProjectState::Present,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return ProjectState::Unknown(format!("`{root}` cannot be looked at: {error}")),
+        Err(error) => return ProjectState::Unknown(format!("`{root}` cannot be read: {error}")),
     }
     if let Ok(Some(at)) = read_path(&instance.child("volume"))
         && volume(&at).as_ref() != Some(&at)
@@ -190,7 +185,7 @@ fn project_state(root: &AbsPath, instance: &AbsPath) -> ProjectState {
     }
     match root.parent() {
         Some(parent) if parent.as_path().is_dir() => ProjectState::Gone,
-        Some(parent) => ProjectState::Unknown(format!("`{parent}` is not there either")),
+        Some(parent) => ProjectState::Unknown(format!("`{parent}` does not exist either")),
         None => ProjectState::Present,
     }
 }

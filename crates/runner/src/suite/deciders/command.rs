@@ -1,4 +1,4 @@
-//! A program of the user's that answers: started once, a JSON line each way.
+//! A decider that is a program of the user: started once, with one JSON line for each question and answer.
 
 use crate::session::conversation::{ExternalDecider, Pending, Stopper};
 use belljar_session::Answer;
@@ -11,16 +11,16 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A reply has at most this many bytes.
+/// The longest reply, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// A program beside belljar, outside the sandbox: the user's own word on the command line started it.
+/// A program that runs outside the sandbox, because the user named it on the command line.
 pub struct CommandDecider {
     command: String,
     patience: Duration,
     started: Option<Started>,
     asked: u64,
-    /// The program while it runs, for who must end it while it is waited for.
+    /// The running program, for the thread that stops it while this one waits.
     running: Arc<Mutex<Option<Pid>>>,
 }
 
@@ -28,13 +28,13 @@ struct Started {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
-    /// Read, but not yet a line.
+    /// Bytes that were read and are not a complete line yet.
     held: Vec<u8>,
     running: Arc<Mutex<Option<Pid>>>,
 }
 
 impl CommandDecider {
-    /// A decider that the shell starts when the first question comes, and that may take this long for each.
+    /// A decider that is started with the shell at the first question, with this timeout for each answer.
     #[must_use]
     pub fn new(command: String, patience: Duration) -> Self {
         Self { command, patience, started: None, asked: 0, running: Arc::default() }
@@ -52,9 +52,9 @@ impl CommandDecider {
             let mut child =
                 spawned.map_err(|error| format!("`{}` cannot be started: {error}", self.command))?;
             let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-                return Err("the decider has no streams".to_owned());
+                return Err("the decider's standard streams were not opened".to_owned());
             };
-            // One that does not read must not be waited for: a question can be longer than a pipe is.
+            // Non-blocking, because a question can be longer than a pipe's buffer, and the program may not read.
             let waits = rustix::fs::fcntl_getfl(&input)
                 .and_then(|flags| rustix::fs::fcntl_setfl(&input, flags | rustix::fs::OFlags::NONBLOCK));
             waits.map_err(|error| error.to_string())?;
@@ -62,7 +62,7 @@ impl CommandDecider {
             *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Pid::from_child(&child));
             self.started = Some(Started { child, input, output, held: Vec::new(), running });
         }
-        self.started.as_mut().ok_or_else(|| "the decider is gone".to_owned())
+        self.started.as_mut().ok_or_else(|| "the decider has ended".to_owned())
     }
 }
 
@@ -77,7 +77,7 @@ impl ExternalDecider for CommandDecider {
             question: &pending.question,
         };
         let Some(line) = request.to_line() else {
-            return Err(format!("no program is asked about {}", pending.question.about()));
+            return Err(format!("a decider program cannot answer {}", pending.question.about()));
         };
         let (command, patience) = (self.command.clone(), self.patience);
         let started = self.started()?;
@@ -92,7 +92,7 @@ impl ExternalDecider for CommandDecider {
     fn stopper(&self) -> Option<Stopper> {
         let running = Arc::clone(&self.running);
         Some(Box::new(move || {
-            // Not waited for yet, so the number is still its own.
+            // The child was not waited for yet, so its number was not reused.
             if let Some(pid) = *running.lock().unwrap_or_else(PoisonError::into_inner) {
                 kill_process(pid, Signal::KILL).ok();
             }
@@ -101,9 +101,9 @@ impl ExternalDecider for CommandDecider {
 }
 
 impl Started {
-    /// Says something; none when it does not listen in time.
+    /// Writes a question; `None` if the program does not read it in time.
     fn say(&mut self, command: &str, mut bytes: &[u8], deadline: Instant) -> Result<Option<()>, String> {
-        let deaf = |error: std::io::Error| format!("`{command}` does not listen: {error}");
+        let deaf = |error: std::io::Error| format!("`{command}` does not read its input: {error}");
         while !bytes.is_empty() {
             if !ready(self.input.as_fd(), PollFlags::OUT, deadline).map_err(deaf)? {
                 return Ok(None);
@@ -117,9 +117,9 @@ impl Started {
         Ok(Some(()))
     }
 
-    /// The next line; none when there is none in time.
+    /// The next line; `None` if there is none in time.
     fn line(&mut self, command: &str, deadline: Instant) -> Result<Option<String>, String> {
-        let broken = |error: std::io::Error| format!("`{command}` cannot be read: {error}");
+        let broken = |error: std::io::Error| format!("cannot read from `{command}`: {error}");
         loop {
             if let Some(at) = self.held.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.held.drain(..=at).collect();
@@ -129,7 +129,7 @@ impl Started {
                     .map_err(|_broken| format!("`{command}` wrote a line that is not UTF-8"));
             }
             if self.held.len() > LONGEST {
-                return Err(format!("`{command}` wrote a line that does not end"));
+                return Err(format!("`{command}` wrote a line that is too long"));
             }
             if !ready(self.output.as_fd(), PollFlags::IN, deadline).map_err(broken)? {
                 return Ok(None);
@@ -149,7 +149,7 @@ fn is_passing(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
 }
 
-/// Waits for a stream; whether it was ready before the deadline.
+/// Waits for a stream. Returns whether it was ready before the deadline.
 fn ready(stream: BorrowedFd<'_>, wanted: PollFlags, deadline: Instant) -> std::io::Result<bool> {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = Timespec::try_from(left).map_err(std::io::Error::other)?;
@@ -162,7 +162,7 @@ fn ready(stream: BorrowedFd<'_>, wanted: PollFlags, deadline: Instant) -> std::i
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Its input is closed with `self`, which is the word to end; one that does not hear it is ended.
+        // Dropping `self` closes its input, which asks it to end; if it does not, it is killed.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         *running = None;
         self.child.kill().ok();
@@ -170,7 +170,7 @@ impl Drop for Started {
     }
 }
 
-/// An error and its causes in a line.
+/// An error and its causes in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

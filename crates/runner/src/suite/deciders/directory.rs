@@ -1,4 +1,4 @@
-//! A folder where questions are laid and answers are left, one after the other: `req-1.json`, `resp-1.json`.
+//! A decider that writes questions to a directory and reads answers from it: `req-1.json`, `resp-1.json`.
 
 use super::command::chain;
 use crate::session::conversation::{ExternalDecider, Pending};
@@ -14,34 +14,30 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The file that says that no more questions will come.
+/// The file that marks the end of the questions.
 pub const GATES_DONE: &str = "done.json";
-/// A reply or a question has at most this many bytes.
+/// The longest question or reply, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Why a folder cannot be used for questions.
+/// Why a directory cannot be used for questions.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// Questions of another run lie in it.
-    #[error("`{path}` holds `{found}` of another run")]
+    /// The directory contains questions of another run.
+    #[error("`{path}` contains `{found}` of another run; name an empty directory")]
     Used {
-        /// The folder.
         path: AbsPath,
-        /// What lies there.
         found: String,
     },
-    /// It cannot be made, read or watched.
+    /// The directory cannot be created, read or watched.
     #[error("cannot use `{path}` for questions")]
     Use {
-        /// The folder.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// Lays questions into a folder and waits there for answers.
+/// Writes questions to a directory and waits for answers in it.
 #[derive(Debug)]
 pub struct DirectoryDecider {
     directory: AbsPath,
@@ -51,10 +47,10 @@ pub struct DirectoryDecider {
 }
 
 impl DirectoryDecider {
-    /// Takes a folder, which is made when absent. Each answer may take this long.
+    /// Opens a directory, which is created if it is missing. Each answer may take this long.
     ///
     /// # Errors
-    /// When questions or answers lie in it already, or it cannot be used.
+    /// If it contains questions or answers already, or cannot be used.
     pub fn new(directory: AbsPath, patience: Duration) -> Result<Self, DirectoryError> {
         let failed = |cause| DirectoryError::Use { path: directory.clone(), cause };
         crate::store::runtime::make_private(&directory).map_err(failed)?;
@@ -81,7 +77,7 @@ impl DirectoryDecider {
                 return Ok(text);
             }
             if !await_change(&self.changes, deadline).map_err(|error| error.to_string())? {
-                return Err(format!("nobody left `{path}` in {} s", self.patience.as_secs()));
+                return Err(format!("no answer appeared in `{path}` within {} s", self.patience.as_secs()));
             }
         }
     }
@@ -98,7 +94,7 @@ impl ExternalDecider for DirectoryDecider {
             question: &pending.question,
         };
         let Some(line) = request.to_line() else {
-            return Err(format!("no program is asked about {}", pending.question.about()));
+            return Err(format!("a directory cannot answer {}", pending.question.about()));
         };
         let laid = self.directory.child(&format!("req-{}.json", self.asked));
         let failed = |error: std::io::Error| format!("cannot write `{laid}`: {error}");
@@ -112,76 +108,68 @@ impl ExternalDecider for DirectoryDecider {
 
 impl Drop for DirectoryDecider {
     fn drop(&mut self) {
-        // Whoever follows the folder learns that nothing more will come; if not, there is nobody to tell.
+        // Readers of the directory see that no more questions follow; a failure cannot be reported to them.
         write_atomically(&self.directory.child(GATES_DONE), b"{\"done\":true}\n").ok();
     }
 }
 
-/// A question that lies in a folder.
+/// An open question in a directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenGate {
-    /// Its number.
     pub number: u64,
-    /// As it was laid.
     pub request: Map<String, Value>,
 }
 
-/// Follows the questions of a folder.
+/// Follows the questions in a directory.
 #[derive(Debug)]
 pub struct Gates {
     directory: AbsPath,
     changes: OwnedFd,
-    told: u64,
+    last_seen: u64,
 }
 
 /// Why a question cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
-    /// There is no such question.
     #[error("there is no open question {number} in `{directory}`")]
     Absent {
-        /// Its number.
         number: u64,
-        /// The folder.
         directory: AbsPath,
     },
-    /// It is not a question of belljar's.
-    #[error("`{path}` is no question")]
+    /// The file is not a question of belljar.
+    #[error("`{path}` is not a question")]
     Foreign {
-        /// The file.
         path: AbsPath,
     },
-    /// The answer names something that was not asked.
+    /// The answer does not match the question.
     #[error("{0}")]
     Unfit(String),
     /// The answer cannot be written.
     #[error("cannot write `{path}`")]
     Write {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
 }
 
 impl Gates {
-    /// Follows a folder.
+    /// Follows a directory.
     ///
     /// # Errors
-    /// When it cannot be watched.
+    /// If it cannot be watched.
     pub fn new(directory: AbsPath) -> Result<Self, DirectoryError> {
         match watch(&directory) {
-            Ok(changes) => Ok(Self { directory, changes, told: 0 }),
+            Ok(changes) => Ok(Self { directory, changes, last_seen: 0 }),
             Err(cause) => Err(DirectoryError::Use { path: directory, cause }),
         }
     }
 
-    /// Questions that were laid since the last call and are open.
+    /// Open questions that were written since the last call.
     pub fn open(&mut self) -> Vec<OpenGate> {
         let mut out = Vec::new();
         loop {
-            let number = self.told + 1;
+            let number = self.last_seen + 1;
             let open = read_gate(&self.directory, number);
             let done = self.directory.child(&format!("req-{number}.json.done")).as_path().exists();
             match open {
@@ -189,29 +177,29 @@ impl Gates {
                 None if done => {}
                 None => return out,
             }
-            self.told = number;
+            self.last_seen = number;
         }
     }
 
-    /// Whether no more will come.
+    /// Whether no more questions follow.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.directory.child(GATES_DONE).as_path().exists()
     }
 
-    /// Waits for the folder to change.
+    /// Waits until the directory changes.
     ///
     /// # Errors
-    /// When it cannot be watched any more.
+    /// If it cannot be watched any more.
     pub fn wait(&self) -> std::io::Result<()> {
         await_change(&self.changes, Instant::now() + Duration::from_secs(3600)).map(|_changed| ())
     }
 }
 
-/// Leaves an answer: labels for a single question, or pairs of a question and a label.
+/// Writes an answer: labels for a single question, or pairs of a question and a label.
 ///
 /// # Errors
-/// When there is no such question, or the answer does not name what was asked.
+/// If there is no such question, or the answer does not match it.
 pub fn leave_answer(
     directory: &AbsPath,
     number: u64,
@@ -227,20 +215,20 @@ pub fn leave_answer(
     match request.get("kind").and_then(Value::as_str) {
         Some("question") => reply["answers"] = question_answers(&request, choose, answers)?,
         Some("permission") => match choose {
-            [word] if word == "allow" || word == "deny" => reply["behavior"] = json!(word),
+            [value] if value == "allow" || value == "deny" => reply["behavior"] = json!(value),
             _ => return Err(GateError::Unfit("a permission is answered with `allow` or `deny`".to_owned())),
         },
         Some("elicit") => match choose {
-            [word] if word == "decline" || word == "cancel" => reply["action"] = json!(word),
+            [value] if value == "decline" || value == "cancel" => reply["action"] = json!(value),
             _ => return Err(GateError::Unfit("this is answered with `decline` or `cancel`".to_owned())),
         },
         Some("dialog") => match choose {
-            [word] if word == "cancelled" => reply["behavior"] = json!("cancelled"),
-            [word] => {
+            [value] if value == "cancelled" => reply["behavior"] = json!("cancelled"),
+            [value] => {
                 reply["behavior"] = json!("ok");
-                reply["choice"] = json!(word);
+                reply["choice"] = json!(value);
             }
-            _ => return Err(GateError::Unfit("a dialog is answered with one word".to_owned())),
+            _ => return Err(GateError::Unfit("a dialog is answered with exactly one value".to_owned())),
         },
         Some(_) | None => return Err(foreign()),
     }
@@ -278,7 +266,7 @@ fn question_answers(
     }
     for (question, label) in answers {
         let Some(text) = texts.iter().find(|text| *text == question) else {
-            return Err(GateError::Unfit(format!("{question:?} was not asked; asked was {texts:?}")));
+            return Err(GateError::Unfit(format!("{question:?} was not asked; the questions are {texts:?}")));
         };
         out.insert((*text).to_owned(), json!(label));
     }
@@ -310,7 +298,7 @@ fn watch(directory: &AbsPath) -> std::io::Result<OwnedFd> {
     Ok(changes)
 }
 
-/// Waits until something changed; whether it did before the deadline.
+/// Waits for a change. Returns whether there was one before the deadline.
 fn await_change(changes: &OwnedFd, deadline: Instant) -> std::io::Result<bool> {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = Timespec::try_from(left).map_err(std::io::Error::other)?;
@@ -322,7 +310,7 @@ fn await_change(changes: &OwnedFd, deadline: Instant) -> std::io::Result<bool> {
         Err(errno) => return Err(errno.into()),
     }
     let mut buffer = [0; 4096];
-    // Which file it was does not matter: the folder is looked at again.
+    // The content of the event does not matter: the directory is read again.
     rustix::io::read(changes, &mut buffer).ok();
     Ok(true)
 }

@@ -1,4 +1,5 @@
-//! A model that answers the agent's questions, by the run's own gateway: it is paid for and written down with the run.
+//! A model that answers the agent's questions through the run's own gateway, so that it is charged and recorded with
+//! the run.
 
 use crate::session::conversation::{ExternalDecider, ModelCalls, ModelLine, Pending};
 use belljar_contract::AskedQuestion;
@@ -7,21 +8,20 @@ use belljar_session::{Answer, AnswerValue, By, Chosen, Question};
 use serde_json::json;
 use std::time::Duration;
 
-/// The model that answers unless another is named: quick and cheap.
+/// The default model for answers: fast and cheap.
 pub const DECIDER_MODEL: &str = "claude-haiku-4-5";
-/// An answer is a number or a sentence.
+/// Enough for an answer: a number or a sentence.
 const MOST_TOKENS: u32 = 500;
-/// One reply that is no answer is forgiven.
+/// A first reply that is not an answer is retried.
 const TRIES: u32 = 2;
 
-/// Who the model is, and what it is to know.
+/// The configuration of a model decider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelWish {
-    /// What the user is after.
+    /// What the user wants to achieve.
     pub intent: Option<String>,
-    /// The model's name.
     pub model: String,
-    /// For each request.
+    /// The timeout for each request.
     pub patience: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for ModelWish {
     }
 }
 
-/// A model that answers questions, and nothing else: what a tool may do is not its to say.
+/// A model that answers questions only: it does not decide about permissions of tools.
 #[derive(Debug)]
 pub struct ModelDecider {
     wish: ModelWish,
@@ -61,7 +61,7 @@ impl ModelDecider {
             match question.read(&reply) {
                 Ok(chosen) => return Ok(chosen),
                 Err(fault) => {
-                    let again = format!("That is no answer: {fault}. Reply in the form that was asked for.");
+                    let again = format!("That is not a valid answer: {fault}. Reply in the form that was asked for.");
                     messages.push(json!({"role": "assistant", "content": reply}));
                     messages.push(json!({"role": "user", "content": again}));
                     faults.push(fault.to_string());
@@ -82,12 +82,12 @@ impl ExternalDecider for ModelDecider {
             | Question::Dialog(_)
             | Question::Hook(_)
             | Question::Mcp(_) => {
-                return Err(format!("no model is asked about {}", pending.question.about()));
+                return Err(format!("a model cannot answer {}", pending.question.about()));
             }
         };
         let chosen = questions.iter().map(|asked| self.choose(asked, &pending.transcript));
         let value = AnswerValue::Choices(chosen.collect::<Result<_, _>>()?);
-        let reason = format!("the model {} said so", self.wish.model);
+        let reason = format!("answered by the model {}", self.wish.model);
         Ok(Answer { value, by: By::Model, reason, grant: None })
     }
 

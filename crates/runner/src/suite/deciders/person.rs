@@ -1,4 +1,4 @@
-//! A person at the terminal.
+//! A person at the terminal who answers the agent's questions.
 
 use crate::session::conversation::{ExternalDecider, Pending};
 use belljar_contract::{AfterDeny, AskedQuestion, DialogReply, ElicitationReply};
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 /// Characters of a tool's input that are shown.
 const INPUT_SHOWN: usize = 400;
 
-/// Asks at the terminal that belljar was started from, wherever its streams lead.
+/// Asks at the terminal that belljar was started from, even if its streams are redirected.
 pub struct Person {
     terminal: BufReader<File>,
 }
@@ -20,14 +20,14 @@ impl Person {
     /// The person at the terminal.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no terminal.
     pub fn new() -> std::io::Result<Self> {
         let terminal = File::options().read(true).write(true).open("/dev/tty")?;
         Ok(Self { terminal: BufReader::new(terminal) })
     }
 
     fn say(&mut self, text: &str) -> Result<(), String> {
-        // What an agent asks could otherwise paint over the screen.
+        // Control characters are escaped: an agent's question could otherwise change the screen.
         self.terminal
             .get_mut()
             .write_all(visible_page(text, &[]).as_bytes())
@@ -38,7 +38,7 @@ impl Person {
         self.say(prompt)?;
         let mut line = String::new();
         match self.terminal.read_line(&mut line) {
-            Ok(0) => Err("the person at the terminal left".to_owned()),
+            Ok(0) => Err("the input of the terminal was closed".to_owned()),
             Ok(_) => Ok(line.trim().to_owned()),
             Err(error) => Err(error.to_string()),
         }
@@ -54,8 +54,8 @@ impl Person {
         loop {
             let hint = match (asked.options.is_empty(), asked.multi_select) {
                 (true, _) => "answer: ",
-                (false, true) => "numbers or labels, comma between them, or = and words of your own: ",
-                (false, false) => "number or label, or = and words of your own: ",
+                (false, true) => "numbers or labels, comma between them, or = and your own text: ",
+                (false, false) => "number or label, or = and your own text: ",
             };
             let line = self.line(hint)?;
             if let Some(own) = line.strip_prefix('=').map(str::trim).filter(|own| !own.is_empty()) {
@@ -112,13 +112,13 @@ impl ExternalDecider for Person {
             Question::Dialog(_) => AnswerValue::Dialog(DialogReply::Cancelled),
             Question::Unreadable { why, .. } => return Err(why.clone()),
             Question::Hook(_) | Question::Mcp(_) => {
-                return Err(format!("no person is asked about {}", pending.question.about()));
+                return Err(format!("a person at the terminal cannot answer {}", pending.question.about()));
             }
         };
         Ok(Answer {
             value,
             by: By::Person,
-            reason: "the person at the terminal said so".to_owned(),
+            reason: "answered by the person at the terminal".to_owned(),
             grant: None,
         })
     }

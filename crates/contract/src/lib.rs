@@ -119,7 +119,7 @@ pub use pattern::{Letters, Pattern, PatternError, PatternFlags};
 pub use plan::{
     Access, Credential, CredentialPart, Egress, EgressRule, EnvEntry, EnvGiver, EnvSource, FileContent,
     GitFile, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin, Prompt, Purpose,
-    Refusal, RuleEffect, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
+    Refusal, RuleEffect, RunFiles, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
 pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};

@@ -170,8 +170,37 @@ pub enum FileContent {
     Trust(TrustFile),
     /// What git inside knows of the user, read at launch.
     Git(GitFile),
-    /// What was made for the run; no plan holds this.
-    Bytes(Vec<u8>),
+}
+
+impl FileContent {
+    /// Whether the content is decided after the plan was agreed to: the plan says what it is made from.
+    #[must_use]
+    pub const fn is_made_for_run(&self) -> bool {
+        match self {
+            Self::Text(_) | Self::JsonFrom { .. } => false,
+            Self::SshKnownHosts { .. } | Self::SshPublicKey { .. } | Self::Trust(_) | Self::Git(_) => true,
+        }
+    }
+}
+
+/// The contents of the files that a plan names without one. Nothing else of a plan is decided between the user's
+/// agreement and the launch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFiles(Vec<(FileContent, Vec<u8>)>);
+
+impl RunFiles {
+    /// Adds the bytes for a file of the plan. Bytes for a file whose content the plan already has are not taken.
+    pub fn add(&mut self, planned: &FileContent, bytes: Vec<u8>) {
+        if planned.is_made_for_run() {
+            self.0.push((planned.clone(), bytes));
+        }
+    }
+
+    /// The bytes for a file of the plan.
+    #[must_use]
+    pub fn get(&self, planned: &FileContent) -> Option<&[u8]> {
+        self.0.iter().find(|(content, _)| content == planned).map(|(_, bytes)| bytes.as_slice())
+    }
 }
 
 /// A file of git's that holds values of the user.

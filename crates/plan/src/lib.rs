@@ -14,7 +14,7 @@ mod text;
 
 pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, OF_THE_USER, Request, Rigour, Selection, SelectionError, SshNotFound,
-    built_in_manifest, fill_ssh, further_questions, questions, select,
+    built_in_manifest, further_questions, questions, select, ssh_files,
 };
 pub use decode::Place;
 pub use explain::{Origin, Reason, why};

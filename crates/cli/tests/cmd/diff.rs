@@ -6,7 +6,11 @@ fn an_agent_without_an_overlay_keeps_nothing_aside() {
     let stage = Stage::with("[agents.a]\n");
     let found = stage.run(&["diff"]);
     assert_eq!(found.status.code(), Some(2));
-    assert!(found.stderr.contains("the agent `a` works on the project directly and keeps no changes"), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("the agent `a` works on the project directly and keeps no changes"),
+        "{}",
+        found.stderr
+    );
 }
 
 #[test]

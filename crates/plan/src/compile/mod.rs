@@ -18,7 +18,7 @@ pub use defaults::{BUILT_IN_AGENT, built_in_manifest};
 pub use mounts::OF_THE_USER;
 pub use plugins::further_questions;
 pub use questions::questions;
-pub use ssh::{SshNotFound, fill_ssh};
+pub use ssh::{SshNotFound, ssh_files};
 
 use crate::decode::{At, Place, list, nearest};
 use crate::explain::{Origin, Reason};

@@ -9,8 +9,8 @@ use crate::explain::Origin;
 use crate::manifest::SshSpec;
 use belljar_contract::{
     AbsPath, Access, Destination, Egress, EgressPolicy, EgressRule, FileContent, GUEST_PROGRAM, Host,
-    HostPattern, HostTarget, PatternPort, PlannedFile, RuleEffect, SSH_AGENT_SOCKET, SshEntry, SshFound,
-    SshPublicKey,
+    HostPattern, HostTarget, PatternPort, PlannedFile, RuleEffect, RunFiles, SSH_AGENT_SOCKET, SshEntry,
+    SshFound, SshPublicKey,
 };
 use std::collections::BTreeSet;
 
@@ -131,14 +131,15 @@ pub struct SshNotFound {
     pub host: String,
 }
 
-/// Puts what was looked up at launch into the files of ssh.
+/// Adds the contents of the files of ssh, which are made from what was found on this machine.
 ///
 /// # Errors
-/// When something is still missing; the files are then as they were.
-pub fn fill_ssh(
-    files: &mut [PlannedFile],
+/// When a host's key was not found.
+pub fn ssh_files(
+    files: &[PlannedFile],
     entries: &[SshEntry],
     found: &[SshFound],
+    out: &mut RunFiles,
 ) -> Result<(), SshNotFound> {
     let of = |host: &str| {
         let missing = || SshNotFound { host: host.to_owned() };
@@ -153,14 +154,13 @@ pub fn fill_ssh(
             FileContent::Text(_)
             | FileContent::JsonFrom { .. }
             | FileContent::Trust(_)
-            | FileContent::Git(_)
-            | FileContent::Bytes(_) => continue,
+            | FileContent::Git(_) => continue,
             FileContent::SshKnownHosts { looked_up: _ } => known_hosts.clone(),
             FileContent::SshPublicKey { host, identity_file: _ } => {
                 format!("{} {host}\n", of(host)?.public_key)
             }
         };
-        file.content = FileContent::Text(text);
+        out.add(&file.content, text.into_bytes());
     }
     Ok(())
 }

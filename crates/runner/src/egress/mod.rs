@@ -12,8 +12,8 @@ use crate::environment::HostEnvironment;
 use crate::launch::{Ask, Model};
 use crate::store::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EgressPolicy, EnvSource, FileContent, GuestVariable, OsText, Plan, PlannedFile, RunValue,
-    Secret, SshFound, TrustFile,
+    AbsPath, EgressPolicy, EnvSource, FileContent, GuestVariable, OsText, Plan, PlannedFile, RunFiles,
+    RunValue, Secret, SshFound, TrustFile,
 };
 use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamError};
 use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Interceptor, TrustBundle};
@@ -146,11 +146,11 @@ impl EgressServices {
         Ok(Self { mode, reach, policy, token, interceptor, live, keys, trust, ssh_found, named })
     }
 
-    /// Writes the generated values of the run into the files of its plan.
-    pub fn fill(&self, plan: &mut Plan) -> Result<(), EgressError> {
-        belljar_plan::fill_ssh(&mut plan.files, &plan.ssh, &self.ssh_found).map_err(EgressError::File)?;
+    /// Adds the contents of the plan's files that depend on the CA of the run and on keys of ssh.
+    pub fn files(&self, plan: &Plan, out: &mut RunFiles) -> Result<(), EgressError> {
+        belljar_plan::ssh_files(&plan.files, &plan.ssh, &self.ssh_found, out).map_err(EgressError::File)?;
         let Some(trust) = &self.trust else { return Ok(()) };
-        for PlannedFile { content, .. } in &mut plan.files {
+        for PlannedFile { content, .. } in &plan.files {
             let bytes = match content {
                 FileContent::Trust(TrustFile::Bundle) => trust.bundle.clone().into_bytes(),
                 FileContent::Trust(TrustFile::Authority) => trust.authority.clone().into_bytes(),
@@ -159,10 +159,9 @@ impl EgressServices {
                 | FileContent::JsonFrom { .. }
                 | FileContent::SshKnownHosts { .. }
                 | FileContent::SshPublicKey { .. }
-                | FileContent::Git(_)
-                | FileContent::Bytes(_) => continue,
+                | FileContent::Git(_) => continue,
             };
-            *content = FileContent::Bytes(bytes);
+            out.add(content, bytes);
         }
         Ok(())
     }

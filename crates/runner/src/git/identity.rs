@@ -5,7 +5,7 @@
 
 use super::user::{ProjectPlace, UserSettings, settings_at};
 use super::{LARGEST_TEXT, UserFiles, bounded};
-use belljar_contract::{FileContent, GitFile, Plan};
+use belljar_contract::{FileContent, GitFile, Plan, RunFiles};
 use std::path::Path;
 
 /// Longer than any name.
@@ -16,12 +16,12 @@ const LFS: &str = "/usr/bin/git-lfs";
 const LFS_FILTER: &str = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\
                           \tprocess = git-lfs filter-process\n\trequired = true\n";
 
-/// Puts the user's values into the files of a plan; says why git outside may find other ones.
-pub(crate) fn fill(plan: &mut Plan, user: &UserFiles) -> Vec<String> {
+/// Adds git's files with the user's values; returns why git outside may use other ones.
+pub(crate) fn identity_files(plan: &Plan, user: &UserFiles, out: &mut RunFiles) -> Vec<String> {
     let place = ProjectPlace::of(&plan.workspace.source);
     let mut notices = Vec::new();
     let has_lfs = plan.image.is_none() && Path::new(LFS).exists();
-    for file in &mut plan.files {
+    for file in &plan.files {
         let FileContent::Git(git) = &file.content else { continue };
         let bytes = match git {
             GitFile::Config { of_user, name, email } => {
@@ -45,7 +45,7 @@ pub(crate) fn fill(plan: &mut Plan, user: &UserFiles) -> Vec<String> {
                 .and_then(|path| bounded(&path, LARGEST_TEXT).ok().flatten())
                 .unwrap_or_default(),
         };
-        file.content = FileContent::Bytes(bytes);
+        out.add(&file.content, bytes);
     }
     notices
 }

@@ -18,7 +18,7 @@ use belljar_sandbox::git_settings;
 use belljar_sys::Errno;
 use belljar_sys::beneath::Directory;
 use belljar_sys::regular::read_regular;
-pub(crate) use identity::fill as fill_identity;
+pub(crate) use identity::identity_files;
 use ignore::{LineTooLong, Rules};
 use index::HashLength;
 use std::ffi::OsStr;

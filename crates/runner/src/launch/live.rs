@@ -83,6 +83,7 @@ fn carry_out(
         launch,
         mut variables,
         identities,
+        run_files,
         overlays,
         environment,
         services,
@@ -93,7 +94,7 @@ fn carry_out(
         taping,
         watch,
     } = sandbox;
-    let (plan, launch) = (&plan, &launch);
+    let launch = &launch;
     let name = match &journal {
         Some(journal) => journal.name().to_owned(),
         None => format!("{}-{}", plan.agent, std::process::id()),
@@ -120,6 +121,7 @@ fn carry_out(
         overlays: &overlays,
         engine: engine.as_ref(),
         identities: &identities,
+        run_files: &run_files,
     };
     let mut running = belljar_sandbox::launch(request)?;
     if let Some(controller) = running.take_controller() {

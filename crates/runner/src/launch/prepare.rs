@@ -10,6 +10,7 @@ use super::{allowances, examine, lower_here};
 use crate::changes::layers::Layer;
 use crate::egress::{EgressRequest, EgressServices};
 use crate::environment::HostEnvironment;
+use crate::git::identity_files;
 use crate::launch::engine::engine_places;
 use crate::plan::allowances::Allowances;
 use crate::plan::planner::{Planned, SessionFlags};
@@ -20,11 +21,12 @@ use crate::store::locks::{Holder, SessionLock};
 use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
-    AbsPath, BackendKind, Errand, Event, GuestOnHeld, GuestVariable, Launch, MountSource, Plan, RunName,
-    TapeValues, WorkspaceMode,
+    AbsPath, BindSource, Errand, Event, GuestOnHeld, GuestVariable, Launch, Plan, RootPart, RunFiles,
+    RunName, TapeValues, WorkspaceMode,
 };
 use belljar_record::Redact;
-use belljar_sandbox::{Engine, LaunchError, Overlay, Waiting};
+use belljar_sandbox::{Engine, LaunchError, Lowering, Overlay, Waiting, check_needs};
+use belljar_sys::mounts::{Identity, identity};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -37,11 +39,12 @@ pub(super) struct Prepared<'a> {
 
 /// The parts of a run that the launch consumes.
 pub(super) struct Sandbox<'a> {
-    pub plan: Plan,
+    pub plan: &'a Plan,
     pub errand: &'a Errand,
     pub launch: Launch,
     pub variables: Vec<GuestVariable>,
-    pub identities: BTreeMap<AbsPath, belljar_sys::mounts::Identity>,
+    pub identities: BTreeMap<AbsPath, Identity>,
+    pub run_files: RunFiles,
     pub overlays: Vec<Overlay>,
     pub environment: &'a HostEnvironment,
     pub services: Option<EgressServices>,
@@ -92,39 +95,35 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     {
         guard.on_held = GuestOnHeld::Ask;
     }
-    let mut plan = planned.compiled.plan.clone();
+    let plan = &planned.compiled.plan;
     let mut notices: Vec<String> = notice.into_iter().collect();
-    let identity = crate::git::fill_identity(&mut plan, &environment.git_files());
     // An unmet need is reported before the user is asked for a value.
-    let mut launch = lower_here(&plan, errand, &machine, terminal)?;
+    check_needs(&Lowering { plan, workload: errand, machine: &machine, terminal })?;
     if let Some(image) = &plan.image {
         let engine = Engine::find(&engine_places(environment)).map_err(LaunchError::from)?;
         engine.named_image(image).map_err(LaunchError::from)?;
     }
+    let mut run_files = RunFiles::default();
+    let identity = identity_files(plan, &environment.git_files(), &mut run_files);
     let services = match (&model, plan.has_proxy()) {
         (Model::Absent, false) => None,
         (Model::Absent | Model::Live | Model::Script(_) | Model::Replay(_), _) => {
-            let request =
-                EgressRequest { plan: &plan, environment, model: &model, mode, reach, ask: &mut *ask };
+            let request = EgressRequest { plan, environment, model: &model, mode, reach, ask: &mut *ask };
             let services = EgressServices::prepare(request)?;
-            services.fill(&mut plan)?;
-            launch = lower_here(&plan, errand, &machine, terminal)?;
+            services.files(plan, &mut run_files)?;
             Some(services)
         }
     };
-    let mut identities = identities(&plan);
-    if plan.backend != BackendKind::Host {
-        identities.insert(environment.guest.path().clone(), environment.guest.unpack()?);
-    }
-    let values = values(&plan, environment, ask)?;
-    let kept = Kept::prepare(planned, &plan, errand)?;
+    let values = values(plan, environment, ask)?;
+    let kept = Kept::prepare(planned, plan, errand)?;
     if let Some(layer) = &kept.layer {
         machine.kept = Some(layer.at());
-        launch = lower_here(&plan, errand, &machine, terminal)?;
     }
+    let mut launch = lower_here(plan, errand, &machine, terminal)?;
     if let Stdio::Conversation(_) = stdio {
         streams::keep_apart(&mut launch);
     }
+    let identities = identities(planned, &launch, environment)?;
     let found = secrets(planned, environment, &values, services.as_ref(), &taping);
     let found = found.map_err(RunError::TapeKey)?;
     let (redact, value_digests) = (found.redact, found.digests);
@@ -138,7 +137,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         journal = Some(opened);
     }
     if machine.guard.is_some() {
-        notices.extend(Allowances::notice(&allowances(&plan, environment).read()?, environment));
+        notices.extend(Allowances::notice(&allowances(plan, environment).read()?, environment));
     }
     notices.extend(identity);
     for text in notices {
@@ -147,7 +146,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         journal.iter_mut().for_each(|journal| journal.emit(&event));
     }
     let mut variables = for_the_guest(&values)?;
-    variables.extend(services.iter().flat_map(|services| services.variables(&plan)));
+    variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     let Kept { layer, overlays, session } = kept;
     let sandbox = Sandbox {
         plan,
@@ -155,6 +154,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         launch,
         variables,
         identities,
+        run_files,
         overlays,
         environment,
         services,
@@ -236,17 +236,29 @@ fn continued_session(planned: &Planned, errand: &Errand) -> Option<String> {
     None
 }
 
-/// The present identities of the mount sources; the launch compares them.
-fn identities(plan: &Plan) -> BTreeMap<AbsPath, belljar_sys::mounts::Identity> {
-    let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
-        MountSource::Host(path) => Some(path),
-        MountSource::Workspace if plan.workspace.mode == WorkspaceMode::Direct => {
-            Some(&plan.workspace.source)
+/// The identities of everything that is mounted: those that were taken with the plan, and those of what belljar makes or
+/// examines itself for the run. The launch refuses a source without one.
+fn identities(
+    planned: &Planned,
+    launch: &Launch,
+    environment: &HostEnvironment,
+) -> Result<BTreeMap<AbsPath, Identity>, RunError> {
+    let plan = &planned.compiled.plan;
+    let mut out = planned.identities.clone();
+    if plan.backend.isolates() {
+        out.insert(environment.guest.path().clone(), environment.guest.unpack()?);
+    }
+    let guarded = |path: &AbsPath| {
+        plan.workspace.mode == WorkspaceMode::Direct
+            && (path.is_within(&plan.workspace.source)
+                || planned.repository.as_ref().is_some_and(|repository| path.is_within(repository)))
+    };
+    for part in &launch.root {
+        let RootPart::Bind { from: BindSource::Host(path), .. } = part else { continue };
+        let own = path.is_within(&environment.data) || guarded(path);
+        if own && !out.contains_key(path) {
+            out.extend(identity(path.as_path()).ok().map(|found| (path.clone(), found)));
         }
-        _ => None,
-    });
-    // A missing source has no identity; opening it later reports its name.
-    sources
-        .filter_map(|path| Some((path.clone(), belljar_sys::mounts::identity(path.as_path()).ok()?)))
-        .collect()
+    }
+    Ok(out)
 }

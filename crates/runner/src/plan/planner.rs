@@ -7,7 +7,7 @@ use crate::plan::shared_values::{self, SharedFile};
 use crate::plan::{agreed_files, facts, manifests, project};
 use belljar_contract::{
     AbsPath, AgentName, AgentVersions, AskedWalls, DefaultLimit, Diagnostic, Entering, Harness,
-    HarnessProfile, ImageName, PathError, Plan, Purpose, Sources,
+    HarnessProfile, ImageName, MountSource, PathError, Plan, Purpose, Sources,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
@@ -16,7 +16,8 @@ use belljar_plan::{
 };
 use belljar_sandbox::Capacity;
 use belljar_session::{HarnessError, Harnesses};
-use std::collections::BTreeSet;
+use belljar_sys::mounts::{Identity, identity};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +37,7 @@ pub enum PlanningError {
     },
     /// The manifests, or files that they refer to, are invalid.
     #[error("the manifest is not valid")]
-    Invalid {
-        sources: Sources,
-        diagnostics: Vec<Diagnostic>,
-    },
+    Invalid { sources: Sources, diagnostics: Vec<Diagnostic> },
     /// The named agent does not exist, or an agent must be named.
     #[error("{}", .0.message)]
     Selection(SelectionError),
@@ -81,6 +79,8 @@ pub struct Planned {
     pub used_by_others: Vec<AbsPath>,
     /// The user's own files that git reads: programs that they name run in every project.
     pub git_files: UserFiles,
+    /// The identities of the mount sources, taken when the plan was made: the launch compares them.
+    pub identities: BTreeMap<AbsPath, Identity>,
     /// The flags with which the agent continues a conversation.
     pub session_flags: SessionFlags,
     /// The arguments with which the agent speaks its protocol, including those of every ability.
@@ -285,6 +285,7 @@ impl Planner {
             repository: self.project.outside_repository.clone(),
             used_by_others: self.used_by_others(manifest, &list),
             git_files: self.environment.git_files(),
+            identities: self.identities(&compiled.plan),
             session_flags: self.session_flags(&compiled.plan.harness),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             versions: self.versions(&compiled.plan.harness),
@@ -376,6 +377,26 @@ impl Planner {
         let list = self.harnesses.list();
         let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == plan.harness);
         profile.map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
+    }
+
+    /// The identities of everything of the host that the plan mounts. A source that is missing has none, and the launch
+    /// refuses it.
+    fn identities(&self, plan: &Plan) -> BTreeMap<AbsPath, Identity> {
+        let program = self.program(&plan.harness);
+        let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::Host(path) => Some(path),
+            MountSource::Workspace => Some(&plan.workspace.source),
+            MountSource::AgentProgram => program.as_ref(),
+            MountSource::System
+            | MountSource::Image
+            | MountSource::SyntheticEtc
+            | MountSource::Proc
+            | MountSource::Devices
+            | MountSource::Temporary
+            | MountSource::InstanceDirectory(_)
+            | MountSource::InstanceFile(_) => None,
+        });
+        sources.filter_map(|path| Some((path.clone(), identity(path.as_path()).ok()?))).collect()
     }
 
     fn session_flags(&self, harness: &str) -> SessionFlags {

@@ -34,6 +34,12 @@ pub enum LaunchError {
         /// The path of the source.
         path: AbsPath,
     },
+    /// The source of a mount was not there when the plan was made.
+    #[error("`{path}` was not there when the plan was made")]
+    Unplanned {
+        /// The path of the source.
+        path: AbsPath,
+    },
     /// The content of a file could not be put together.
     #[error("cannot prepare the content of {name}")]
     Content {

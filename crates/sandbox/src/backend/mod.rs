@@ -85,6 +85,14 @@ pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
     lower_by(registered, lowering)
 }
 
+/// Checks that the backend can enforce every need of the plan on this machine.
+///
+/// # Errors
+/// Names every need that it cannot enforce.
+pub fn check_needs(lowering: &Lowering<'_>) -> Result<(), BackendError> {
+    lower(lowering).map(drop)
+}
+
 fn lower_by(registry: Registry, lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
     let backend = lowering.plan.backend;
     registry(backend).lower(lowering).map_err(|unmet| BackendError { backend, unmet })

@@ -3,7 +3,7 @@
 use super::bwrap::{Leaving, Waiting};
 use super::container::EnginePlaces;
 use crate::workspace::Overlay;
-use belljar_contract::{AbsPath, GuestVariable, Launch};
+use belljar_contract::{AbsPath, GuestVariable, Launch, RunFiles};
 use belljar_sys::mounts::Identity;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -47,6 +47,8 @@ pub struct LaunchRequest<'a> {
     pub engine: Option<&'a EnginePlaces>,
     /// The identities of the sources when the plan was made.
     pub identities: &'a BTreeMap<AbsPath, Identity>,
+    /// The contents of files that the plan names without one.
+    pub run_files: &'a RunFiles,
 }
 
 /// A sandbox that was started early and is not used. It is ending; dropping this waits for the end.

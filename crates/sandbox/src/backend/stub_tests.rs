@@ -8,7 +8,7 @@ use super::shared::needs::{OwnMechanisms, controls};
 use super::tests::{machine, plan};
 use super::*;
 use belljar_contract::{
-    Errand, GuestBounds, GuestEnd, GuestOrder, LimitKind, Limits, Need, OsText, WorkspaceMode,
+    Errand, GuestBounds, GuestEnd, GuestOrder, LimitKind, Limits, Need, OsText, RunFiles, WorkspaceMode,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -157,6 +157,7 @@ fn a_backend_of_its_own_file_and_one_line_is_lowered_and_launched() {
         overlays: &[],
         engine: None,
         identities: &BTreeMap::new(),
+        run_files: &RunFiles::default(),
     };
     let mut running = launch_by(with_stub, request).unwrap();
     assert_eq!(running.start().unwrap(), Beginning::Started);

@@ -26,11 +26,20 @@ impl Backend for Bwrap {
     }
 
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-        let LaunchRequest { launch, waiting, variables, streams, name, overlays, engine: _, identities } =
-            request;
-        launch.made.iter().try_for_each(files::make)?;
+        let LaunchRequest {
+            launch,
+            waiting,
+            variables,
+            streams,
+            name,
+            overlays,
+            engine: _,
+            identities,
+            run_files,
+        } = request;
+        launch.made.iter().try_for_each(|made| files::make(made, run_files))?;
         let (begun, unused) = Waiting::for_launch(waiting, launch, overlays, identities)?;
-        let sources = RootSources { ground: GuestGround::Namespaces, image: None, identities };
+        let sources = RootSources { ground: GuestGround::Namespaces, image: None, identities, run_files };
         // While bubblewrap makes the namespaces.
         let root = match guest_root::prepare(sources, &launch.root, launch.bounds) {
             Ok(root) => root,

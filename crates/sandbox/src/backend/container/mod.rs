@@ -49,18 +49,27 @@ impl Backend for ContainerBackend {
     }
 
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
-        let LaunchRequest { launch, waiting, variables, streams, name, overlays, engine, identities } =
-            request;
+        let LaunchRequest {
+            launch,
+            waiting,
+            variables,
+            streams,
+            name,
+            overlays,
+            engine,
+            identities,
+            run_files,
+        } = request;
         let (Some(container), Some(places)) = (&launch.container, engine) else {
             return Err(EngineError::Absent { tried: Vec::new() }.into());
         };
-        launch.made.iter().try_for_each(files::make)?;
+        launch.made.iter().try_for_each(|made| files::make(made, run_files))?;
         // bubblewrap is not used; what was started early ends while the container is made.
         let unused = Unused::new(waiting);
         let image = &container.image;
         let overlays = overlays.iter().map(|overlay| guest_root::layers(overlay, image));
         let ground = GuestGround::Container { overlays: overlays.collect::<Result<_, _>>()? };
-        let sources = RootSources { ground, image: Some(image), identities };
+        let sources = RootSources { ground, image: Some(image), identities, run_files };
         let root = guest_root::prepare(sources, &launch.root, launch.bounds)?;
         let (handle, control) = ContainerHandle::launch(places, launch, container, name)?;
         message::ask_for_senders(control.as_fd()).map_err(LaunchError::talk)?;

@@ -4,6 +4,7 @@ use crate::backend::shared::files;
 use crate::backend::{Beginning, LaunchError, LaunchRequest, Launched, News, StreamEnd, Streams};
 use belljar_contract::{
     AbsPath, GuestAddress, GuestEnd, GuestOrder, GuestSpec, GuestTerminal, GuestVariable, Made, OsText,
+    RunFiles,
 };
 use belljar_sys::fds;
 use belljar_sys::process::{self, Ended, Target};
@@ -40,8 +41,17 @@ pub(super) struct HostProcess {
 }
 
 pub(super) fn launch(request: LaunchRequest<'_>) -> Result<HostProcess, LaunchError> {
-    let LaunchRequest { launch, waiting, variables, streams, name: _, overlays: _, engine: _, identities: _ } =
-        request;
+    let LaunchRequest {
+        launch,
+        waiting,
+        variables,
+        streams,
+        name: _,
+        overlays: _,
+        engine: _,
+        identities: _,
+        run_files,
+    } = request;
     // No sandbox is used; the one that was started early ends.
     drop(waiting);
     let mut lock = None;
@@ -52,7 +62,7 @@ pub(super) fn launch(request: LaunchRequest<'_>) -> Result<HostProcess, LaunchEr
             | Made::File(_)
             | Made::Written { .. }
             | Made::Link { .. }
-            | Made::Copy { .. } => files::make(made)?,
+            | Made::Copy { .. } => files::make(made, run_files)?,
         }
     }
     let mut spec = launch.guest.clone();
@@ -92,7 +102,7 @@ fn open(streams: Streams) -> io::Result<([OwnedFd; 3], Option<OwnedFd>)> {
 
 /// Empties a directory of the instance, unless another run that shares it is still going on.
 fn freshen(path: &AbsPath) -> Result<File, LaunchError> {
-    files::make(&Made::Directory(path.clone()))?;
+    files::make(&Made::Directory(path.clone()), &RunFiles::default())?;
     let failed = |cause| LaunchError::Make { path: path.clone(), cause };
     let lock = path.child("lock");
     let file = File::options().create(true).append(true).open(&lock).map_err(failed)?;

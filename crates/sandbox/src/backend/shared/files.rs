@@ -1,7 +1,7 @@
 //! The files of the instance that are made on the host before a launch.
 
 use crate::backend::LaunchError;
-use belljar_contract::{AbsPath, FileContent, Made, SHARED_FILE_MAX};
+use belljar_contract::{AbsPath, FileContent, Made, RunFiles, SHARED_FILE_MAX};
 use belljar_sys::regular::read_regular;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::path::Path;
 const DEPTH: usize = 64;
 
 /// Makes one file, directory, link or copy. An existing one is used, or replaced where the plan gives its content.
-pub(in crate::backend) fn make(made: &Made) -> Result<(), LaunchError> {
+pub(in crate::backend) fn make(made: &Made, run_files: &RunFiles) -> Result<(), LaunchError> {
     let failed = |cause| LaunchError::Make { path: made.path().clone(), cause };
     match made {
         Made::Directory(path) | Made::Fresh(path) => directory(path).map_err(failed),
@@ -20,7 +20,7 @@ pub(in crate::backend) fn make(made: &Made) -> Result<(), LaunchError> {
             .and_then(|()| OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop))
             .map_err(failed),
         Made::Written { at, content } => {
-            let bytes = content_bytes(&at.to_string(), content)?;
+            let bytes = content_bytes(&at.to_string(), content, run_files)?;
             replaced(at)
                 .and_then(|()| OpenOptions::new().create_new(true).write(true).mode(0o600).open(at))
                 .and_then(|mut file| file.write_all(&bytes))
@@ -75,7 +75,11 @@ fn copy(from: &Path, to: &Path, depth: usize) -> io::Result<()> {
 }
 
 /// Puts together the content of a file.
-pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>, LaunchError> {
+pub(super) fn content_bytes(
+    name: &str,
+    content: &FileContent,
+    run_files: &RunFiles,
+) -> Result<Vec<u8>, LaunchError> {
     match content {
         FileContent::Text(text) => Ok(text.clone().into_bytes()),
         FileContent::JsonFrom { source, members, base } => {
@@ -91,13 +95,12 @@ pub(super) fn content_bytes(name: &str, content: &FileContent) -> Result<Vec<u8>
             }
             Ok(object.to_string().into_bytes())
         }
-        FileContent::Bytes(bytes) => Ok(bytes.clone()),
         FileContent::Trust(_)
         | FileContent::Git(_)
         | FileContent::SshKnownHosts { .. }
-        | FileContent::SshPublicKey { .. } => {
+        | FileContent::SshPublicKey { .. } => run_files.get(content).map(<[u8]>::to_vec).ok_or_else(|| {
             let cause = io::Error::other("it was not made for this run");
-            Err(LaunchError::Content { name: name.to_owned(), cause })
-        }
+            LaunchError::Content { name: name.to_owned(), cause }
+        }),
     }
 }

@@ -5,7 +5,7 @@ use crate::backend::LaunchError;
 use crate::workspace::Overlay;
 use belljar_contract::{
     AbsPath, BindSource, ContainerImage, GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart,
-    GuestRoot, GuestSource, OsText, RootPart,
+    GuestRoot, GuestSource, OsText, RootPart, RunFiles,
 };
 use belljar_sys::fds;
 use belljar_sys::mounts::{self, Identity};
@@ -35,6 +35,8 @@ pub(in crate::backend) struct RootSources<'a> {
     pub image: Option<&'a ContainerImage>,
     /// The identities of the sources when the plan was made.
     pub identities: &'a BTreeMap<AbsPath, Identity>,
+    /// The contents of files that the plan names without one.
+    pub run_files: &'a RunFiles,
 }
 
 /// Opens the sources, compares them with what was planned, and puts the contents together.
@@ -43,10 +45,11 @@ pub(in crate::backend) fn prepare(
     parts: &[RootPart],
     bounds: GuestBounds,
 ) -> Result<PreparedRoot, LaunchError> {
-    let RootSources { ground, image, identities } = sources;
-    let mut preparation = Preparation { image, identities, contents: Vec::new(), sources: Vec::new() };
+    let RootSources { ground, image, identities, run_files } = sources;
+    let mut preparation =
+        Preparation { image, identities, run_files, contents: Vec::new(), sources: Vec::new() };
     let parts = parts.iter().map(|part| preparation.part(part)).collect::<Result<_, _>>()?;
-    let Preparation { image: _, identities: _, contents, sources } = preparation;
+    let Preparation { image: _, identities: _, run_files: _, contents, sources } = preparation;
     let contents = hold_bytes("the files inside", &contents)?;
     let root = GuestRoot::Built { ground, parts, user: etc::USER, bounds };
     Ok(PreparedRoot { root, contents, sources })
@@ -74,6 +77,7 @@ pub(in crate::backend) fn layers(
 struct Preparation<'a> {
     image: Option<&'a ContainerImage>,
     identities: &'a BTreeMap<AbsPath, Identity>,
+    run_files: &'a RunFiles,
     contents: Vec<u8>,
     sources: Vec<OwnedFd>,
 }
@@ -85,7 +89,7 @@ impl Preparation<'_> {
             RootPart::Directory { at, mode } => GuestPart::Directory { at: text(at), mode: *mode },
             RootPart::Link { at, to } => GuestPart::Link { at: text(at), to: to.clone() },
             RootPart::File { at, content } => {
-                let bytes = files::content_bytes(&at.to_string(), content)?;
+                let bytes = files::content_bytes(&at.to_string(), content, self.run_files)?;
                 self.contents.extend_from_slice(&bytes);
                 GuestPart::File { at: text(at), length: bytes.len() as u64 }
             }
@@ -137,8 +141,10 @@ pub(in crate::backend) fn open_source(
             .map_err(|errno| failed(errno.into()))?;
     let found = mounts::identity_of(opened.as_fd()).map_err(|error| failed(std::io::Error::other(error)))?;
     match identities.get(path) {
-        Some(expected) if found != *expected => Err(LaunchError::Changed { path: path.clone() }),
-        Some(_) | None => Ok((opened, found)),
+        Some(expected) if found == *expected => Ok((opened, found)),
+        Some(_) => Err(LaunchError::Changed { path: path.clone() }),
+        // Nothing was there, or nothing looked, when the plan was made: whatever is there now was not agreed to.
+        None => Err(LaunchError::Unplanned { path: path.clone() }),
     }
 }
 

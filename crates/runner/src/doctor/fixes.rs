@@ -1,4 +1,4 @@
-//! Why a sandbox cannot be built, and what to do about it, in words that can be pasted.
+//! Explains why a sandbox cannot be built, and gives commands that fix it.
 
 use crate::environment::HostEnvironment;
 use crate::launch::RunError;
@@ -7,39 +7,39 @@ use belljar_sandbox::{EngineError, LaunchError};
 use belljar_sys::Errno;
 use belljar_sys::userns::{Reason, Step, Switches};
 
-/// What bubblewrap, and the guest in its namespaces, say when the kernel keeps one from them. Bubblewrap 0.4 to 0.12.
-const NAMESPACE_WORDS: [&str; 9] = [
+/// Messages of bubblewrap, and of the guest in its namespaces, when the kernel refuses one. Bubblewrap 0.4 to 0.12.
+const NAMESPACE_MESSAGES: [&str; 9] = [
     "setting up uid map",
     "setting up gid map",
     "No permissions to create",
     "Creating new namespace failed",
     "Failed to make / slave",
-    // With AppArmor's restriction the namespace is there, but nothing may be done in it.
+    // With AppArmor's restriction the namespace exists, but nothing is permitted in it.
     "loopback: Failed RTM_NEWADDR",
     "Failed to unshare",
-    // Root may make the first; the second, in it, is as forbidden as to everyone.
+    // Root may create the first namespace; a nested one is refused as for every user.
     "unshare user ns",
     "cannot become user",
 ];
 
-/// The reason, if what was said is about namespaces at all.
+/// The reason, if a message is about namespaces.
 #[must_use]
-pub fn namespace_reason(words: &str, switches: &Switches) -> Option<Reason> {
-    if !NAMESPACE_WORDS.iter().any(|known| words.contains(known)) {
+pub fn namespace_reason(message: &str, switches: &Switches) -> Option<Reason> {
+    if !NAMESPACE_MESSAGES.iter().any(|known| message.contains(known)) {
         return None;
     }
-    let step = if words.contains("map") || words.contains("RTM_NEWADDR") { Step::Map } else { Step::Unshare };
+    let step = if message.contains("map") || message.contains("RTM_NEWADDR") { Step::Map } else { Step::Unshare };
     let errno =
-        if words.contains("No space left") || words.contains("ENOSPC") { Errno::NOSPC } else { Errno::PERM };
+        if message.contains("No space left") || message.contains("ENOSPC") { Errno::NOSPC } else { Errno::PERM };
     Some(switches.explain(step, errno))
 }
 
-/// What is wrong and what to do, a line each, when a launch failed for want of namespaces or of a limit; else nothing.
+/// The cause and the remedy, one per line, if a launch failed because of namespaces or a limit; otherwise empty.
 #[must_use]
 pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<String> {
     if matches!(error, RunError::Launch(LaunchError::Limit(_))) {
         return vec![
-            "`belljar doctor` says which limits this machine holds; or leave the limit out".to_owned(),
+            "`belljar doctor` lists the limits that this machine can enforce; or remove the limit".to_owned(),
         ];
     }
     if let RunError::Launch(LaunchError::Engine(engine)) = error {
@@ -47,9 +47,10 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
     }
     let reason = match error {
         RunError::Launch(
-            LaunchError::Bubblewrap { words } | LaunchError::Sealing { step: GuestStep::Root, detail: words },
-        ) => namespace_reason(words, &Switches::read()),
-        // Every kernel that belljar runs on has the call; a filter that takes it away takes namespaces as well.
+            LaunchError::Bubblewrap { words: message }
+            | LaunchError::Sealing { step: GuestStep::Root, detail: message },
+        ) => namespace_reason(message, &Switches::read()),
+        // All supported kernels have the call; a filter that refuses it refuses namespaces as well.
         RunError::Launch(LaunchError::Source { cause, .. }) => {
             (cause.raw_os_error() == Some(Errno::NOSYS.raw_os_error())).then_some(Reason::Filtered)
         }
@@ -59,11 +60,11 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
     let bwrap = environment.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
     let mut out = vec![describe(reason).to_owned()];
     out.extend(fix(reason, &bwrap));
-    out.push("`belljar doctor` looks at the whole machine".to_owned());
+    out.push("`belljar doctor` checks the whole machine".to_owned());
     out
 }
 
-/// Where an engine was looked for, and the way out.
+/// Where an engine was searched for, and the remedy.
 fn engine_hints(error: &EngineError) -> Vec<String> {
     let tried = match error {
         EngineError::Absent { tried } => tried.clone(),
@@ -81,7 +82,7 @@ fn engine_hints(error: &EngineError) -> Vec<String> {
     tried.into_iter().chain(error.hint()).collect()
 }
 
-/// In words.
+/// The reason in plain words, for the report.
 #[must_use]
 pub const fn describe(reason: Reason) -> &'static str {
     match reason {
@@ -99,7 +100,7 @@ pub const fn describe(reason: Reason) -> &'static str {
     }
 }
 
-/// Commands, a line each.
+/// Commands that fix it, one per line.
 #[must_use]
 pub fn fix(reason: Reason, bwrap: &str) -> Vec<String> {
     let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
@@ -125,7 +126,7 @@ pub fn fix(reason: Reason, bwrap: &str) -> Vec<String> {
     }
 }
 
-/// The profile that lets bubblewrap, and nothing else, have namespaces; in one line, to be pasted.
+/// The AppArmor profile that allows namespaces for bubblewrap alone; in one line, to be pasted.
 fn apparmor(bwrap: &str) -> Vec<String> {
     let profile = format!(
         "printf '%s\\n' 'abi <abi/4.0>,' 'include <tunables/global>' \
@@ -185,8 +186,8 @@ mod tests {
                 None,
             ),
         ];
-        for (words, switches, expected) in cases {
-            assert_eq!(namespace_reason(words, &switches), expected, "{words}");
+        for (message, switches, expected) in cases {
+            assert_eq!(namespace_reason(message, &switches), expected, "{message}");
         }
     }
 

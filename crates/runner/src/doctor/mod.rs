@@ -1,4 +1,4 @@
-//! Looking at a machine: what it can enforce is found out by doing it.
+//! Examines a machine by trying what it can enforce.
 
 mod fixes;
 
@@ -23,11 +23,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Longer than a program takes to say its version, or a sandbox to be built.
+/// Longer than a program takes to print its version, or a sandbox to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
 const OUTPUT_LIMIT: u64 = 64 << 10;
 
-/// The versions of everything that a sandbox is made of.
+/// The versions of everything that a sandbox consists of.
 #[must_use]
 pub fn versions(environment: &HostEnvironment, own: &str) -> Value {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -35,7 +35,7 @@ pub fn versions(environment: &HostEnvironment, own: &str) -> Value {
     json!({"belljar": own, "guest": environment.guest.digest(), "bubblewrap": bwrap, "kernel": kernel})
 }
 
-/// Looks at everything, and into the images that the manifests name.
+/// Examines the machine, and the images that the manifests name.
 #[must_use]
 pub fn examine(environment: &HostEnvironment, own: &AbsPath, images: &[ImageName]) -> Vec<Checkup> {
     let scratch = Scratch::temporary(DOCTOR_PREFIX).ok();
@@ -85,7 +85,7 @@ fn bubblewrap(environment: &HostEnvironment) -> Checkup {
             id,
             CheckupState::Bad,
             "not on PATH",
-            "there are no walls but those of `--backend host`, which are none",
+            "only `--backend host` works, which does not isolate",
             fix,
         );
     };
@@ -94,7 +94,7 @@ fn bubblewrap(environment: &HostEnvironment) -> Checkup {
         None => missing(
             id,
             CheckupState::Bad,
-            format!("{found} does not say its version"),
+            format!("{found} does not print its version"),
             "it may not be bubblewrap",
             vec![format!("{found} --version")],
         ),
@@ -106,7 +106,7 @@ fn namespaces(environment: &HostEnvironment) -> Checkup {
     let bwrap = environment.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());
     match userns::probe() {
         Ok(Userns::Works) => good(id, "made one with mount, pid, network, ipc and uts namespaces"),
-        // A profile for bubblewrap alone is enough: whether it is, the sandbox below shows.
+        // A profile for bubblewrap alone is enough; the check of the sandbox shows whether there is one.
         Ok(Userns::Refused { step, errno, reason }) => missing(
             id,
             CheckupState::Absent,
@@ -115,12 +115,12 @@ fn namespaces(environment: &HostEnvironment) -> Checkup {
             fixes::fix(reason, &bwrap),
         ),
         Err(error) => {
-            missing(id, CheckupState::Absent, format!("could not be tried: {error}"), "", Vec::new())
+            missing(id, CheckupState::Absent, format!("could not be tested: {error}"), "", Vec::new())
         }
     }
 }
 
-/// Unpacked where nothing of it stays.
+/// Unpacks the guest to a temporary directory and starts it.
 fn guest(environment: &HostEnvironment, scratch: Option<&Path>) -> Checkup {
     let id = "guest";
     let bad = |seen: String, fix: &str| {
@@ -134,19 +134,19 @@ fn guest(environment: &HostEnvironment, scratch: Option<&Path>) -> Checkup {
         return bad(format!("{error}: {}", error.cause), "df -h /tmp");
     }
     match version(program.path(), &["--version"]) {
-        Some(words) if words.ends_with(&format!("protocol {GUEST_PROTOCOL}")) => good(id, words),
-        Some(words) => bad(
-            format!("{words}, but belljar speaks protocol {GUEST_PROTOCOL}"),
-            "build belljar again: the two come from one build",
+        Some(line) if line.ends_with(&format!("protocol {GUEST_PROTOCOL}")) => good(id, line),
+        Some(line) => bad(
+            format!("{line}, but belljar speaks protocol {GUEST_PROTOCOL}"),
+            "build belljar again: guest and belljar must come from the same build",
         ),
         None => bad(
             format!("`{}` does not run", program.path()),
-            "set TMPDIR to a folder that is not mounted with noexec",
+            "set TMPDIR to a directory that is not mounted with noexec",
         ),
     }
 }
 
-/// Where an engine is looked for; what is started to be looked at leaves nothing in belljar's own directories.
+/// The places of engines; a service that is started for the check leaves no file in belljar's own directories.
 fn places_of_its_own(environment: &HostEnvironment, scratch: Option<&Path>) -> EnginePlaces {
     let mut places = engine_places(environment);
     if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
@@ -158,7 +158,7 @@ fn places_of_its_own(environment: &HostEnvironment, scratch: Option<&Path>) -> E
     places
 }
 
-/// The engine, and a container with the flags of a real run. A plan can do without.
+/// Tests the engine with a container that has the flags of a real run. A plan may not need it.
 fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
     let id = "containers";
     let loses = "`backend = \"container\"` is refused";
@@ -172,14 +172,14 @@ fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Pat
             return missing(id, CheckupState::Absent, seen.collect::<Vec<_>>().join(": "), loses, fix);
         }
     };
-    let walls = Walls {
+    let subject = SandboxCheck {
         id,
         backend: "container",
         variables: vec![(ENGINE_VARIABLE, socket)],
         state: CheckupState::Absent,
         loses,
     };
-    let built = tried(environment, own, scratch, &walls);
+    let built = tried(environment, own, scratch, &subject);
     match built.state {
         CheckupState::Good => good(id, format!("{version}; built and sealed one")),
         CheckupState::Absent | CheckupState::Bad => {
@@ -188,7 +188,7 @@ fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Pat
     }
 }
 
-/// What an image of the user's lacks, for an agent. Nothing in it is run.
+/// What an image of the user lacks for an agent. No program of it runs.
 fn image_checkup(environment: &HostEnvironment, image: &ImageName, scratch: Option<&Path>) -> Checkup {
     let id = "image";
     let agent = environment.program_inside("claude").map(|agent| interpreter(agent.as_path()));
@@ -213,8 +213,8 @@ fn image_checkup(environment: &HostEnvironment, image: &ImageName, scratch: Opti
     }
 }
 
-/// Which walls are tried, and what it means if they do not stand.
-struct Walls<'a> {
+/// The kind of sandbox to test, and the consequence of a failure.
+struct SandboxCheck<'a> {
     id: &'static str,
     backend: &'a str,
     variables: Vec<(&'a str, std::ffi::OsString)>,
@@ -223,15 +223,15 @@ struct Walls<'a> {
 }
 
 fn sandbox(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
-    let loses = "nothing can be run behind walls";
+    let loses = "no command can run in a sandbox";
     let variables = Vec::new();
-    let walls = Walls { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
-    tried(environment, own, scratch, &walls)
+    let subject = SandboxCheck { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
+    tried(environment, own, scratch, &subject)
 }
 
-/// The whole way, with the flags of a real run, in an empty home and project.
-fn tried(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>, walls: &Walls<'_>) -> Checkup {
-    let Walls { id, backend, variables, state, loses } = walls;
+/// Builds a sandbox with the flags of a real run, with an empty home and project.
+fn tried(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>, subject: &SandboxCheck<'_>) -> Checkup {
+    let SandboxCheck { id, backend, variables, state, loses } = subject;
     let (id, state) = (*id, *state);
     let place = scratch.map(|path| (path.join("home"), path.join("home/project")));
     let made = place.as_ref().is_some_and(|(_, project)| std::fs::create_dir_all(project).is_ok());
@@ -258,7 +258,7 @@ fn tried(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>, w
     match output(command) {
         Some((true, _, _)) => good(id, "built and sealed one, with the flags of a real run"),
         Some((false, _, stderr)) => {
-            let strip = |line: &str, word: &str| line.trim().strip_prefix(word).map(str::to_owned);
+            let strip = |line: &str, prefix: &str| line.trim().strip_prefix(prefix).map(str::to_owned);
             let causes: Vec<String> = stderr
                 .lines()
                 .filter_map(|line| strip(line, "error: ").or_else(|| strip(line, "caused by: ")))
@@ -266,7 +266,7 @@ fn tried(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>, w
             let fix = stderr.lines().filter_map(|line| strip(line, "hint: ")).collect();
             missing(id, state, causes.join(": "), loses, fix)
         }
-        None => missing(id, state, "it took too long, or could not be tried", loses, Vec::new()),
+        None => missing(id, state, "it took too long, or could not be tested", loses, Vec::new()),
     }
 }
 
@@ -292,7 +292,7 @@ fn landlock_abi() -> Checkup {
             id,
             CheckupState::Absent,
             "the kernel has none",
-            "one wall less behind the namespaces",
+            "one layer of isolation less behind the namespaces",
             vec!["add landlock to the kernel's lsm= list, Linux 5.13 or later".to_owned()],
         ),
         abi if abi < 6 => missing(
@@ -362,7 +362,7 @@ fn limits() -> Checkup {
     }
 }
 
-/// What holds the number of processes where a manifest has no limit.
+/// The default limit on the number of processes.
 fn default_processes() -> String {
     match belljar_sandbox::default_process_limit(belljar_sandbox::Capacity::here()) {
         Ok(mechanism) => format!("processes by default: {mechanism}"),
@@ -373,13 +373,13 @@ fn default_processes() -> String {
 fn overlay(environment: &HostEnvironment) -> Checkup {
     let id = "overlay";
     let loses = "`workspace = \"overlay\"` is refused";
-    // On the file system that instances lie on: not every one can be an upper layer.
+    // On the file system of the instances: not every file system can be an upper layer.
     let place = existing(environment.data.as_path());
     let scratch = Scratch::make(place, OVERLAY_PREFIX);
     let scratch = match scratch {
         Ok(scratch) => scratch,
         Err(error) => {
-            return missing(id, CheckupState::Absent, format!("not tried: {error}"), loses, Vec::new());
+            return missing(id, CheckupState::Absent, format!("not tested: {error}"), loses, Vec::new());
         }
     };
     match mounts::probe_overlay(scratch.path()) {
@@ -395,7 +395,7 @@ fn overlay(environment: &HostEnvironment) -> Checkup {
             ],
         ),
         Ok(OverlaySupport::NoUserNamespace) => {
-            missing(id, CheckupState::Absent, "no user namespace to try it in", loses, Vec::new())
+            missing(id, CheckupState::Absent, "no user namespace to test it in", loses, Vec::new())
         }
         Err(error) => missing(id, CheckupState::Absent, error.to_string(), loses, Vec::new()),
     }
@@ -409,7 +409,7 @@ fn agent(environment: &HostEnvironment) -> Checkup {
         }
         Some(path) => {
             let Some(version) = agent_version::said(&path) else {
-                return good(id, format!("does not say its version, {path}"));
+                return good(id, format!("does not print its version, {path}"));
             };
             let versions = belljar_session::Harnesses::load().ok();
             let versions = versions.iter().flat_map(belljar_session::Harnesses::list);
@@ -420,7 +420,7 @@ fn agent(environment: &HostEnvironment) -> Checkup {
             match known.standing(version) {
                 VersionStanding::Tested => good(id, format!("{version}, tested, {path}")),
                 VersionStanding::Untested => {
-                    good(id, format!("{version}, not tested ({tested} are), {path}"))
+                    good(id, format!("{version}, not tested (tested versions: {tested}), {path}"))
                 }
                 VersionStanding::Newer => {
                     good(id, format!("{version}, newer than what was tested ({tested}), {path}"))
@@ -465,7 +465,7 @@ fn terminal() -> Checkup {
     }
 }
 
-/// Whether belljar's directories can be written, and what they lie on.
+/// Whether belljar's directories can be written, and their file systems.
 fn directories(environment: &HostEnvironment) -> Vec<Checkup> {
     let pairs = [("configuration directory", &environment.config), ("data directory", &environment.data)];
     let check = |(id, path): (&'static str, &AbsPath)| {
@@ -474,12 +474,12 @@ fn directories(environment: &HostEnvironment) -> Vec<Checkup> {
             Ok(_) => good(id, format!("{}, {}", environment.shown(path), file_system(path.as_path()))),
             Err(error) => {
                 let fix =
-                    vec![format!("make `{path}` writable, or set the XDG variable of it to a place that is")];
+                    vec![format!("make `{path}` writable, or set its XDG variable to a writable directory")];
                 missing(
                     id,
                     CheckupState::Bad,
                     format!("`{path}` cannot be written: {error}"),
-                    "nothing can be kept",
+                    "belljar cannot keep its files",
                     fix,
                 )
             }
@@ -488,39 +488,39 @@ fn directories(environment: &HostEnvironment) -> Vec<Checkup> {
     pairs.into_iter().map(check).collect()
 }
 
-/// The path, or the nearest directory above it that is there: a checkup makes nothing that stays.
+/// The path, or its nearest existing parent: a check creates nothing permanent.
 fn existing(path: &Path) -> &Path {
     path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"))
 }
 
-/// The kind of file system, by the longest mount point above the path.
+/// The type of the file system, by the longest mount point above the path.
 fn file_system(path: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let kinds = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        Some((words.next()?, words.next()?))
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
     });
     let above = kinds.filter(|(at, _)| path.starts_with(at)).max_by_key(|(at, _)| at.len());
     above.map_or("an unknown file system".to_owned(), |(_, kind)| kind.to_owned())
 }
 
-/// The first line that a program says about itself.
+/// The first line that a program prints for these arguments.
 fn version(program: &AbsPath, arguments: &[&str]) -> Option<String> {
     // outside: doctor-version
     let mut command = Command::new(program.as_path());
-    // What it says of itself depends on nothing of the user's.
+    // The output must not depend on the user's environment.
     command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
     first_line(command)
 }
 
-/// The first line that a command says, where it succeeds.
+/// The first line of a command's output, if the command succeeds.
 pub(crate) fn first_line(command: Command) -> Option<String> {
     let (success, stdout, _) = output(command)?;
     let line = stdout.lines().next()?.trim().to_owned();
     (success && !line.is_empty()).then_some(line)
 }
 
-/// Success and both outputs; nothing if it cannot be started or does not end.
+/// The success and both outputs; `None` if it cannot be started or does not end.
 fn output(mut command: Command) -> Option<(bool, String, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.dies_with_spawner().spawn().ok()?;
@@ -528,7 +528,7 @@ fn output(mut command: Command) -> Option<(bool, String, String)> {
     let read = |stream: Box<dyn Read + Send>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What was read before an error counts.
+            // Bytes that were read before an error count.
             stream.take(OUTPUT_LIMIT).read_to_end(&mut bytes).ok();
             String::from_utf8_lossy(&bytes).into_owned()
         })

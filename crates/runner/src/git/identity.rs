@@ -1,18 +1,18 @@
-//! What of the user's git configuration enters a sandbox: a name, an address, the first branch, and what is ignored.
+//! The parts of the user's git configuration that enter a sandbox: name, address, default branch, and ignore rules.
 //!
-//! The files are read here, as data, with what they include for this project. Helpers for credentials, keys for signatures, aliases and
-//! everything else that git would run or reach stay outside.
+//! The files are parsed here, with the files that they include for this project. Credential helpers, signing keys,
+//! aliases and everything else that git would run or reach stay outside.
 
 use super::user::{ProjectPlace, UserSettings, settings_at};
 use super::{LARGEST_TEXT, UserFiles, bounded};
 use belljar_contract::{FileContent, GitFile, Plan, RunFiles};
 use std::path::Path;
 
-/// Longer than any name.
+/// Longer than any real name.
 const LONGEST_VALUE: usize = 1000;
-/// Where the sandbox would have the program, if the system has it.
+/// The path of the program inside the sandbox, if the system has it.
 const LFS: &str = "/usr/bin/git-lfs";
-/// As `git lfs install` writes it.
+/// The filter as `git lfs install` writes it.
 const LFS_FILTER: &str = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\
                           \tprocess = git-lfs filter-process\n\trequired = true\n";
 
@@ -38,7 +38,7 @@ pub(crate) fn identity_files(plan: &Plan, user: &UserFiles, out: &mut RunFiles) 
                 };
                 values.config(has_lfs)
             }
-            // One that cannot be read is as good as none.
+            // An unreadable file is treated as missing.
             GitFile::Ignore => user
                 .ignore_file()
                 .ok()
@@ -97,7 +97,7 @@ impl Values {
     }
 }
 
-/// A value as git reads it back; `None` where it could be read as more than a value.
+/// A value, quoted so that git reads it back; `None` if git could read more than a value.
 fn quoted(value: &[u8]) -> Option<Vec<u8>> {
     if value.len() > LONGEST_VALUE || value.iter().any(|byte| byte.is_ascii_control()) {
         return None;
@@ -126,7 +126,7 @@ mod tests {
         Values::of(user, &ProjectPlace::default()).0
     }
 
-    /// The same conditions, asked of git and read here.
+    /// Asks git about the same conditions, and compares.
     #[test]
     fn includes_are_followed_as_git_follows_them() {
         require!(Git);
@@ -135,9 +135,9 @@ mod tests {
         let (home, project) = (top.join("home"), top.join("home/Work/x"));
         fs::create_dir_all(home.join("inc")).unwrap();
         fs::create_dir_all(&project).unwrap();
-        let git = |words: &[&str]| {
+        let git = |arguments: &[&str]| {
             let mut git = Command::new("git");
-            git.args(words).current_dir(&project).env("HOME", &home).env("GIT_CONFIG_NOSYSTEM", "1");
+            git.args(arguments).current_dir(&project).env("HOME", &home).env("GIT_CONFIG_NOSYSTEM", "1");
             git.env_remove("XDG_CONFIG_HOME").env_remove("GIT_DIR");
             let done = git.output().unwrap();
             String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
@@ -181,7 +181,7 @@ mod tests {
         }
         fs::write(home.join(".gitconfig"), "[include]\n\tpath = inc/other\n").unwrap();
         assert_eq!(values(&user).email.as_deref(), Some(&b"other@x"[..]));
-        // What is not understood is said, and files that include themselves end.
+        // Unknown conditions are reported, and files that include themselves do not loop.
         fs::write(home.join(".gitconfig"), "[includeIf \"new:x\"]\n\tpath = inc/other\n").unwrap();
         let (found, doubts) = Values::of(&user, &ProjectPlace::of(&project));
         assert!(found.email.is_none() && doubts.len() == 1 && doubts[0].contains("`new:x`"), "{doubts:?}");

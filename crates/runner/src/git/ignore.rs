@@ -3,7 +3,7 @@
 use super::wildmatch::Pattern;
 use std::cell::Cell;
 
-/// No line of an ignore file is longer.
+/// The longest line of an ignore file.
 const LONGEST_LINE: usize = 4096;
 
 /// The rules of one file.
@@ -17,39 +17,37 @@ pub(crate) struct Rules {
 #[derive(Debug, Clone)]
 struct Rule {
     negated: bool,
-    /// Only for directories.
+    /// Whether the rule applies to directories only.
     directory: bool,
     place: Against,
     /// The part before the first wildcard, which is compared first.
     literal: Box<[u8]>,
-    /// What follows; absent where there is no wildcard.
+    /// The part from the first wildcard on, if there is one.
     rest: Option<Pattern>,
 }
 
-/// What a rule is compared with.
+/// The text that a rule is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Against {
-    /// The last name of the path.
+    /// The last component of the path.
     Name,
-    /// The path below the directory of the file.
+    /// The path below the directory of the ignore file.
     Path,
 }
 
-/// What the rules say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Says {
     Ignored,
     Kept,
 }
 
-/// What a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Is {
     Directory,
     Other,
 }
 
-/// A line that is too long to be a rule.
+/// A line that is too long for a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is longer than {LONGEST_LINE} bytes")]
 pub(crate) struct LineTooLong {
@@ -57,7 +55,7 @@ pub(crate) struct LineTooLong {
 }
 
 impl Rules {
-    /// Reads the text of a file that lies in the directory `base` of the work tree.
+    /// Parses the text of a file in the directory `base` of the work tree.
     pub(crate) fn parse(text: &[u8], base: &[u8]) -> Result<Self, LineTooLong> {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut rules = Vec::new();
@@ -70,7 +68,7 @@ impl Rules {
         Ok(Self { base: base.to_vec(), rules })
     }
 
-    /// What the last rule that matches says of a path in the work tree.
+    /// The decision of the last rule that matches a path of the work tree.
     pub(crate) fn say(&self, path: &[u8], is: Is, steps: &Steps) -> Result<Option<Says>, StepsUsedUp> {
         let below = match self.base.as_slice() {
             b"" => Some(path),
@@ -105,11 +103,10 @@ impl Rule {
     }
 }
 
-/// Steps of comparison that are left.
+/// The comparison steps that are left.
 #[derive(Debug)]
 pub(crate) struct Steps(Cell<u64>);
 
-/// There are none left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StepsUsedUp;
 
@@ -129,7 +126,7 @@ fn rule(line: &[u8]) -> Option<Rule> {
     if line.first() == Some(&b'#') {
         return None;
     }
-    // A NUL ends the line for git.
+    // For git, a NUL ends the line.
     let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let line = without_spaces(line);
     let (negated, line) = line.strip_prefix(b"!").map_or((false, line), |rest| (true, rest));
@@ -145,7 +142,7 @@ fn rule(line: &[u8]) -> Option<Rule> {
     let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
     let split = line.iter().position(special).unwrap_or(line.len());
     let (literal, rest) = line.split_at(split);
-    // git matches what is left on its own, so that `a**/b` goes through directories as `**/b` does.
+    // git matches the rest on its own, so that `a**/b` crosses directories as `**/b` does.
     let (literal, rest) = match (rest, place) {
         ([], _) => (literal, None),
         (rest, Against::Path) => (literal, Some(Pattern::new(rest))),
@@ -154,7 +151,7 @@ fn rule(line: &[u8]) -> Option<Rule> {
     Some(Rule { negated, directory, place, literal: literal.into(), rest })
 }
 
-/// Without the spaces at the end that no backslash keeps.
+/// The line without trailing spaces, except those after a backslash.
 fn without_spaces(line: &[u8]) -> &[u8] {
     let mut end = None;
     let mut at = 0;

@@ -15,25 +15,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Entries that are looked at, ignored ones among them.
+/// The most entries that are examined, including ignored ones.
 const MOST_ENTRIES: usize = 400_000;
-/// No real tree is deeper.
+/// Deeper than any real tree.
 const DEEPEST: usize = 128;
 
 const IGNORE_FILE: &str = ".gitignore";
 
-/// What is known while a folder is listed. Paths are those of the work tree, without a slash at either end.
+/// The state of a listing. Paths are relative to the work tree, without a slash at either end.
 pub(super) struct Listing<'a> {
-    folder: &'a AbsPath,
+    directory: &'a AbsPath,
     top: &'a Path,
-    /// The folder in the work tree; empty for its top.
+    /// The directory in the work tree; empty for its top.
     prefix: Vec<u8>,
     root: Directory,
-    /// The rules that hold everywhere, the strongest last.
+    /// The rules that apply everywhere, the strongest last.
     general: Vec<Rules>,
-    /// The files of the index below the folder; true for another repository.
+    /// The files of the index below the directory; true for another repository.
     tracked: BTreeMap<Vec<u8>, bool>,
-    /// Ignore files that the index has and the work tree lacks on purpose.
+    /// Ignore files that the index has and a sparse work tree lacks.
     skipped: BTreeSet<Vec<u8>>,
     too_many: bool,
     entries: usize,
@@ -43,15 +43,15 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub(super) fn new(folder: &'a AbsPath, top: &'a Path, general: Vec<Rules>) -> Result<Self, SharedError> {
-        let prefix = folder.as_path().strip_prefix(top).unwrap_or(Path::new(""));
+    pub(super) fn new(directory: &'a AbsPath, top: &'a Path, general: Vec<Rules>) -> Result<Self, SharedError> {
+        let prefix = directory.as_path().strip_prefix(top).unwrap_or(Path::new(""));
         let prefix = prefix.as_os_str().as_bytes().to_vec();
-        let root = Directory::open(top).map_err(|cause| refused(abs(folder, top), cause))?;
+        let root = Directory::open(top).map_err(|cause| refused(abs(directory, top), cause))?;
         let (tracked, skipped) = (BTreeMap::new(), BTreeSet::new());
         let (rule_bytes, steps) = (Cell::new(MOST_RULE_BYTES), Steps::new(MOST_STEPS));
         let (too_many, entries) = (false, 0);
         Ok(Self {
-            folder,
+            directory,
             top,
             prefix,
             root,
@@ -65,7 +65,7 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// The files below the folder, sorted.
+    /// The files below the directory, sorted.
     pub(super) fn run(
         mut self,
         index: &[u8],
@@ -76,7 +76,7 @@ impl<'a> Listing<'a> {
             self.read_index(index, hash).map_err(broken)?;
         }
         if self.too_many {
-            return Err(SharedError::TooMany { path: self.folder.clone() });
+            return Err(SharedError::TooMany { path: self.directory.clone() });
         }
         let mut files: BTreeSet<Vec<u8>> =
             self.tracked.iter().filter(|(_, gitlink)| !**gitlink).map(|(path, _)| path.clone()).collect();
@@ -105,7 +105,7 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// The rules of the directories above the folder; nothing when one of them, or the folder, is ignored.
+    /// The rules of the directories above; `None` if one of them, or the directory, is ignored.
     fn above(&self) -> Result<Option<Vec<Rc<Rules>>>, SharedError> {
         let mut rules = Vec::new();
         let mut end = 0;
@@ -123,7 +123,7 @@ impl<'a> Listing<'a> {
     /// The rules of the ignore file in a directory.
     fn own_rules(&self, directory: &[u8]) -> Result<Option<Rc<Rules>>, SharedError> {
         let path = join(directory, IGNORE_FILE.as_bytes());
-        let named = || abs(self.folder, &self.top.join(OsStr::from_bytes(&path)));
+        let named = || abs(self.directory, &self.top.join(OsStr::from_bytes(&path)));
         let wrong = |why: String| SharedError::Rules { path: named(), why };
         let opened = self.root.passage(Path::new(OsStr::from_bytes(directory)));
         let file = match opened.and_then(|directory| directory.file(OsStr::new(IGNORE_FILE))) {
@@ -131,13 +131,13 @@ impl<'a> Listing<'a> {
             Err(Errno::NOENT) if self.skipped.contains(&path) => {
                 return Err(SharedError::Absent { path: named() });
             }
-            // As git does: a link is not followed, and what is not a file has no rules.
+            // Like git, links are not followed, and only regular files have rules.
             Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => return Ok(None),
             Err(cause) => return Err(wrong(cause.to_string())),
         };
         let text = read_bounded(file, LARGEST_TEXT).map_err(|cause| wrong(cause.to_string()))?;
         let Some(left) = self.rule_bytes.get().checked_sub(text.len()) else {
-            return Err(SharedError::TooManyRules { path: self.folder.clone() });
+            return Err(SharedError::TooManyRules { path: self.directory.clone() });
         };
         self.rule_bytes.set(left);
         Rules::parse(&text, directory)
@@ -148,7 +148,7 @@ impl<'a> Listing<'a> {
     fn is_ignored(&self, rules: &[Rc<Rules>], path: &[u8], is: Is) -> Result<bool, SharedError> {
         for rules in rules.iter().rev().map(Rc::as_ref).chain(self.general.iter().rev()) {
             let said = rules.say(path, is, &self.steps);
-            let said = said.map_err(|_used_up| SharedError::TooManyRules { path: self.folder.clone() })?;
+            let said = said.map_err(|_used_up| SharedError::TooManyRules { path: self.directory.clone() })?;
             if let Some(said) = said {
                 return Ok(said == Says::Ignored);
             }
@@ -177,13 +177,13 @@ impl<'a> Listing<'a> {
                     continue;
                 }
                 if path.iter().filter(|byte| **byte == b'/').count() > DEEPEST {
-                    return Err(SharedError::TooMany { path: self.folder.clone() });
+                    return Err(SharedError::TooMany { path: self.directory.clone() });
                 }
-                // Its own rules are read when its turn comes.
+                // Its own rules are read later, when it is listed.
                 pending.push((path, rules.clone()));
             }
             if files.len() > MOST_FILES {
-                return Err(SharedError::TooMany { path: self.folder.clone() });
+                return Err(SharedError::TooMany { path: self.directory.clone() });
             }
         }
         Ok(())
@@ -191,18 +191,18 @@ impl<'a> Listing<'a> {
 
     fn names(&mut self, directory: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>, SharedError> {
         let path = Path::new(OsStr::from_bytes(directory));
-        let cannot = |cause| refused(abs(self.folder, &self.top.join(path)), cause);
+        let cannot = |cause| refused(abs(self.directory, &self.top.join(path)), cause);
         let opened = self.root.directory(path).map_err(cannot)?;
         let mut names = Vec::new();
         opened.entries(|name, kind| names.push((name.as_bytes().to_vec(), kind))).map_err(cannot)?;
         self.entries += names.len();
         if self.entries > MOST_ENTRIES {
-            return Err(SharedError::TooMany { path: self.folder.clone() });
+            return Err(SharedError::TooMany { path: self.directory.clone() });
         }
         Ok(names)
     }
 
-    /// A repository in the repository, of which the index has no file.
+    /// Whether a directory is a nested repository without files in the index.
     fn is_repository(&self, path: &[u8]) -> bool {
         let below = join(path, b"");
         let tracked =
@@ -220,5 +220,5 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 fn refused(path: AbsPath, cause: Errno) -> SharedError {
-    SharedError::Folder { path, cause: cause.into() }
+    SharedError::Directory { path, cause: cause.into() }
 }

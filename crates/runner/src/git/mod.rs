@@ -1,7 +1,7 @@
-//! Which files of a folder git would share, found without git.
+//! Finds the files of a directory that git would share, without running git.
 //!
-//! git obeys the configuration and the index that it finds, and both may be a stranger's: it fetches what is missing,
-//! with the program that the configuration names. Here the index and the ignore files are only read.
+//! git obeys the configuration and the index of a repository, which may not be trusted: it fetches missing objects with
+//! a program that the configuration names. This code only reads the index and the ignore files.
 
 mod identity;
 mod ignore;
@@ -29,68 +29,59 @@ pub(crate) use user::{ConfigFile, files as user_configurations};
 
 /// More files than a skill or a plugin has.
 const MOST_FILES: usize = 20_000;
-/// An index of some 600,000 files.
+/// Enough for an index of about 600,000 files.
 const LARGEST_INDEX: u64 = 64 << 20;
-/// No configuration and no ignore file is larger.
+/// The largest configuration or ignore file.
 const LARGEST_TEXT: u64 = 1 << 20;
 
-/// The ignore files of a folder together; those of the largest projects have a tenth of it.
+/// The most bytes of all ignore files of a directory; those of the largest projects have a tenth of it.
 const MOST_RULE_BYTES: usize = 4 << 20;
-/// Steps of comparing names with rules: a rule without a wildcard takes one, another one for each of its parts and each
-/// byte of the name.
+/// The most steps of comparing names with rules: a rule without a wildcard takes one, other rules take one for each of
+/// their parts and each byte of the name.
 const MOST_STEPS: u64 = 200_000_000;
 
-/// Why it cannot be told which files git would share. Each names the file and the way out.
+/// Why the files that git would share cannot be listed. Each error names the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
-    /// The folder says that it belongs to a repository that does not know it.
+    /// The directory refers to a repository that does not refer back to it.
     #[error(
         "`{path}` names a repository that does not name this directory as its work tree: run `git worktree repair` there, or remove `{path}`"
     )]
     Unconfirmed {
-        /// The file or directory that says so.
+        /// The file or directory that refers to it.
         path: AbsPath,
     },
-    /// The configuration puts the work tree elsewhere.
+    /// The configuration sets another work tree.
     #[error(
         "`{path}` sets `core.worktree` to another directory: run `git config --unset core.worktree` in this repository"
     )]
     Elsewhere {
-        /// The configuration.
         path: AbsPath,
     },
-    /// The index cannot be used.
+    /// The index is damaged or has an unsupported format.
     #[error(
         "cannot read the git index `{path}`: {why}; write it anew with `git update-index --no-split-index --force-write-index`, after `git sparse-checkout disable` where that is in use"
     )]
     Index {
-        /// The file.
         path: AbsPath,
-        /// What is wrong.
         why: String,
     },
-    /// An ignore file or a configuration cannot be used.
-    #[error("cannot read `{path}`, which says what git ignores: {why}")]
+    /// An ignore file or a configuration cannot be read.
+    #[error("cannot read `{path}`, which decides what git ignores: {why}")]
     Rules {
-        /// The file.
         path: AbsPath,
-        /// What is wrong.
         why: String,
     },
-    /// The index has an ignore file that the work tree lacks on purpose.
+    /// The index has an ignore file that a sparse work tree lacks.
     #[error(
-        "`{path}` says what git ignores, and is left out of the work tree: bring it back with `git sparse-checkout disable`"
+        "`{path}` decides what git ignores, but is not in the sparse work tree: restore it with `git sparse-checkout disable`"
     )]
     Absent {
-        /// The file.
         path: AbsPath,
     },
-    /// A folder cannot be read.
     #[error("cannot read `{path}`")]
-    Folder {
-        /// The folder.
+    Directory {
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -99,44 +90,41 @@ pub enum SharedError {
         "`{path}` has more than {MOST_FILES} files that git would share: name a smaller directory, or list what does not belong to it in `.gitignore`"
     )]
     TooMany {
-        /// The folder.
         path: AbsPath,
     },
     /// More rules than real ignore files have, or rules that take too long to apply.
     #[error(
-        "the ignore files of `{path}` have too many rules to apply: name a smaller folder, or shorten its `.gitignore` files"
+        "the ignore files of `{path}` have too many rules to apply: name a smaller directory, or shorten its `.gitignore` files"
     )]
     TooManyRules {
-        /// The folder.
         path: AbsPath,
     },
 }
 
-/// What of a folder is shared.
+/// The shared files of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shared {
-    /// There is no repository, or the repository ignores the folder: all of it.
+    /// There is no repository, or it ignores the directory: all files are shared.
     Everything,
-    /// These, below the folder, sorted. Some may not be there.
+    /// These files below the directory, sorted. Some may not exist.
     Files(Vec<PathBuf>),
 }
 
 /// The user's own files that git reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserFiles {
-    /// The home.
     pub home: AbsPath,
-    /// `XDG_CONFIG_HOME`, or what stands in for it.
+    /// `XDG_CONFIG_HOME`, or its default.
     pub config: PathBuf,
 }
 
 impl UserFiles {
-    /// The later one wins.
+    /// The later file takes precedence.
     fn configurations(&self) -> [PathBuf; 2] {
         [self.config.join("git/config"), self.home.as_path().join(".gitconfig")]
     }
 
-    /// What the user has set git to ignore everywhere. Includes are not followed.
+    /// The file that the user set as `core.excludesFile`. Includes are not followed.
     fn ignore_file(&self) -> Result<PathBuf, SharedError> {
         let mut named = None;
         for path in self.configurations() {
@@ -156,50 +144,50 @@ impl UserFiles {
     }
 }
 
-/// The files of a folder, which must be canonical, that git would share: those in the index, and those that are neither
-/// in it nor ignored.
+/// The files of a directory, which must be canonical, that git would share: those in the index, and untracked ones that
+/// are not ignored.
 ///
 /// # Errors
-/// When that cannot be told. Nothing is shared then.
-pub fn shared_files(folder: &AbsPath, user: &UserFiles) -> Result<Shared, SharedError> {
-    let Some(found) = project::work_tree(folder.as_path()) else { return Ok(Shared::Everything) };
+/// If they cannot be listed. No file is shared then.
+pub fn shared_files(directory: &AbsPath, user: &UserFiles) -> Result<Shared, SharedError> {
+    let Some(found) = project::work_tree(directory.as_path()) else { return Ok(Shared::Everything) };
     let project::WorkTree { top, own, common, confirmed } = found;
     if !confirmed {
-        return Err(SharedError::Unconfirmed { path: abs(folder, &top.join(".git")) });
+        return Err(SharedError::Unconfirmed { path: abs(directory, &top.join(".git")) });
     }
-    let hash = settings(folder, &common, &top)?;
+    let hash = settings(directory, &common, &top)?;
     let index = match in_git(&own, "index", LARGEST_INDEX) {
         Ok(Some(index)) => index,
-        // Nothing was ever added.
+        // A missing index means that no file was ever added.
         Ok(None) => Vec::new(),
         Err(cause) => {
-            let path = abs(folder, &own.join("index"));
+            let path = abs(directory, &own.join("index"));
             return Err(SharedError::Index { path, why: cause.to_string() });
         }
     };
     let user_path = user.ignore_file()?;
     let own_path = common.join("info/exclude");
-    // The later file wins.
+    // The later file takes precedence.
     let general = [
-        rules(folder, &user_path, bounded(&user_path, LARGEST_TEXT))?,
-        rules(folder, &own_path, in_git(&common, "info/exclude", LARGEST_TEXT))?,
+        rules(directory, &user_path, bounded(&user_path, LARGEST_TEXT))?,
+        rules(directory, &own_path, in_git(&common, "info/exclude", LARGEST_TEXT))?,
     ];
     let general = general.into_iter().flatten().collect();
     let index_path = own.join("index");
-    let listing = listing::Listing::new(folder, &top, general)?;
+    let listing = listing::Listing::new(directory, &top, general)?;
     let files = listing.run(&index, hash, |cause| SharedError::Index {
-        path: abs(folder, &index_path),
+        path: abs(directory, &index_path),
         why: cause.to_string(),
     })?;
     Ok(if files.is_empty() { Shared::Everything } else { Shared::Files(files) })
 }
 
-/// How long the names of objects are, after a look at where the configuration puts the work tree.
-fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, SharedError> {
+/// The length of object names, after checking where the configuration puts the work tree.
+fn settings(directory: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, SharedError> {
     let path = common.join("config");
     let text = in_git(common, "config", LARGEST_TEXT);
     let text =
-        text.map_err(|cause| SharedError::Rules { path: abs(folder, &path), why: cause.to_string() })?;
+        text.map_err(|cause| SharedError::Rules { path: abs(directory, &path), why: cause.to_string() })?;
     let settings = git_settings(&text.unwrap_or_default());
     let last = |section, key| settings.iter().rfind(|setting| setting.is(section, key));
     if let Some(stated) = last("core", "worktree").and_then(|setting| setting.value.as_deref()) {
@@ -207,7 +195,7 @@ fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, S
         // In a linked work tree the setting is about the main one.
         let is_main = top.join(".git").is_dir() || common.starts_with(top);
         if is_main && stated.as_deref() != Some(top) {
-            return Err(SharedError::Elsewhere { path: abs(folder, &path) });
+            return Err(SharedError::Elsewhere { path: abs(directory, &path) });
         }
     }
     let format = last("extensions", "objectformat").and_then(|setting| setting.value.as_deref());
@@ -217,19 +205,19 @@ fn settings(folder: &AbsPath, common: &Path, top: &Path) -> Result<HashLength, S
     })
 }
 
-/// The rules of a file that is not part of a work tree, if there is one.
+/// The rules of a file that is not part of a work tree, if it exists.
 fn rules(
-    folder: &AbsPath,
+    directory: &AbsPath,
     path: &Path,
     read: io::Result<Option<Vec<u8>>>,
 ) -> Result<Option<Rules>, SharedError> {
-    let wrong = |why: String| SharedError::Rules { path: abs(folder, path), why };
+    let wrong = |why: String| SharedError::Rules { path: abs(directory, path), why };
     let Some(text) = read.map_err(|cause| wrong(cause.to_string()))? else { return Ok(None) };
     Rules::parse(&text, b"").map(Some).map_err(|cause: LineTooLong| wrong(cause.to_string()))
 }
 
-/// Reads a regular file of the git directory that may be absent, up to a limit. A link below that directory is refused: a
-/// repository may be a stranger's, and the link may lead to any file of the user's.
+/// Reads a regular file of the git directory that may be missing, up to a limit. A link below that directory is
+/// refused: the repository may not be trusted, and the link may lead to any file of the user.
 fn in_git(directory: &Path, name: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let (parent, file) = name.rsplit_once('/').unwrap_or(("", name));
     let top = Directory::open(directory)?;
@@ -245,7 +233,7 @@ fn in_git(directory: &Path, name: &str, limit: u64) -> io::Result<Option<Vec<u8>
     }
 }
 
-/// Reads a regular file of the user's that may be absent, up to a limit. Does not wait for a pipe.
+/// Reads a regular file of the user that may be missing, up to a limit. Does not block on a pipe.
 fn bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let absent =
         |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
@@ -264,7 +252,7 @@ fn read_bounded(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// For an error: a path that was made from the folder's own.
-fn abs(folder: &AbsPath, path: &Path) -> AbsPath {
-    AbsPath::new(path).unwrap_or_else(|_never| folder.clone())
+/// An absolute path for an error; the directory itself if that fails.
+fn abs(directory: &AbsPath, path: &Path) -> AbsPath {
+    AbsPath::new(path).unwrap_or_else(|_never| directory.clone())
 }

@@ -1,4 +1,4 @@
-//! Compared with what the real git says, and fed with what it would not write.
+//! Compares the results with the real git, and feeds the parsers with input that git would not write.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What rules say, without a limit.
+/// The decision of rules, without a limit.
 fn say(rules: &super::Rules, path: &[u8], is: super::ignore::Is) -> Option<super::ignore::Says> {
     rules.say(path, is, &super::ignore::Steps::new(u64::MAX)).unwrap()
 }
@@ -55,16 +55,16 @@ impl Ground {
         ran.stdout
     }
 
-    fn shared(&self, folder: &str) -> Result<Shared, SharedError> {
+    fn shared(&self, directory: &str) -> Result<Shared, SharedError> {
         let abs = |path: PathBuf| AbsPath::new(path).unwrap();
         let user = UserFiles { home: abs(self.path("home")), config: self.path("home/.config") };
-        shared_files(&abs(self.path(folder)), &user)
+        shared_files(&abs(self.path(directory)), &user)
     }
 
-    /// What is shared, after a comparison with git; what git lists as another repository is left out.
-    fn compared(&self, folder: &str) -> BTreeSet<String> {
-        let listed = self.git(folder, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-        let links = self.git(folder, &["ls-files", "-z", "--stage"]);
+    /// The shared files, after a comparison with git; other repositories in git's list are left out.
+    fn compared(&self, directory: &str) -> BTreeSet<String> {
+        let listed = self.git(directory, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let links = self.git(directory, &["ls-files", "-z", "--stage"]);
         let links: BTreeSet<&str> = links
             .split('\0')
             .filter(|line| line.starts_with("160000"))
@@ -75,13 +75,13 @@ impl Ground {
             .filter(|name| !name.is_empty() && !name.ends_with('/') && !links.contains(name))
             .map(str::to_owned)
             .collect();
-        let found = match self.shared(folder).unwrap() {
+        let found = match self.shared(directory).unwrap() {
             Shared::Everything => BTreeSet::new(),
             Shared::Files(files) => {
                 files.iter().map(|file| file.to_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
             }
         };
-        assert_eq!(found, expected, "in {folder}");
+        assert_eq!(found, expected, "in {directory}");
         found
     }
 
@@ -128,13 +128,13 @@ fn lists_what_git_lists() {
     ground.repository("p");
     let all = ground.compared("p");
     assert!(all.contains("keep.log") && all.contains("a/x.log") && !all.contains("a/y.log"), "{all:?}");
-    for folder in ["p/a", "p/a/b", "p/a/b/deep", "p/with space", "p/a/target"] {
-        assert!(!ground.compared(folder).is_empty());
+    for directory in ["p/a", "p/a/b", "p/a/b/deep", "p/with space", "p/a/target"] {
+        assert!(!ground.compared(directory).is_empty());
     }
     // Ignored as a whole.
-    for folder in ["p/target", "p/node_modules/m", "p/a/b/build"] {
-        assert!(ground.compared(folder).is_empty());
-        assert_eq!(ground.shared(folder).unwrap(), Shared::Everything);
+    for directory in ["p/target", "p/node_modules/m", "p/a/b/build"] {
+        assert!(ground.compared(directory).is_empty());
+        assert_eq!(ground.shared(directory).unwrap(), Shared::Everything);
     }
     ground.write("p/.git/info/exclude", "a/new\n!t.tmp\n");
     ground.write("home/.config/git/ignore", "t.tmp\ndeep/new\n");
@@ -142,7 +142,7 @@ fn lists_what_git_lists() {
     ground.write("home/.gitconfig", "[core]\n\texcludesFile = ~/mine # own\n");
     ground.write("home/mine", "keep.log\n");
     ground.compared("p");
-    // A tracked file stays, whatever ignores it.
+    // A tracked file is shared even if a rule ignores it.
     ground.git("p", &["add", "-f", "node_modules", "target/debug/x", "a/y.log"]);
     ground.compared("p");
     assert!(!ground.compared("p/node_modules/m").is_empty());
@@ -225,7 +225,7 @@ fn repositories_in_repositories_and_linked_work_trees() {
     ground.write("linked/a/only-here", "x");
     assert!(ground.compared("linked").contains("a/only-here"));
     ground.compared("linked/a/b");
-    // A git directory that came as files is listed by the repository around it.
+    // The files of an embedded git directory are listed by the repository around it.
     ground.git("p", &["add", "a/bare.git"]);
     match ground.shared("p/a/bare.git").unwrap() {
         Shared::Files(files) => assert!(files.contains(&PathBuf::from("config"))),
@@ -378,7 +378,7 @@ fn what_git_would_not_write_is_an_error() {
         read(&made(2, 1, &entry(b"a", 0o040_000, &[0, 1]))),
         Err(IndexError::Unsupported("a sparse index"))
     ));
-    // Each entry keeps all of the one before it: paths that grow without end.
+    // Each entry keeps the whole previous path: paths that grow without end.
     let grow = |text: &[u8]| [[0; 62].as_slice(), &[0], text, &[0]].concat();
     let growing =
         std::iter::once(grow(&[b'x'; 4000])).chain((0..100).map(|_| grow(b"yyyyyyyyyy"))).collect::<Vec<_>>();
@@ -390,14 +390,14 @@ fn what_git_would_not_write_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_with_its_way_out() {
+fn unreadable_files_are_named_with_a_remedy() {
     require!(Git);
     let ground = Ground::new();
     ground.repository("p");
-    let failed = |folder: &str| ground.shared(folder).unwrap_err().to_string();
+    let failed = |directory: &str| ground.shared(directory).unwrap_err().to_string();
     ground.git("p", &["update-index", "--split-index"]);
-    let told = failed("p");
-    assert!(told.contains("p/.git/index`") && told.contains("--no-split-index"), "{told}");
+    let error = failed("p");
+    assert!(error.contains("p/.git/index`") && error.contains("--no-split-index"), "{error}");
     ground.git("p", &["update-index", "--no-split-index", "--force-write-index"]);
     ground.compared("p");
     let index = fs::read(ground.path("p/.git/index")).unwrap();
@@ -410,26 +410,26 @@ fn what_cannot_be_read_is_named_with_its_way_out() {
     assert!(failed("p").contains("not a regular file"));
     fs::remove_file(ground.path("p/.git/index")).unwrap();
     ground.write("p/.git/index", &index);
-    // An ignore file that only an object holds.
+    // An ignore file that exists only as an object.
     ground.git("p", &["add", ".gitignore"]);
     ground.git("p", &["update-index", "--skip-worktree", ".gitignore"]);
     fs::remove_file(ground.path("p/.gitignore")).unwrap();
-    let told = failed("p/a");
-    assert!(told.contains("p/.gitignore`") && told.contains("sparse-checkout disable"), "{told}");
-    // A work tree that the repository does not know.
+    let error = failed("p/a");
+    assert!(error.contains("p/.gitignore`") && error.contains("sparse-checkout disable"), "{error}");
+    // A work tree that the repository does not refer to.
     ground.repository("victim");
     fs::create_dir(ground.path("claims")).unwrap();
     ground.write("claims/.git", format!("gitdir: {}\n", ground.path("victim/.git").display()));
-    let told = failed("claims");
-    assert!(told.contains("claims/.git`") && told.contains("worktree repair"), "{told}");
+    let error = failed("claims");
+    assert!(error.contains("claims/.git`") && error.contains("worktree repair"), "{error}");
     ground.git("victim", &["config", "core.worktree", "/"]);
     assert!(failed("victim/a").contains("core.worktree"));
 }
 
-/// Entries that may be right, as the fuzzer makes them: mode, flags, further flags, path.
+/// Entries that may be valid, as the fuzzer makes them: mode, flags, further flags, path.
 type MadeEntry = (u32, u16, u16, Vec<u8>);
 
-/// An index of these, which is as right as its numbers are.
+/// An index of these entries, as valid as its numbers are.
 fn assembled(version: u32, entries: &[MadeEntry], rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     for (mode, flags, further, path) in entries {
@@ -504,7 +504,7 @@ fn links_below_the_git_directory_are_refused() {
         assert!(error.contains(&named.display().to_string()), "{name}: {error}");
         assert!(error.contains("symbolic link"), "{name}: {error}");
     }
-    // The user's own may be links.
+    // The user's own files may be links.
     ground.repository("plain");
     ground.write("home/dotfiles/ignore", "*.tmp\n");
     std::os::unix::fs::symlink(ground.path("home/dotfiles/ignore"), ground.path("home/.config/git/ignore"))
@@ -512,7 +512,7 @@ fn links_below_the_git_directory_are_refused() {
     ground.compared("plain");
 }
 
-/// The most memory that this process has had, in MiB.
+/// The peak memory of this process, in MiB.
 fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,7 +1,7 @@
-//! The user's own git configuration with what it includes, read as data.
+//! The user's own git configuration with its includes, parsed as data.
 //!
-//! Conditions are answered for one project, as git would answer them there. One that is not understood is named, so that
-//! nobody takes the outcome for what git would find.
+//! Conditions are evaluated for one project, as git would there. Unknown conditions are reported, because git may then
+//! find other settings.
 
 use super::wildmatch::Pattern;
 use super::{LARGEST_TEXT, UserFiles, bounded, in_git};
@@ -12,14 +12,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// As git has it.
+/// git's own limit on nested includes.
 const DEEPEST: usize = 10;
-/// More files than anybody's configuration has.
+/// More files than a real configuration has.
 const MOST_FILES: usize = 100;
-/// Where git looks besides the user's own files.
+/// The system's configuration, which git reads besides the user's own files.
 const OF_SYSTEM: &str = "/etc/gitconfig";
 
-/// What conditions are about.
+/// The facts about a project that conditions refer to.
 #[derive(Debug, Default)]
 pub(super) struct ProjectPlace {
     git_directory: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub(super) struct ProjectPlace {
 impl ProjectPlace {
     pub(super) fn of(project: &AbsPath) -> Self {
         let Some(found) = project::work_tree(project.as_path()) else { return Self::default() };
-        // What cannot be read says nothing, for git as well.
+        // git ignores unreadable files as well.
         let read = |directory: &Path, name: &str| in_git(directory, name, LARGEST_TEXT).ok().flatten();
         let head = read(&found.own, "HEAD").unwrap_or_default();
         let branch = head.strip_prefix(b"ref: refs/heads/").map(|name| name.trim_ascii_end().to_vec());
@@ -41,17 +41,17 @@ impl ProjectPlace {
     }
 }
 
-/// Which conditional includes are read.
+/// The conditional includes that are read.
 enum Conditions<'a> {
     Holding(&'a ProjectPlace),
     All,
 }
 
-/// What was read.
+/// The settings of the user.
 #[derive(Debug, Default)]
 pub(super) struct UserSettings {
     pub(super) settings: Vec<GitSetting>,
-    /// What may make git find something else.
+    /// Reasons why git may find other settings.
     pub(super) doubts: Vec<String>,
 }
 
@@ -62,15 +62,15 @@ pub(super) fn settings_at(user: &UserFiles, place: &ProjectPlace) -> UserSetting
     reader.out
 }
 
-/// A file that git reads, wherever it is.
+/// A configuration file that git reads.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
-    /// Empty where there is none yet, or none that can be read.
+    /// Empty if the file does not exist or cannot be read.
     pub(crate) text: Vec<u8>,
 }
 
-/// All files that git may read before it looks at a repository, whatever their conditions say.
+/// All files that git may read before it reads a repository, whatever their conditions are.
 pub(crate) fn files(user: &UserFiles) -> Vec<ConfigFile> {
     let mut reader = Reader::new(user, Conditions::All);
     reader.read(Path::new(OF_SYSTEM), 0);
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
                             let what = String::from_utf8_lossy(what).into_owned();
                             self.doubt(
                                 path,
-                                &format!("includes a file by `{what}`, which is not known here"),
+                                &format!("includes a file by `{what}`, a condition that belljar does not support"),
                             );
                         }
                     }
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The path that a value means in this file.
+    /// The path that a value refers to in this file.
     fn path(&self, value: &[u8], file: &Path) -> Option<PathBuf> {
         match value {
             [b'~', b'/', below @ ..] => Some(self.home.join(OsStr::from_bytes(below))),
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a condition holds; nothing where it is not understood.
+    /// Whether a condition holds; `None` if it is not supported.
     fn holds(&self, condition: &[u8], file: &Path) -> Option<bool> {
         let Conditions::Holding(place) = &self.conditions else { return Some(true) };
         if let Some(pattern) = condition.strip_prefix(b"gitdir:") {
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
     ) -> Option<bool> {
         let Some(directory) = &place.git_directory else { return Some(false) };
         let here = || file.parent()?.canonicalize().ok();
-        // What stands for `~` and `.` is compared as it is.
+        // The replacement for `~` and `.` is compared literally.
         let (above, pattern) = match pattern {
             [b'~', b'/', rest @ ..] => (self.home.as_os_str().as_bytes().to_vec(), [b"/", rest].concat()),
             [b'.', b'/', rest @ ..] => (here()?.into_os_string().as_bytes().to_vec(), [b"/", rest].concat()),
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A pattern that ends with a slash means everything below.
+/// A pattern that ends with a slash matches everything below.
 fn with_all_below(mut pattern: Vec<u8>) -> Vec<u8> {
     if pattern.ends_with(b"/") {
         pattern.extend(b"**");

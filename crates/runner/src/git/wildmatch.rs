@@ -1,9 +1,9 @@
-//! git's patterns of file names, matched in a time that grows with the pattern and the text alone.
+//! git's patterns for file names, matched in time proportional to the pattern and the text.
 //!
-//! git's own matcher tries again and again, which a stranger's pattern can make take years; the states of this one
-//! are a set. A test compares the two.
+//! git's own matcher backtracks, so that a malicious pattern can take years; this one keeps a set of states. A test
+//! compares the two.
 
-/// A pattern in parts.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(Box<[Part]>);
 
@@ -18,9 +18,9 @@ enum Part {
     Star,
     /// Any number of bytes.
     Stars,
-    /// The same with a slash behind it, or nothing at all.
+    /// Any number of bytes and a slash, or nothing.
     Directories,
-    /// Matches nothing: a set that does not end, an escape with nothing behind it.
+    /// Matches nothing: an unterminated set, or an escape at the end.
     Never,
 }
 
@@ -80,14 +80,14 @@ impl Pattern {
         Self(parts.into())
     }
 
-    /// How many parts are compared with how many bytes.
+    /// The number of comparisons of parts with bytes.
     pub(crate) fn steps(&self, text: &[u8]) -> u64 {
         (self.0.len() as u64 + 1).saturating_mul(text.len() as u64 + 1)
     }
 
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         let parts = &self.0;
-        // Whether the parts before this one match what was read.
+        // Whether the parts before this one match the text so far.
         let mut now = vec![false; parts.len() + 1];
         // For `Directories`: inside of it, past its beginning.
         let mut next = now.clone();
@@ -122,7 +122,7 @@ impl Pattern {
     }
 }
 
-/// Passes over the parts that may match nothing.
+/// Skips the parts that may match nothing.
 fn empty(parts: &[Part], states: &mut [bool]) {
     for (at, part) in parts.iter().enumerate() {
         if states[at] && matches!(part, Part::Star | Part::Stars | Part::Directories) {
@@ -131,13 +131,13 @@ fn empty(parts: &[Part], states: &mut [bool]) {
     }
 }
 
-/// Reads a set behind its `[`: what is in it, and how many bytes it took. `None` when it does not end.
+/// Parses a set after its `[`: its members and its length in bytes. `None` if it is not terminated.
 fn set(text: &[u8]) -> Option<(Box<Set>, usize)> {
     let mut set = Set([0; 4]);
     let negated = matches!(text.first()?, b'!' | b'^');
     let mut at = usize::from(negated);
     let mut before = None;
-    // A bracket that closes right at the beginning is a member.
+    // A closing bracket at the beginning is a member.
     let mut first = true;
     loop {
         let byte = *text.get(at)?;
@@ -190,9 +190,9 @@ fn set(text: &[u8]) -> Option<(Box<Set>, usize)> {
 enum Class {
     /// A class, and its length with the `:]` at its end.
     Named { holds: fn(&u8) -> bool, length: usize },
-    /// Not a class: the bracket is a member like others.
+    /// Not a class: the bracket is an ordinary member.
     Member,
-    /// A class that does not end, or that git does not know.
+    /// A class that is not terminated, or that git does not know.
     Broken,
 }
 

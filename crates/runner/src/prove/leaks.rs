@@ -1,8 +1,8 @@
-//! Whether anything of the user reaches the model: canaries in the places of a made-up user, looked for in every request
-//! of a real run.
+//! Tests whether data of the user reaches the model: canaries are put in the files of a made-up user and searched for
+//! in every request of a real run.
 //!
-//! The model is a script that lets the agent search for them with all it can. The same run without walls comes first: a
-//! canary that is not found there proves nothing.
+//! The model is a script that makes the agent search for them with all its tools. The same run without isolation comes
+//! first: a canary that is not found there proves nothing.
 
 use super::scene::random;
 use super::stage::collect;
@@ -17,53 +17,48 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The form of a canary. The agent searches for the form, so that only what it finds brings one into a request.
+/// The pattern of a canary. The agent searches for the pattern, so that only a hit brings a canary into a request.
 const FORM: &str = "canary-[a-z]+-[0-9a-f]{16}";
-/// The variable that one of them is in.
+/// The variable that holds one of them.
 const VARIABLE: &str = "CANARY_VARIABLE";
-/// The one that must be found inside: it lies in the project.
+/// The canary that must be found inside: it lies in the project.
 const CONTROL: &str = "project";
 
-/// A canary.
+/// The result for one canary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeakRow {
-    /// Which.
     pub canary: &'static str,
-    /// Where it was planted.
     pub place: String,
-    /// Whether a request had it where nothing stands in the way.
+    /// Whether a request of the run without isolation contained it.
     pub outside: bool,
-    /// Whether a request from inside had it.
+    /// Whether a request of the run in the sandbox contained it.
     pub inside: bool,
-    /// What that means.
     pub verdict: LeakVerdict,
 }
 
-/// What a canary shows.
+/// The verdict on a canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakVerdict {
     /// It could have leaked, and did not.
     Sealed,
-    /// It leaked.
     Leaks,
-    /// It belongs to the project and is meant to be seen.
+    /// It belongs to the project and must be visible.
     Control,
-    /// It is not found where nothing stands in the way either, or the control is not found.
+    /// It was not found without isolation either, or the control was not found.
     Unproved,
 }
 
-/// What was found.
+/// The result of a leak test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leaks {
-    /// The canaries.
     pub rows: Vec<LeakRow>,
-    /// How many requests were searched, those from inside.
+    /// The number of searched requests of the sandboxed run.
     pub requests: usize,
 }
 
 impl Leaks {
-    /// How a verb ends with it.
+    /// The exit status of the command.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         let any = |verdict| self.rows.iter().any(|row| row.verdict == verdict);
@@ -75,10 +70,10 @@ impl Leaks {
     }
 }
 
-/// Plants canaries and looks for them.
+/// Creates canaries and searches for them.
 ///
 /// # Errors
-/// When the made-up user cannot be made, or nothing ran.
+/// If the made-up user cannot be created, or a run failed.
 pub fn leaks(request: ProveRequest<'_>) -> Result<Leaks, ProveError> {
     let place = ProveDirectory::make(request.environment)?;
     let (outside, inside) = (User::make(&place.side("h")?)?, User::make(&place.side("i")?)?);
@@ -105,7 +100,7 @@ struct Canary {
     token: String,
 }
 
-/// A made-up user with something in every place that the agent, or a tool, could look at.
+/// A made-up user with a canary in every place that the agent or a tool could read.
 struct User {
     root: PathBuf,
     canaries: Vec<Canary>,
@@ -154,7 +149,7 @@ impl User {
     }
 
     fn file(&mut self, name: &'static str, path: &str, text: impl Fn(&str) -> String) -> io::Result<()> {
-        // A path with the name of this folder in it says nothing to anyone.
+        // The name of a project's directory in this path is not informative.
         let shown = if name == "memory" { ".claude/projects/…/memory/MEMORY.md" } else { path };
         let canary = self.canary(name, format!("~/{shown}"));
         let path = self.home().join(path);
@@ -164,7 +159,7 @@ impl User {
         Ok(())
     }
 
-    /// Every request of a run in which the agent looks for all of them.
+    /// All requests of a run in which the agent searches for the canaries.
     fn run(&self, request: &ProveRequest<'_>, backend: BackendKind) -> Result<Vec<String>, ProveError> {
         let failed = |cause| ProveError::Scene { path: self.root.clone(), cause };
         let manifest = format!(
@@ -180,9 +175,9 @@ impl User {
         command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
         command.current_dir(self.project()).env_clear();
         command.env("HOME", self.home()).env("PATH", path);
-        for (name, folder) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
+        for (name, directory) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
         {
-            command.env(format!("XDG_{name}_HOME"), self.root.join(folder));
+            command.env(format!("XDG_{name}_HOME"), self.root.join(directory));
         }
         let variable = self.canaries.iter().find(|canary| canary.name == "variable");
         command.env(VARIABLE, variable.map_or("", |canary| canary.token.as_str()));
@@ -196,7 +191,7 @@ impl User {
         }
     }
 
-    /// One search, and a word at the end.
+    /// A script with one search and a final message.
     fn script(&self) -> String {
         let only = format!("grep -hoE '{FORM}' | sort -u");
         let home = self.home().to_string_lossy().replace('\'', "'\\''");

@@ -1,5 +1,5 @@
-//! Showing that the walls hold: every probe first on the bare host, then inside a sandbox that `belljar exec`
-//! builds for a made-up user in a made-up project.
+//! Proves the isolation: runs every probe first on the bare host, then inside a sandbox that `belljar exec` builds for
+//! a made-up user in a made-up project.
 
 mod leaks;
 mod observation;
@@ -26,65 +26,59 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use table::{ProbeKind, ProbeStage, Row};
 
-/// Why nothing was proved.
+/// Why the probes could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProveError {
-    /// The made-up user could not be made.
+    /// The made-up user could not be created.
     #[error("cannot prepare the probes in `{}`", path.display())]
     Scene {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// The backend builds nothing here; in belljar's own words.
-    #[error("the backend {} builds no sandbox on this machine", .backend.name())]
+    /// The backend cannot build a sandbox here.
+    #[error("the backend {} cannot build a sandbox on this machine", .backend.name())]
     Backend {
-        /// Which.
         backend: BackendKind,
-        /// What `exec` said, a line each.
+        /// The error lines of `exec`.
         words: Vec<String>,
     },
-    /// There is no engine.
-    #[error("the backend container builds no sandbox on this machine")]
+    #[error("the backend container cannot build a sandbox on this machine")]
     Engine(#[source] EngineError),
-    /// The program that does the probing is not there.
+    /// The guest, which runs the probes, cannot be unpacked.
     #[error(transparent)]
     Guest(#[from] UnpackError),
-    /// The table of probes is broken; a fault of belljar.
-    #[error("the table of probes is broken")]
+    /// A row of the table of probes is not valid; a bug in belljar.
+    #[error("a row of the table of probes is not valid")]
     Table(#[source] serde_json::Error),
-    /// The same, in its file.
-    #[error("the table of probes cannot be read")]
+    /// The table of probes is not valid; a bug in belljar.
+    #[error("the table of probes is not valid")]
     File(#[source] toml::de::Error),
 }
 
-/// What `prove` works with.
+/// The configuration of a proof.
 #[derive(Debug, Clone, Copy)]
 pub struct ProveRequest<'a> {
-    /// The user's side of the world.
+    /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
-    /// belljar's own program.
     pub own: &'a AbsPath,
     /// The backend to prove.
     pub backend: BackendKind,
-    /// Where changes of the project go; the default of this machine where it is not given.
+    /// The workspace mode; the default of this machine if it is not given.
     pub workspace: Option<WorkspaceMode>,
 }
 
-/// What was proved, and on which flags.
+/// The result of a proof, and the flags that it is about.
 #[derive(Debug)]
 pub struct Proved {
-    /// The rows.
     pub proof: Proof,
     /// The lowered launch, as `plan --lowered --json` prints it.
     pub lowered: serde_json::Value,
-    /// The engine that made the containers, in its own words.
+    /// The version of the engine that made the containers.
     pub engine: Option<String>,
 }
 
-/// Where a probe runs.
+/// The side that a probe runs on.
 enum Side<'a> {
     Host {
         guest: &'a AbsPath,
@@ -93,17 +87,17 @@ enum Side<'a> {
         own: &'a AbsPath,
         guest: AbsPath,
         path: OsString,
-        walls: bool,
+        isolated: bool,
         backend: BackendKind,
-        /// The engine that makes the containers, where the backend needs one: the made-up user has none.
+        /// The engine that makes the containers, if the backend needs one: the made-up user has none.
         engine: Option<OsString>,
     },
 }
 
-/// Tries everything, twice.
+/// Runs all probes on both sides.
 ///
 /// # Errors
-/// When the probes cannot be prepared, or the backend builds nothing.
+/// If the probes cannot be prepared, or the backend cannot build a sandbox.
 pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let ProveRequest { environment, own, backend, workspace } = request;
     let rows = table::rows().map_err(ProveError::File)?;
@@ -118,7 +112,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let inside_scene = Scene::build(&inside_root, "inside", &agents, inside_out)?;
     let host_scene = Scene::build(&host_root, "host", &agents, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
-    // Where files for a while are put: the path of a socket is short.
+    // In a temporary directory, because the path of a socket must be short.
     let run = Scratch::temporary(PROVE_PREFIX)
         .map_err(|cause| ProveError::Scene { path: std::env::temp_dir(), cause })?;
     let engine = engine(environment, backend, &run)?;
@@ -127,21 +121,21 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
         own,
         guest: belljar_sandbox::guest_path(backend, &guest),
         path,
-        walls: backend != BackendKind::Host,
+        isolated: backend != BackendKind::Host,
         backend,
         engine: engine.as_ref().map(|engine| engine.socket().as_os_str().to_owned()),
     };
-    // The backend first: where it builds nothing, there is nothing to compare with.
+    // The backend first: if it cannot build a sandbox, there is nothing to compare.
     let seen_inside = all_stages(&inside, &inside_scene, &rows)?;
-    if let Some(words) = seen_inside.refused {
-        return Err(ProveError::Backend { backend, words });
+    if let Some(lines) = seen_inside.refused {
+        return Err(ProveError::Backend { backend, words: lines });
     }
     let seen_outside = all_stages(&Side::Host { guest: &guest }, &host_scene, &rows)?;
     let lowered = lowered(&inside, &inside_scene);
     let row = |row: &Row| {
-        let absent = || Sight::Unseen { why: "it was not tried".to_owned() };
-        let host = seen_outside.sights.get(&row.id).cloned().unwrap_or_else(absent);
-        let inside = seen_inside.sights.get(&row.id).cloned().unwrap_or_else(absent);
+        let absent = || Sight::Unseen { why: "it was not run".to_owned() };
+        let host = seen_outside.observations.get(&row.id).cloned().unwrap_or_else(absent);
+        let inside = seen_inside.observations.get(&row.id).cloned().unwrap_or_else(absent);
         ProofRow {
             id: row.id.clone(),
             what: row.what.clone(),
@@ -156,7 +150,8 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     Ok(Proved { proof: Proof { rows: rows.iter().map(row).collect() }, lowered, engine })
 }
 
-/// The user's engine, if the backend needs one. A podman that is started for it serves in `run`, and ends with this.
+/// The user's engine, if the backend needs one. A podman service that is started for it runs in `run`, and ends with
+/// this.
 fn engine(
     environment: &HostEnvironment,
     backend: BackendKind,
@@ -173,9 +168,9 @@ fn engine(
     Engine::find(&places).map(Some).map_err(ProveError::Engine)
 }
 
-/// A key in a fresh session keyring of this process, which all its children inherit.
+/// Puts a key into a fresh session keyring of this process, which all its children inherit.
 fn plant_keys(scenes: &[&Scene]) {
-    // A kernel without keys has none to find; the rows then prove nothing.
+    // A kernel without keyrings has no key to find; the rows then prove nothing.
     if belljar_sys::keyring::join_fresh().is_err() {
         return;
     }
@@ -186,22 +181,22 @@ fn plant_keys(scenes: &[&Scene]) {
     }
 }
 
-struct AllSights {
-    sights: BTreeMap<String, Sight>,
-    /// What belljar said, if it built nothing at all.
+struct AllObservations {
+    observations: BTreeMap<String, Sight>,
+    /// The error lines of belljar, if it could not build a sandbox.
     refused: Option<Vec<String>>,
 }
 
-fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<AllSights, ProveError> {
-    let mut seen = AllSights { sights: BTreeMap::new(), refused: None };
+fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<AllObservations, ProveError> {
+    let mut seen = AllObservations { observations: BTreeMap::new(), refused: None };
     for stage in ProbeStage::ALL {
         let (able, unable): (Vec<&Row>, Vec<&Row>) =
             rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
         for row in unable {
             let why = missing(row, scene).unwrap_or_default();
-            seen.sights.insert(row.id.clone(), Sight::Unseen { why });
+            seen.observations.insert(row.id.clone(), Sight::Unseen { why });
         }
-        // Controls first: what the others break is not for them to suffer from.
+        // Controls first, because other probes may break what they need.
         let mut able = able;
         able.sort_by_key(|row| row.kind != ProbeKind::Control);
         let watched: Vec<_> = able.iter().map(|row| observation::watched(row, scene)).collect();
@@ -229,7 +224,7 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<AllSights,
             return Ok(seen);
         }
         for ((row, before), path) in able.iter().zip(&before).zip(&watched) {
-            seen.sights.insert(row.id.clone(), observation::sight(row, scene, before, &run));
+            seen.observations.insert(row.id.clone(), observation::observe(row, scene, before, &run));
             if let Some(path) = path.as_deref().filter(|path| !path.starts_with(&scene.home)) {
                 tidy(path, before);
             }
@@ -246,15 +241,15 @@ fn killed(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, Pro
             let finding = belljar_contract::ProbeFinding {
                 probe: row.id.clone(),
                 outcome: belljar_contract::ProbeOutcome::Open,
-                detail: "the process was there".to_owned(),
+                detail: "the process existed".to_owned(),
             };
             findings.insert(row.id.clone(), finding);
         }
     }
-    Ok(StageRun { findings, status: None, stderr: "the process was never there".to_owned() })
+    Ok(StageRun { findings, status: None, stderr: "the process never existed".to_owned() })
 }
 
-/// Why a row cannot be tried on this machine.
+/// Why a row cannot be run on this machine.
 fn missing(row: &Row, scene: &Scene) -> Option<String> {
     if let (ProbeStage::Egress, Err(why)) = (row.stage, &scene.outside) {
         return Some(why.clone());
@@ -265,13 +260,13 @@ fn missing(row: &Row, scene: &Scene) -> Option<String> {
     } else {
         belljar_sys::spawn::find(program.as_bytes(), SYSTEM_PATH.as_bytes()).is_ok()
     };
-    (!here).then(|| format!("`{program}` is not here, or not on the system's path"))
+    (!here).then(|| format!("`{program}` is not installed, or not on the system's PATH"))
 }
 
-/// Removes what a probe planted outside the made-up home.
+/// Removes the file that a probe created outside the made-up home.
 fn tidy(path: &Path, before: &observation::Snapshot) {
     if *before == observation::snapshot(Path::new("")) && path.symlink_metadata().is_ok() {
-        // Whichever of the two it is; what cannot be removed was not planted by us.
+        // Either a file or a directory; if neither can be removed, the probe did not create it.
         std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).ok();
     }
 }
@@ -282,18 +277,18 @@ fn lowered(side: &Side<'_>, scene: &Scene) -> serde_json::Value {
     let mut command = std::process::Command::new(own.as_path());
     command.args(["plan", "prove", "--lowered", "--json"]).current_dir(&scene.project);
     let output = command.env_clear().envs(scene.environment(path)).dies_with_spawner().output();
-    // Without it the proof stands all the same; the reader sees that the flags are missing.
+    // Without it the proof is still valid, and the report shows that the flags are missing.
     let value =
         output.ok().and_then(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).ok());
     value.map_or(serde_json::Value::Null, |mut value| value["data"].take())
 }
 
-/// The directory of all scenes. Removed at the end, named so that a sweep finds it.
+/// The directory of all scenes. Removed at the end, with a name that a sweep finds.
 struct ProveDirectory(Scratch);
 
 impl Drop for ProveDirectory {
     fn drop(&mut self) {
-        // Its parent goes with the last scene; one that is in use is not empty, and stays.
+        // The parent is removed with the last scene; one in use is not empty, and stays.
         let parent = self.0.path().parent().map(Path::to_owned);
         belljar_record::remove_tree(self.0.path()).ok();
         parent.filter(|parent| parent.ends_with("prove")).map(std::fs::remove_dir);
@@ -302,7 +297,7 @@ impl Drop for ProveDirectory {
 
 impl ProveDirectory {
     fn make(environment: &HostEnvironment) -> Result<Self, ProveError> {
-        // Where the user's own data lies: what hides the made-up home there hides the real one.
+        // In the user's own data directory: a mount that hides the made-up home there also hides the real one.
         let preferred = environment.data.child("prove");
         let usable = scene::is_plain(&preferred) && std::fs::create_dir_all(&preferred).is_ok();
         let (parent, prefix) = match usable {
@@ -313,7 +308,7 @@ impl ProveDirectory {
         Scratch::make(&parent, prefix).map(ProveDirectory).map_err(failed)
     }
 
-    /// The prober, unpacked here: a proof leaves nothing behind.
+    /// The guest, unpacked here: a proof leaves no file behind.
     fn guest(&self, environment: &HostEnvironment) -> Result<AbsPath, ProveError> {
         let path = self.0.path();
         let failed = |cause| ProveError::Scene { path: path.to_owned(), cause };
@@ -323,7 +318,7 @@ impl ProveDirectory {
         Ok(program.path().clone())
     }
 
-    /// An internet of one's own; in words where this machine grants none.
+    /// A made-up internet; the inner error says why this machine does not permit one.
     fn outside(&self, name: &str) -> Result<Result<HostServices, String>, ProveError> {
         Ok(HostServices::make(&self.side(name)?)?.map_err(|error| error.to_string()))
     }
@@ -331,7 +326,7 @@ impl ProveDirectory {
     fn side(&self, name: &str) -> Result<PathBuf, ProveError> {
         let path = self.0.path().join(name);
         std::fs::create_dir(&path).map_err(|cause| ProveError::Scene { path: path.clone(), cause })?;
-        // The prober compares with paths that it sees without links.
+        // The prober compares with paths that have no links.
         path.canonicalize().map_err(|cause| ProveError::Scene { path, cause })
     }
 }

@@ -1,4 +1,4 @@
-//! What was seen, from the side that enforces or from the host's own state, and what it comes to.
+//! Collects what was observed, from the enforcing side or from the host's own state, and judges it.
 
 use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file of the host as it was.
+/// The content of a file of the host at one moment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Snapshot(Option<Vec<u8>>);
 
@@ -21,7 +21,7 @@ pub(super) fn snapshot(path: &Path) -> Snapshot {
     } else if found.is_file() {
         fs::read(path).unwrap_or_default()
     } else {
-        // A pipe would be waited for.
+        // Reading a pipe would block.
         Vec::new()
     }))
 }
@@ -60,16 +60,16 @@ fn answer(finding: &ProbeFinding) -> Sight {
     }
 }
 
-/// What a stage showed of a row.
-pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun) -> Sight {
+/// What a stage showed about a row.
+pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun) -> Sight {
     let Some(finding) = run.findings.get(&row.id) else {
         let status = run.status.map_or("no status".to_owned(), |status| format!("status {status}"));
-        let words = run.stderr.lines().last().unwrap_or_default();
+        let last_line = run.stderr.lines().last().unwrap_or_default();
         if refused(row, run) {
-            let error = run.stderr.lines().find(|line| line.starts_with("error")).unwrap_or(words);
+            let error = run.stderr.lines().find(|line| line.starts_with("error")).unwrap_or(last_line);
             return closed(format!("the launch was refused: {error}"));
         }
-        return Sight::Unseen { why: format!("the prober said nothing ({status}) {words}") };
+        return Sight::Unseen { why: format!("the prober printed nothing ({status}) {last_line}") };
     };
     let said = &finding.detail;
     let path = watched(row, scene);
@@ -78,8 +78,8 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         Evidence::Answer => answer(finding),
         Evidence::Unchanged(_) if changed => open("the file on the host changed"),
         Evidence::Unchanged(_) => closed(format!("unchanged on the host; {said}")),
-        // The project itself stays as it was: what counts is that it could be done.
-        Evidence::Changed(_) if scene.keeps_aside => answer(finding),
+        // The project itself is not changed: what counts is that the change was possible.
+        Evidence::Changed(_) if scene.keeps_changes => answer(finding),
         Evidence::Changed(_) if changed => open("the file on the host changed"),
         Evidence::Changed(_) => closed(format!("unchanged on the host; {said}")),
         Evidence::Reported(_) if !changed => closed(format!("unchanged on the host; {said}")),
@@ -105,7 +105,7 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         Evidence::Quiet(_) => closed(format!("the host's listener heard nothing; {said}")),
         Evidence::NoProcess if finding.outcome != ProbeOutcome::Open => {
             none_left(&scene.mark(row));
-            Sight::Unseen { why: format!("the process was never there: {said}") }
+            Sight::Unseen { why: format!("the process never existed: {said}") }
         }
         Evidence::NoProcess if none_left(&scene.mark(row)) => closed("no such process on the host"),
         Evidence::NoProcess => open("the process lives on"),
@@ -115,8 +115,8 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
         }
         Evidence::Unrecorded(_) => closed(format!("the record does not hold it; {said}")),
         Evidence::Escaped(name) => match shown(&run.stderr, &scene.text(name, row)) {
-            // What is kept aside is shown when it is asked for, by `diff`.
-            Sight::Unseen { .. } if scene.keeps_aside => closed("the end of the run does not show it"),
+            // Kept changes are shown on request, by `diff`.
+            Sight::Unseen { .. } if scene.keeps_changes => closed("the end of the run does not show it"),
             shown => shown,
         },
         Evidence::Unheard(text) | Evidence::Heard(text) => match &scene.outside {
@@ -127,9 +127,9 @@ pub(super) fn sight(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun)
     }
 }
 
-/// Whether a name is shown with something that a terminal would obey.
+/// Whether a name is shown with characters that a terminal would obey.
 fn shown(lines: &str, name: &str) -> Sight {
-    // Not by lines of text: a control character may stand for the end of one.
+    // Split at newlines only: other control characters may end a line for `lines`.
     let naming: Vec<&str> = lines.split('\n').filter(|line| line.contains(name)).collect();
     let obeyed = |line: &&str| line.chars().any(char::is_control);
     match naming.as_slice() {
@@ -139,10 +139,10 @@ fn shown(lines: &str, name: &str) -> Sight {
     }
 }
 
-/// Refusing to start at all is an answer, of the side that enforces.
+/// A refusal to start is an observation of the enforcing side.
 fn refused(row: &Row, run: &StageRun) -> bool {
     let codes: &[ExitCode] = match row.stage {
-        // A limit that cannot be held is refused as well.
+        // A limit that cannot be enforced is refused as well.
         ProbeStage::Directory | ProbeStage::Unbuilt | ProbeStage::Filled | ProbeStage::Crowded => {
             &[ExitCode::LaunchFailed]
         }
@@ -167,19 +167,19 @@ fn clean(scene: &Scene) -> Sight {
     }
 }
 
-/// What a row comes to.
+/// The verdict on a row.
 pub(super) fn judge(kind: ProbeKind, host: &Sight, inside: &Sight) -> Verdict {
     match (kind, host, inside) {
         (ProbeKind::Given, _, _) => Verdict::Given,
-        (ProbeKind::Wall, _, Sight::Open { .. }) => Verdict::Open,
-        (ProbeKind::Wall, _, Sight::Reported { .. }) => Verdict::Reported,
-        (ProbeKind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Closed { .. }) => {
+        (ProbeKind::Blocked, _, Sight::Open { .. }) => Verdict::Open,
+        (ProbeKind::Blocked, _, Sight::Reported { .. }) => Verdict::Reported,
+        (ProbeKind::Blocked, Sight::Open { .. } | Sight::Reported { .. }, Sight::Closed { .. }) => {
             Verdict::Closed
         }
-        (ProbeKind::Wall, Sight::Open { .. } | Sight::Reported { .. }, Sight::Unseen { .. }) => {
+        (ProbeKind::Blocked, Sight::Open { .. } | Sight::Reported { .. }, Sight::Unseen { .. }) => {
             Verdict::Unseen
         }
-        (ProbeKind::Wall, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
+        (ProbeKind::Blocked, Sight::Closed { .. } | Sight::Unseen { .. }, _) => Verdict::ProvesNothing,
         (ProbeKind::Control, _, Sight::Open { .. } | Sight::Reported { .. }) => Verdict::Works,
         (
             ProbeKind::Control,
@@ -195,18 +195,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closed_counts_only_where_it_was_open_without_walls() {
+    fn closed_counts_only_where_it_was_open_without_isolation() {
         let unseen = || Sight::Unseen { why: String::new() };
         let reported = || Sight::Reported { how: String::new() };
         let cases = [
-            (ProbeKind::Wall, open(""), closed(""), Verdict::Closed),
-            (ProbeKind::Wall, open(""), open(""), Verdict::Open),
-            (ProbeKind::Wall, open(""), reported(), Verdict::Reported),
-            (ProbeKind::Wall, closed(""), reported(), Verdict::Reported),
-            (ProbeKind::Wall, open(""), unseen(), Verdict::Unseen),
-            (ProbeKind::Wall, closed(""), closed(""), Verdict::ProvesNothing),
-            (ProbeKind::Wall, unseen(), closed(""), Verdict::ProvesNothing),
-            (ProbeKind::Wall, closed(""), open(""), Verdict::Open),
+            (ProbeKind::Blocked, open(""), closed(""), Verdict::Closed),
+            (ProbeKind::Blocked, open(""), open(""), Verdict::Open),
+            (ProbeKind::Blocked, open(""), reported(), Verdict::Reported),
+            (ProbeKind::Blocked, closed(""), reported(), Verdict::Reported),
+            (ProbeKind::Blocked, open(""), unseen(), Verdict::Unseen),
+            (ProbeKind::Blocked, closed(""), closed(""), Verdict::ProvesNothing),
+            (ProbeKind::Blocked, unseen(), closed(""), Verdict::ProvesNothing),
+            (ProbeKind::Blocked, closed(""), open(""), Verdict::Open),
             (ProbeKind::Control, open(""), open(""), Verdict::Works),
             (ProbeKind::Control, open(""), closed(""), Verdict::Broken),
             (ProbeKind::Control, open(""), unseen(), Verdict::Broken),

@@ -1,4 +1,4 @@
-//! A made-up user with a home, secrets, a project and services, so that nothing of the real user is touched.
+//! A made-up user with a home, secrets, a project and services, so that no file of the real user is touched.
 
 use super::ProveError;
 use super::outside::{HostServices, NAIVE, NAIVE_TOKEN, RULES};
@@ -20,19 +20,19 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Where programs are found, outside as inside.
+/// The search path, outside as well as inside.
 pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The file in the project that lists what to try.
+/// The file in the project with the list of attempts.
 pub(super) const ATTEMPTS: &str = ".attempts.json";
 
 /// Longer than a stage may take.
 const SLEEP_SECONDS: u32 = 600;
-/// What stands for the credential inside.
+/// The placeholder for the credential inside.
 const PLACEHOLDER: &str = "stands-for-the-credential";
-/// Without it a program inside would have to be told where the authority of the run lies.
+/// The variable that points programs inside to the run's CA.
 const TRUSTED: &str = "SSL_CERT_FILE";
 
-/// The scene of one side.
+/// The scene for one side.
 pub(super) struct Scene {
     pub home: PathBuf,
     pub project: PathBuf,
@@ -45,25 +45,25 @@ pub(super) struct Scene {
     pub credential: String,
     /// The made-up internet, or why there is none.
     pub outside: Result<HostServices, String>,
-    /// Whether what is changed in the project stays beside it.
-    pub keeps_aside: bool,
+    /// Whether changes are kept beside the project.
+    pub keeps_changes: bool,
     marks: u64,
-    words: BTreeMap<&'static str, String>,
+    names: BTreeMap<&'static str, String>,
     listeners: Listeners,
     _temporary: Scratch,
     sleeper: Child,
     _sleeper_input: Option<ChildStdin>,
 }
 
-/// What the made-up user's manifest declares.
+/// The contents of the made-up user's manifest.
 pub(super) struct Agents<'a> {
     pub backend: BackendKind,
     pub workspace: Option<WorkspaceMode>,
-    /// Where a toolchain lies.
+    /// The directory of a Rust toolchain.
     pub rust: &'a Path,
 }
 
-/// Services of the made-up user; one that could not be opened hears nothing, on both sides.
+/// Services of the made-up user; one that could not be started receives nothing, on both sides.
 struct Listeners {
     temporary: Option<UnixListener>,
     home: Option<UnixListener>,
@@ -73,13 +73,13 @@ struct Listeners {
     udp: Option<UdpSocket>,
 }
 
-/// A number that nobody else on this machine uses.
+/// A random number, unique on this machine in practice.
 pub(super) fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 impl Scene {
-    /// Builds everything below `root`, which is there and empty.
+    /// Builds everything below `root`, which exists and is empty.
     pub fn build(
         root: &Path,
         side: &'static str,
@@ -120,7 +120,7 @@ impl Scene {
             .spawn()
             .map_err(failed)?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let words = BTreeMap::from([
+        let names = BTreeMap::from([
             ("home", text(&home)),
             ("project", text(&project)),
             ("tmp", text(temporary.path())),
@@ -146,7 +146,7 @@ impl Scene {
         Ok(Scene {
             key: abstract_name.clone(),
             pid: sleeper.id(),
-            // A kernel without them has none to find.
+            // A kernel without shared memory segments has none to find.
             segment: Segment::create(i32::try_from(number & 0x3fff_ffff).unwrap_or(1) | 1).ok(),
             marks: number % 1_000_000_000,
             _sleeper_input: sleeper.stdin.take(),
@@ -158,38 +158,38 @@ impl Scene {
             abstract_name,
             credential,
             outside,
-            keeps_aside: side == "inside"
+            keeps_changes: side == "inside"
                 && matches!(agents.workspace, Some(WorkspaceMode::Overlay | WorkspaceMode::Copy)),
-            words,
+            names,
             listeners,
             _temporary: temporary,
         })
     }
 
-    /// The seconds that the process of a row sleeps, by which it is found: longer than a stage takes, told apart by their
-    /// fraction, and over soon where nobody is left to end it.
+    /// The duration that the process of a row sleeps, which also identifies it: longer than a stage takes, unique by
+    /// its fraction, and short enough to end soon if it is left over.
     pub fn mark(&self, row: &Row) -> String {
         let offset: u64 = row.id.bytes().map(u64::from).sum();
         format!("{SLEEP_SECONDS}.{:09}", (self.marks + offset) % 1_000_000_000)
     }
 
-    /// The text with names put in for the words in braces.
+    /// Replaces the names in braces.
     pub fn text(&self, text: &str, row: &Row) -> String {
         let named = self
-            .words
+            .names
             .iter()
             .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value));
         named.replace("{mark}", &self.mark(row)).replace("{id}", &row.id)
     }
 
-    /// The attempt of a row, here.
+    /// The attempt of a row, with the names of this scene.
     pub fn attempt(&self, row: &Row) -> Result<Attempt, ProveError> {
-        // All values are paths and words without quotes or backslashes; `build` sees to that.
+        // All values are paths and texts without quotes or backslashes; `build` checks that.
         let json = serde_json::json!(row.attempt).to_string();
         serde_json::from_str(&self.text(&json, row)).map_err(ProveError::Table)
     }
 
-    /// Whether a listener has heard something since it was last asked.
+    /// Whether a listener has received something since the last call.
     pub fn heard(&self, listener: Listener) -> bool {
         let unix = |socket: &Option<UnixListener>| socket.as_ref().is_some_and(|s| s.accept().is_ok());
         match listener {
@@ -220,15 +220,15 @@ impl Scene {
 }
 
 impl Scene {
-    /// What the made-up user's shell has beside that for a way out.
-    pub fn way_out(&self) -> Vec<(&'static str, std::ffi::OsString)> {
+    /// Further variables of the made-up user's shell for probes of egress.
+    pub fn egress_environment(&self) -> Vec<(&'static str, std::ffi::OsString)> {
         let trusted = self.outside.iter().map(|outside| (TRUSTED, outside.trusted.clone().into()));
         trusted.chain([("PROVE_CREDENTIAL", self.credential.clone().into())]).collect()
     }
 
-    /// The same where nobody is careful: the credential itself, a proxy without rules, and an authority whose key lies
+    /// The same variables in a careless setup: the credential itself, a proxy without rules, and a CA whose key lies
     /// beside its certificate.
-    pub fn careless_way_out(&self) -> Vec<(&'static str, std::ffi::OsString)> {
+    pub fn careless_egress_environment(&self) -> Vec<(&'static str, std::ffi::OsString)> {
         let url = format!("http://belljar:{NAIVE_TOKEN}@{NAIVE}");
         let trusted = self.outside.iter().map(|outside| outside.trusted.clone());
         let trusted = trusted.inspect(|file| {
@@ -236,7 +236,7 @@ impl Scene {
             fs::write(file.with_extension("key"), "-----BEGIN PRIVATE KEY-----\n").ok();
         });
         let bundle = trusted.map(|file| ("CURL_CA_BUNDLE", file.into()));
-        let mut all = self.way_out();
+        let mut all = self.egress_environment();
         all.extend(bundle);
         all.extend([
             ("http_proxy", url.clone().into()),
@@ -309,7 +309,7 @@ fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The made-up user's own manifest: a secret that is declared to enter, and a toolchain that lies in a home.
+/// The made-up user's own manifest: a declared secret, and a toolchain that lies in a home directory.
 fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) -> std::io::Result<()> {
     let Agents { backend, workspace, rust } = agents;
     let workspace = match workspace {
@@ -329,10 +329,10 @@ fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) ->
     } else {
         format!("mounts = [{{ source = \"{}\", mode = \"ro\" }}]\n", rust.display())
     };
-    let folder = home.join(".config/belljar");
-    fs::create_dir_all(&folder)?;
+    let directory = home.join(".config/belljar");
+    fs::create_dir_all(&directory)?;
     fs::write(
-        folder.join("belljar.toml"),
+        directory.join("belljar.toml"),
         format!(
             "[agents.prove]\n{common}{mounts}\n\
              [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\
@@ -348,8 +348,8 @@ fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) ->
     )
 }
 
-/// Where a Rust toolchain lies: the system's, or the one that the search path leads to. None is asked: one that is chosen
-/// by a program at each start, as rustup does it, would have to be run with the user's own settings.
+/// The directory of a Rust toolchain: the system's, or the one on the search path. No program is asked: a toolchain
+/// that a program such as rustup selects at each start would have to run with the user's own settings.
 pub(super) fn toolchain(path: &OsStr) -> PathBuf {
     let system = PathBuf::from("/usr");
     if system.join("bin/cargo").is_file() {
@@ -366,7 +366,7 @@ pub(super) fn toolchain(path: &OsStr) -> PathBuf {
     top.filter(whole).map(Path::to_owned).filter(fit).unwrap_or(system)
 }
 
-/// A repository with a commit and a hook. Without git there is none, and the rows that need it say so.
+/// Creates a repository with a commit and a hook. Without git there is none, and the rows that need it report that.
 fn repository(at: &Path, home: &Path) {
     let git = |arguments: &[&str]| {
         let run = host_git(at, home).args(arguments).dies_with_spawner().output();
@@ -377,7 +377,7 @@ fn repository(at: &Path, home: &Path) {
         && fs::write(at.join("file.txt"), "tracked\n").is_ok();
     if made {
         let exclude = format!("{ATTEMPTS}\n.env\nvendor/\nreadme.txt\nscripts/\n");
-        // What cannot be set up shows as a row without evidence.
+        // A failure of the setup shows as a row without evidence.
         fs::create_dir_all(at.join(".git/info")).ok();
         fs::write(at.join(".git/info/exclude"), exclude).ok();
         git(&["add", "file.txt"]);
@@ -387,7 +387,7 @@ fn repository(at: &Path, home: &Path) {
     }
 }
 
-/// git on the host, of the made-up user, with nothing of the repository executed.
+/// git on the host, as the made-up user, without executing programs of the repository.
 pub(super) fn host_git(at: &Path, home: &Path) -> Command {
     // outside: prove-git
     let mut git = Command::new("git");
@@ -397,7 +397,7 @@ pub(super) fn host_git(at: &Path, home: &Path) -> Command {
     git
 }
 
-/// Whether a path can stand in a script and in JSON as it is.
+/// Whether a path can be used in a script and in JSON without quoting.
 pub(super) fn is_plain(path: &AbsPath) -> bool {
     path.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(byte))
 }

@@ -1,4 +1,4 @@
-//! Running one stage on one side: the same prober, started plainly or by belljar.
+//! Runs one stage on one side: the same prober, started directly or by belljar.
 
 use super::scene::{ATTEMPTS, SYSTEM_PATH, Scene};
 use super::stranger;
@@ -21,17 +21,17 @@ use std::time::{Duration, Instant};
 
 /// Longer than all attempts of a stage take.
 const STAGE_TIME: Duration = Duration::from_secs(240);
-/// How many descriptors the caller leaves open.
+/// The number of descriptors that the caller leaves open.
 const OPEN_FILES: u64 = 10_000;
-/// How long something that must end may take.
+/// How long a process that must end may take.
 pub(super) const END_TIME: Duration = Duration::from_millis(1500);
 const OUTPUT_LIMIT: u64 = 16 << 20;
 
-/// What became of a stage.
+/// The result of a stage.
 pub(super) struct StageRun {
     pub findings: BTreeMap<String, ProbeFinding>,
     pub status: Option<i32>,
-    /// What the supervisor said.
+    /// The standard error of the supervisor.
     pub stderr: String,
 }
 
@@ -48,9 +48,9 @@ pub(super) fn run(
     let file = scene.project.join(ATTEMPTS);
     let failed = |cause| ProveError::Scene { path: file.clone(), cause };
     fs::write(&file, serde_json::json!(requests).to_string()).map_err(failed)?;
-    let mut words = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
-    words.extend(context(side, scene));
-    let mut command = side.command(scene, &words, stage);
+    let mut arguments = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
+    arguments.extend(context(side, scene));
+    let mut command = side.command(scene, &arguments, stage);
     if let (ProbeStage::Egress, Ok(outside)) = (stage, &scene.outside) {
         outside.enter(&mut command, &scene.project)?;
     }
@@ -69,43 +69,43 @@ pub(super) fn run(
     if stage == ProbeStage::Plain {
         command.keeps(open_files(scene));
     }
-    // Last: what was asked for before can change credentials, and that takes the wish away.
+    // Last, because earlier settings can change credentials, which clears the parent-death signal.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
     let child = command.spawn().map_err(failed)?;
-    // The closure of the command holds copies of descriptors.
+    // The command's closure holds copies of descriptors.
     drop(command);
     let (stdout, stderr, status) = collect(child);
     drop((pair, late));
     let findings = stdout
         .lines()
-        // What is typed into a terminal is echoed, and may stand before the finding that tells of it.
+        // Input of a terminal is echoed, and may precede the finding on the same line.
         .filter_map(|line| serde_json::from_str::<ProbeFinding>(line.get(line.find('{')?..)?).ok())
         .map(|finding| (finding.probe.clone(), finding))
         .collect();
     Ok(StageRun { findings, status, stderr })
 }
 
-/// Lets belljar try a skill in a stranger's repository, one with an agent that lets a process forge its words, and a
-/// scenario that asks for a file of the user's. What came
-/// of it is seen on the host alone; that there was something to see, by what belljar or the agent says.
+/// Makes belljar test a skill in a foreign repository, one with an agent that lets a process forge its frames, and a
+/// scenario that asks for a file of the user. The effects are observed on the host alone; the output of belljar or the
+/// agent shows that the attempt was made.
 pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<StageRun, ProveError> {
     let Side::Inside { own, path, engine, backend, .. } = side else {
         return run(side, scene, rows, ProbeStage::Stranger);
     };
     let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
-    let belljar = |words: &[&OsStr]| {
+    let belljar = |arguments: &[&OsStr]| {
         // outside: prove-belljar
         let mut command = Command::new(own.as_path());
-        command.args(words).args(["--backend", backend.name()]).current_dir(scene.home.join("empty"));
+        command.args(arguments).args(["--backend", backend.name()]).current_dir(scene.home.join("empty"));
         command.env_clear().envs(scene.environment(&stranger::path(&scene.home, path)));
         command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).dies_with_spawner();
         command.spawn().map(collect).map_err(failed)
     };
     let skill = |name: &str| {
-        let (folder, script) = (scene.home.join(name), scene.home.join("script.json"));
+        let (directory, script) = (scene.home.join(name), scene.home.join("script.json"));
         let [verb, task, option] = ["skill", "go", "--script"].map(OsStr::new);
-        belljar(&[verb, folder.as_os_str(), task, option, script.as_os_str()])
+        belljar(&[verb, directory.as_os_str(), task, option, script.as_os_str()])
     };
     let (_, refused, _) = skill(stranger::CRAFTED)?;
     let (_, mut stderr, status) = skill(stranger::PLAIN)?;
@@ -114,8 +114,8 @@ pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<Sta
     let finding = |row: &&Row| {
         let detail = match row.id.as_str() {
             stranger::REPOSITORY => refused.contains(".gitignore").then_some("belljar read the repository"),
-            stranger::SCENARIO if stranger::recorded(&scene.home, &scene.secret) => Some("the agent got it"),
-            stranger::SCENARIO => asked.contains("id_ed25519").then_some("belljar named what it asks for"),
+            stranger::SCENARIO if stranger::recorded(&scene.home, &scene.secret) => Some("the agent read the file"),
+            stranger::SCENARIO => asked.contains("id_ed25519").then_some("belljar named the file that it asks for"),
             _ => stranger::recorded(&scene.home, stranger::HONEST).then_some("the agent ran"),
         };
         let outcome = belljar_contract::ProbeOutcome::Open;
@@ -127,10 +127,10 @@ pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<Sta
     Ok(StageRun { findings, status, stderr })
 }
 
-/// What the guest's own probes look for.
+/// The targets of the guest's own probes.
 fn context(side: &Side<'_>, scene: &Scene) -> Vec<String> {
-    // Inside, the first process is the supervisor's.
-    let trace = if side.has_walls() { "1".to_owned() } else { scene.pid.to_string() };
+    // Inside, process 1 is the supervisor's.
+    let trace = if side.is_isolated() { "1".to_owned() } else { scene.pid.to_string() };
     let segment = scene.segment.as_ref().map_or(0, belljar_sys::segment::Segment::key).to_string();
     let pairs = [
         ("--key", scene.key.clone()),
@@ -142,12 +142,12 @@ fn context(side: &Side<'_>, scene: &Scene) -> Vec<String> {
     pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
-/// As many copies of a secret file as the limit lets be open.
+/// As many copies of a secret file as the limit allows to be open.
 fn open_files(scene: &Scene) -> Vec<OwnedFd> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(OPEN_FILES + 1000).min(OPEN_FILES + 1000);
     if limit.current.is_some_and(|current| current < most) {
-        // A limit that cannot be raised leaves fewer files; one is enough.
+        // If the limit cannot be raised, fewer files are opened; one is enough.
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum })
             .ok();
     }
@@ -156,12 +156,12 @@ fn open_files(scene: &Scene) -> Vec<OwnedFd> {
     (0..count).map_while(|_| fs::File::open(&file).ok().map(OwnedFd::from)).collect()
 }
 
-/// Both outputs and the status; a child that does not end in time is killed and has none.
+/// Both outputs and the status; a child that does not end in time is killed and has no status.
 pub(super) fn collect(mut child: Child) -> (String, String, Option<i32>) {
     let stdout = child.stdout.take().map(follow);
     let stderr = child.stderr.take().map(follow);
     let status = process::end_in_time(&mut child, STAGE_TIME).and_then(|status| status.code());
-    // Where a wall is missing, a process that lives on may hold the outputs open for ever.
+    // If isolation is missing, a surviving process may keep the outputs open forever.
     let until = Instant::now() + END_TIME;
     let text = |chunks: Option<Receiver<Vec<u8>>>| {
         let mut bytes = Vec::new();
@@ -175,7 +175,7 @@ pub(super) fn collect(mut child: Child) -> (String, String, Option<i32>) {
     (text(stdout), text(stderr), status)
 }
 
-/// The chunks of an output as they come, up to a limit.
+/// The chunks of an output as they arrive, up to a limit.
 fn follow(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -190,7 +190,8 @@ fn follow(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// Starts a process with the mark, waits until it is there, and kills what started it. Whether it was there.
+/// Starts a process with the mark, waits until it exists, and kills its supervisor. Returns whether the process
+/// existed.
 pub(super) fn kill_supervisor(side: &Side<'_>, scene: &Scene, row: &Row) -> Result<bool, ProveError> {
     let failed = |cause| ProveError::Scene { path: scene.project.clone(), cause };
     let mark = scene.mark(row);
@@ -210,7 +211,7 @@ pub(super) fn kill_supervisor(side: &Side<'_>, scene: &Scene, row: &Row) -> Resu
     Ok(there)
 }
 
-/// The processes of this machine that sleep for so long, and no others: by their exact command line.
+/// The processes of this machine that sleep for exactly this duration, by their exact command line.
 pub(super) fn sleepers(mark: &str) -> Vec<i32> {
     let wanted = format!("sleep\0{mark}\0");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -222,7 +223,7 @@ pub(super) fn sleepers(mark: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Whether none of them is left in time; those that are, are ended.
+/// Whether none of them is left in time; remaining ones are killed.
 pub(super) fn none_left(mark: &str) -> bool {
     let until = Instant::now() + END_TIME;
     loop {
@@ -240,13 +241,14 @@ pub(super) fn none_left(mark: &str) -> bool {
     }
 }
 
-/// What a manifest asks for, for as long as a stage lasts, and what stood there before.
+/// The contents of a manifest for the duration of a stage, and the previous contents.
 struct Asked(Option<(std::path::PathBuf, Option<String>)>);
 
 impl Asked {
     fn for_stage(stage: ProbeStage, scene: &Scene) -> std::io::Result<Self> {
         let (file, before, text) = match stage {
-            // In the user's own: what a project asks for is not agreed to, and would be refused for that alone.
+            // In the user's own manifest: that of a project is not agreed to, and would be refused for that reason
+            // alone.
             ProbeStage::Misspelt => {
                 let file = scene.home.join(".config/belljar/belljar.toml");
                 let own = fs::read_to_string(&file)?;
@@ -277,25 +279,25 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         let Some((file, before)) = &self.0 else { return };
-        // It goes with the scene at the latest.
+        // The scene's removal removes it at the latest.
         before.as_ref().map_or_else(|| fs::remove_file(file), |text| fs::write(file, text)).ok();
     }
 }
 
-/// Plants a secret when a probe asks for it, long after the sandbox was built.
+/// Writes a secret when a probe asks for it, long after the sandbox was built.
 struct LateFile(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl LateFile {
     fn promise(scene: &Scene) -> Self {
         let (end, ended) = std::sync::mpsc::channel();
-        let (asked, told) = (scene.project.join(".late-asked"), scene.project.join(".late-told"));
+        let (asked, written) = (scene.project.join(".late-asked"), scene.project.join(".late-written"));
         let (secret, file) = (scene.secret.clone(), scene.home.join("late-secret"));
         let thread = std::thread::spawn(move || {
             let pause = Duration::from_millis(5);
             while matches!(ended.recv_timeout(pause), Err(std::sync::mpsc::RecvTimeoutError::Timeout)) {
                 if asked.exists() {
-                    // Where it cannot be planted, the probe finds nothing on either side.
-                    fs::write(&file, &secret).and_then(|()| fs::write(&told, "")).ok();
+                    // If it cannot be written, the probe finds nothing on either side.
+                    fs::write(&file, &secret).and_then(|()| fs::write(&written, "")).ok();
                     return;
                 }
             }
@@ -308,29 +310,29 @@ impl Drop for LateFile {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.0.take() {
             drop(end);
-            // It only waits for the end or for the probe.
+            // The thread only waits for the end or for the probe.
             thread.join().ok();
         }
     }
 }
 
 impl Side<'_> {
-    fn has_walls(&self) -> bool {
-        matches!(self, Side::Inside { walls: true, .. })
+    fn is_isolated(&self) -> bool {
+        matches!(self, Side::Inside { isolated: true, .. })
     }
 
-    /// Starts the prober with these words.
-    fn command(&self, scene: &Scene, words: &[String], stage: ProbeStage) -> Command {
+    /// The command that starts the prober with these arguments.
+    fn command(&self, scene: &Scene, arguments: &[String], stage: ProbeStage) -> Command {
         match self {
             Side::Host { guest } => {
-                // Its parent has the secret in its environment and on its command line, as a careless supervisor.
+                // Its parent has the secret in its environment and on its command line, like a careless supervisor.
                 // outside: prove-probe
                 let mut command = Command::new("sh");
                 command.args(["-c", "\"$@\"; exit $?", &scene.entering]).arg(guest.as_path());
-                command.args(words).current_dir(&scene.project).env_clear();
+                command.args(arguments).current_dir(&scene.project).env_clear();
                 command.envs(scene.environment(std::ffi::OsStr::new(SYSTEM_PATH)));
                 if stage == ProbeStage::Egress {
-                    command.envs(scene.careless_way_out());
+                    command.envs(scene.careless_egress_environment());
                 }
                 command
             }
@@ -338,14 +340,14 @@ impl Side<'_> {
                 // outside: prove-belljar
                 let mut command = Command::new(own.as_path());
                 command.arg("exec");
-                // The question about a widened manifest is what is tried.
+                // The question about a widened manifest is the subject of that stage.
                 if stage != ProbeStage::Widened {
                     command.arg("--yes");
                 }
                 command.args([stage.agent(), "--"]).arg(guest.as_path());
-                command.args(words).current_dir(&scene.project).env_clear().envs(scene.environment(path));
+                command.args(arguments).current_dir(&scene.project).env_clear().envs(scene.environment(path));
                 if stage == ProbeStage::Egress {
-                    command.envs(scene.way_out());
+                    command.envs(scene.egress_environment());
                 }
                 command.envs(engine.iter().map(|engine| (ENGINE_VARIABLE, engine)));
                 if stage == ProbeStage::Unbuilt {

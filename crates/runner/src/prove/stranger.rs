@@ -1,5 +1,5 @@
-//! A stranger's skill in a crafted repository, an agent that lets a process forge its words, and a scenario that asks for a
-//! file of the user's: what belljar itself does with them, outside.
+//! A foreign skill in a crafted repository, an agent that lets a process forge its frames, and a scenario that asks for
+//! a file of the user: tests what belljar itself does with them, outside the sandbox.
 
 use super::scene::{SYSTEM_PATH, host_git};
 use std::fs;
@@ -7,23 +7,24 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What the agent says itself, by which its run is known.
+/// The agent's own output, which shows that it ran.
 pub(super) const HONEST: &str = "said-by-the-agent";
-/// What a process that it started says in its place.
+/// The output that a process writes in the agent's name.
 const FORGED: &str = "forged-evidence.forged-frame";
 
 /// The row about the repository.
 pub(super) const REPOSITORY: &str = "outside.stranger-repository";
 /// The row about the scenario.
 pub(super) const SCENARIO: &str = "outside.stranger-scenario";
-/// A scenario that asks for a file of the user's.
+/// A scenario that asks for a file of the user.
 pub(super) const GREEDY: &str = "greedy/scenario.yaml";
 /// A skill in a crafted repository.
 pub(super) const CRAFTED: &str = "stranger";
-/// A skill in none.
+/// A skill outside a repository.
 pub(super) const PLAIN: &str = "plain-skill";
 
-/// Makes all of them in the home of the made-up user. Without git there is no repository, and the row that needs it says so.
+/// Creates all of them in the home of the made-up user. Without git there is no repository, and the row that needs it
+/// reports that.
 pub(super) fn make(home: &Path) -> io::Result<()> {
     let file = |name: &str, text: &str| -> io::Result<PathBuf> {
         let path = home.join(name);
@@ -53,10 +54,10 @@ pub(super) fn make(home: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// An index with an ignore file that is not there: git looks for it in the repository, lacks it, and asks the program that
-/// the repository names to fetch it.
+/// An index with an ignore file that is missing: git looks for its object in the repository, does not find it, and runs
+/// the program that the repository names to fetch it.
 fn crafted(home: &Path) {
-    let folder = home.join(CRAFTED);
+    let directory = home.join(CRAFTED);
     let payload = format!("touch {}; false", home.join("fetched").display());
     let absent = format!("100644,{},.gitignore", "1234567890".repeat(4));
     let steps: [&[&str]; 8] = [
@@ -70,20 +71,20 @@ fn crafted(home: &Path) {
         &["config", "remote.origin.uploadpack", &payload],
     ];
     for step in steps {
-        // What cannot be set up shows as a row without evidence.
-        host_git(&folder, home).args(step).output().ok();
+        // A failure of the setup shows as a row without evidence.
+        host_git(&directory, home).args(step).output().ok();
     }
 }
 
-/// The search path on which the agent is found.
+/// The search path with the made-up agent.
 pub(super) fn path(home: &Path, users: &std::ffi::OsStr) -> std::ffi::OsString {
     let mut all = vec![home.join("agent")];
     all.extend(std::env::split_paths(users));
-    // A directory with a colon in it is on no path; `build` sees to that for ours.
+    // A directory with a colon cannot be on a search path; `build` excludes it for ours.
     std::env::join_paths(all).unwrap_or_else(|_| SYSTEM_PATH.into())
 }
 
-/// Whether a record of a run holds the text.
+/// Whether a record of a run contains the text.
 pub(super) fn recorded(home: &Path, text: &str) -> bool {
     let runs = fs::read_dir(home.join(".local/state/belljar/runs")).into_iter().flatten().flatten();
     let frames = runs.map(|run| fs::read_to_string(run.path().join("frames.jsonl")).unwrap_or_default());

@@ -1,9 +1,9 @@
-//! The probes, as data: `probes.toml`, each with its why.
+//! The probes, from `probes.toml`, each with its reason.
 
 use belljar_contract::Attempt;
 use serde::Deserialize;
 
-/// One probe.
+/// A probe: an attempt, and the evidence to look for.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
@@ -16,7 +16,7 @@ pub(super) struct Row {
     pub kind: ProbeKind,
     #[serde(default)]
     pub stage: ProbeStage,
-    /// A program of the system without which the attempt says nothing.
+    /// A program of the system that the attempt needs.
     #[serde(default)]
     pub needs: Option<String>,
     #[serde(rename = "try")]
@@ -25,16 +25,16 @@ pub(super) struct Row {
     pub seen: Evidence,
 }
 
-/// What a row is for.
+/// The expected result of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ProbeKind {
-    /// It must not go through.
+    /// The attempt must be refused.
     #[default]
-    Wall,
-    /// It must work.
+    Blocked,
+    /// The attempt must work.
     Control,
-    /// It goes through on purpose.
+    /// The attempt works on purpose.
     Given,
 }
 
@@ -42,35 +42,32 @@ pub(super) enum ProbeKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ProbeStage {
-    /// A run that does nothing.
+    /// A run in which nothing is attempted.
     Idle,
-    /// The run of most.
     #[default]
     Plain,
     /// With a directory of the host as standard input.
     Directory,
-    /// With a terminal.
     Terminal,
-    /// The supervisor is killed.
     Killed,
-    /// With a way out, in a made-up internet.
+    /// With egress, in a made-up internet.
     Egress,
-    /// Where the program that builds sandboxes is not found.
+    /// With a search path without the program that builds sandboxes.
     Unbuilt,
-    /// With a project whose manifest has a key that nobody knows.
+    /// With a project whose manifest has an unknown key.
     Misspelt,
-    /// With a project whose manifest asks for more than the user gave.
+    /// With a project whose manifest asks for more than the user granted.
     Widened,
-    /// With little room in memory file systems.
+    /// With small in-memory file systems.
     Filled,
-    /// With few processes.
+    /// With a low limit on processes.
     Crowded,
-    /// belljar tries what a stranger wrote with a made-up agent.
+    /// belljar tests a foreign skill with a made-up agent.
     Stranger,
 }
 
 impl ProbeStage {
-    /// All, in the order in which they are run.
+    /// All stages, in the order in which they run.
     pub const ALL: [ProbeStage; 12] = [
         ProbeStage::Idle,
         ProbeStage::Plain,
@@ -86,7 +83,7 @@ impl ProbeStage {
         ProbeStage::Stranger,
     ];
 
-    /// The agent of the made-up user's manifest that it runs with.
+    /// The agent of the made-up user's manifest that the stage uses.
     pub const fn agent(self) -> &'static str {
         match self {
             ProbeStage::Egress => "egress",
@@ -105,32 +102,32 @@ impl ProbeStage {
     }
 }
 
-/// Which side the evidence comes from. Paths have names in braces.
+/// The evidence for a row. Paths contain names in braces.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Evidence {
     /// The kernel's answer to the prober.
     #[default]
     Answer,
-    /// A file of the host stays as it is.
+    /// A file of the host does not change.
     Unchanged(String),
     /// A file of the host changes.
     Changed(String),
-    /// A file of the host stays as it is; where it does not, the supervisor names it at the end.
+    /// A file of the host does not change; if it does, the supervisor reports it at the end.
     Reported(String),
     /// A file of the host has no set-user-ID bit.
     NotSetuid(String),
-    /// A listener of the host hears nothing.
+    /// A listener of the host receives nothing.
     Quiet(Listener),
     /// No process of the host has the mark.
     NoProcess,
-    /// git finds nothing new in the project.
+    /// git finds no new file in the project.
     CleanProject,
-    /// No host of the made-up internet hears the text.
+    /// No host of the made-up internet receives the text.
     Unheard(String),
-    /// One does.
+    /// A host of the made-up internet receives the text.
     Heard(String),
-    /// No record of a run holds the text.
+    /// No record of a run contains the text.
     Unrecorded(String),
     /// The lines of the supervisor that name the text have no control characters.
     Escaped(String),
@@ -149,13 +146,13 @@ pub(super) enum Listener {
 }
 
 impl Row {
-    /// What must be seen inside.
+    /// The expected observation inside, for the report.
     pub fn expected(&self) -> String {
         match (&self.expected, self.kind) {
-            (Some(words), _) => words.clone(),
+            (Some(text), _) => text.clone(),
             (None, ProbeKind::Control) => "works".to_owned(),
             (None, ProbeKind::Given) => "open".to_owned(),
-            (None, ProbeKind::Wall) => match &self.seen {
+            (None, ProbeKind::Blocked) => match &self.seen {
                 Evidence::Answer => "refused or absent",
                 Evidence::Unchanged(_) | Evidence::Changed(_) => "nothing changes on the host",
                 Evidence::NotSetuid(_) => "no such file on the host",
@@ -197,6 +194,6 @@ mod tests {
         for row in &rows {
             assert!(!row.why.is_empty() && !row.what.is_empty(), "{}", row.id);
         }
-        assert!(rows.iter().filter(|row| row.kind == ProbeKind::Wall).count() > 50);
+        assert!(rows.iter().filter(|row| row.kind == ProbeKind::Blocked).count() > 50);
     }
 }

@@ -1,7 +1,7 @@
-//! Cassettes of another tool: they go through the same machine and the same judge as a tape.
+//! Cassettes of cowork-harness: they are replayed and judged by the same code as tapes.
 //!
-//! A cassette has no exchanges with the model, so nothing can be run from it. What it does not have is not known, and a
-//! check that needs it is neither green nor left out.
+//! A cassette has no exchanges with the model, so no agent can be run from it. Facts that it does not contain are
+//! unknown, and a check that needs one is neither passed nor left out.
 
 use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Way};
 use crate::suite::{LoadError, Scope, Trial, scenario_alone};
@@ -15,11 +15,11 @@ use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, MachineConfig, StateEvents};
 use serde_json::{Map, Value, json};
 
-/// What a cassette cannot say of any run.
+/// A fact that no cassette contains.
 pub const UNSAID: &str =
-    "a cassette does not say with which status the agent ended; after a result it is taken to be 0";
+    "a cassette does not record the agent's exit status; after a result, 0 is assumed";
 
-/// The scenario that was recorded, as a file of its own.
+/// The recorded scenario, as the text of a file.
 #[must_use]
 pub fn scenario_text(cassette: &Cassette) -> String {
     let mut out = String::new();
@@ -27,20 +27,20 @@ pub fn scenario_text(cassette: &Cassette) -> String {
     out
 }
 
-/// The recorded scenario, to judge by.
+/// The recorded scenario, for judging.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in it.
 pub fn scenario(cassette: &Cassette, (path, name): (&AbsPath, &str)) -> Result<Trial, LoadError> {
     let bytes = scenario_text(cassette).into_bytes();
     let text = DocumentText { name: format!("{name} (scenario)"), bytes };
     scenario_alone(text, Scope::of_named(path, []))
 }
 
-/// Reads a cassette again and judges it.
+/// Replays the frames of a cassette and judges them.
 ///
 /// # Errors
-/// When it contradicts itself.
+/// If it contradicts itself.
 pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let greeting = greeting(cassette);
     let mut again = Again::new(config(cassette), lines(cassette, trial, greeting), guessed(trial));
@@ -48,7 +48,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         Some(_) => again.begin(),
         None => again.next_message(),
     }
-    // Evidence points to the line of `events` that shows it.
+    // Evidence refers to the line of `events` that shows it.
     let (mut line, mut numbers) = (0, vec![0; again.seen.len()]);
     while let Some((way, frame)) = again.lines.pop_front() {
         line += u64::from(way == Way::In);
@@ -65,7 +65,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         Some(_) => Whole::Yes,
         None => Whole::No { why: "the cassette has no `controlOut`".to_owned() },
     };
-    // Without the answers it is not known that there were none.
+    // Without the answers, it is not known whether a question was left unanswered.
     let unknown = |failure: &ConversationFailure| matches!(failure, ConversationFailure::Unanswered { .. });
     if cassette.sent.is_none() {
         end = end.filter(|end| !end.failure.as_ref().is_some_and(unknown));
@@ -88,7 +88,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     Ok(ReadAgain { judgement: trial.checks.judge(&evidence), evidence, observations, mismatch: None })
 }
 
-/// The id of the handshake, where it was answered.
+/// The id of the handshake, if it was answered.
 fn greeting(cassette: &Cassette) -> Option<&str> {
     let sent = cassette.sent.as_ref()?.iter();
     let ours = sent.filter(|frame| frame.pointer("/request/subtype") == Some(&json!("initialize")));
@@ -99,18 +99,19 @@ fn greeting(cassette: &Cassette) -> Option<&str> {
     })
 }
 
-/// The recorder did not ask the agent to tell of everything; what it tells of all the same is heeded.
+/// The recorder did not ask the agent for state events; if they are there, they are used.
 fn config(cassette: &Cassette) -> MachineConfig {
     let frame = |event: &Value| Frame::from_value(event.clone()).map(|frame| frame.body);
-    let tells_state = cassette.events.iter().any(|event| matches!(frame(event), Ok(Inbound::State(_))));
+    let has_state = cassette.events.iter().any(|event| matches!(frame(event), Ok(Inbound::State(_))));
     MachineConfig {
-        state_events: if tells_state { StateEvents::Expected } else { StateEvents::Absent },
+        state_events: if has_state { StateEvents::Expected } else { StateEvents::Absent },
         echo: Echo::Absent,
         ..MachineConfig::default()
     }
 }
 
-/// Who decided is not on a cassette. What the rules would have answered too was answered by them.
+/// A cassette does not record the decider of an answer. If the rules give the same answer, they are named as the
+/// decider.
 fn guessed(trial: &Trial) -> Answered {
     let scripted = Scripted::default().with(trial.rules.clone(), By::Scenario);
     let parity = match trial.session.permission_parity {
@@ -120,7 +121,7 @@ fn guessed(trial: &Trial) -> Answered {
     Answered::Guessed(Chain::default().then(scripted).then(parity))
 }
 
-/// The frames in one order: an answer stands behind its question.
+/// The frames in one order, with each answer after its question.
 fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way, Value)> {
     let sent = cassette.sent.as_deref().unwrap_or_default();
     let prompt = json!({"type": "user", "message": {"content": trial.scenario.prompt}});
@@ -131,7 +132,7 @@ fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way
     let mut out = Vec::new();
     for (at, frame) in said.into_iter().enumerate() {
         let uuid = format!("00000000-0000-4000-8000-{:012}", at + 1);
-        let message = json!({"type": "user", "uuid": uuid, "message": {"content": words(frame)}});
+        let message = json!({"type": "user", "uuid": uuid, "message": {"content": message_text(frame)}});
         out.push((Way::Out, message));
     }
     for event in &cassette.events {
@@ -139,9 +140,9 @@ fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way
         let replies_to = event.pointer("/response/request_id").and_then(Value::as_str);
         if replies_to.is_some() {
             match greeting {
-                // The handshake has the name that the machine gives its own.
+                // The handshake gets the id that the state machine uses.
                 Some(id) if replies_to == Some(id) => event["response"]["request_id"] = json!("belljar-1"),
-                // An answer to what the recorder wanted, of which it kept nothing.
+                // An answer to a request of the recorder, which is not on the cassette.
                 _ if cassette.sent.is_none() => continue,
                 _ => {}
             }
@@ -158,7 +159,7 @@ fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way
 }
 
 /// The text of a message of the user.
-fn words(frame: &Value) -> String {
+fn message_text(frame: &Value) -> String {
     match &frame["message"]["content"] {
         Value::String(text) => text.clone(),
         content => {
@@ -173,7 +174,7 @@ fn files(cassette: &Cassette) -> Option<FilesSeen> {
     let after = cassette.files.as_ref()?.iter().map(|found| {
         let mut seen = file(found.bytes, found.digest);
         match found.is_link {
-            // Where it leads was not kept.
+            // The target is not on the cassette.
             true => seen.kind = FileKind::Link { target: String::new() },
             false => seen.body.clone_from(&found.body),
         }
@@ -185,7 +186,7 @@ fn files(cassette: &Cassette) -> Option<FilesSeen> {
     }
     let unread = match &cassette.before {
         Some(_) => Vec::new(),
-        None => vec!["what lay there before the run is not on the cassette".to_owned()],
+        None => vec!["the files before the run are not on the cassette".to_owned()],
     };
     let before = cassette.before.iter().flatten();
     Some(FilesSeen {
@@ -197,7 +198,7 @@ fn files(cassette: &Cassette) -> Option<FilesSeen> {
     })
 }
 
-/// YAML whose texts are quoted as in JSON.
+/// YAML with texts quoted as in JSON.
 fn members(map: &Map<String, Value>, depth: usize, out: &mut String) {
     for (name, value) in map {
         let plain = name.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,7 +1,7 @@
-//! What changed between two tapes.
+//! Compares two tapes.
 
 use super::Tape;
-use super::show::conversation_words;
+use super::show::conversation_label;
 use crate::suite::evidence;
 use belljar_contract::{Exchange, Lane};
 use belljar_egress::tape::{Difference, differences, kept_answer, kept_request};
@@ -16,43 +16,39 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A body cannot be read.
-    #[error("a body cannot be read")]
+    #[error("cannot read a body of a tape")]
     Body(#[from] io::Error),
     /// The record of a run cannot be read.
-    #[error("the run on a tape cannot be read")]
+    #[error("cannot read the run on a tape")]
     Record(#[from] ReadError),
 }
 
-/// What changed.
+/// The differences between two tapes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TapeDifference {
-    /// Of what the tapes say of themselves: scenario, agent, plan, environment, normalisers.
+    /// In the facts about the tapes: scenario, agent, plan, environment, normalisers.
     pub environment: Vec<Difference>,
-    /// Of what was asked and answered.
+    /// In the exchanges with the model.
     pub exchanges: Vec<ExchangeDifference>,
-    /// Of what became of the files.
+    /// In the files of the workspace.
     pub files: Vec<Difference>,
-    /// Of what was reached and refused.
+    /// In the destinations that were reached or refused.
     pub egress: Vec<Difference>,
 }
 
-/// How two exchanges at the same place of a conversation differ.
+/// The difference between two exchanges at the same position of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExchangeDifference {
-    /// Whose they are.
     pub conversation: String,
-    /// Their place in it, from 0.
+    /// The position in the conversation, from 0.
     pub place: usize,
-    /// Which of the tapes has one: `both`, `left`, `right`.
+    /// Which of the tapes has an exchange: `both`, `left`, `right`.
     pub on: &'static str,
-    /// In the request.
     pub request: Vec<Difference>,
-    /// In the answer.
     pub answer: Vec<Difference>,
 }
 
 impl TapeDifference {
-    /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { environment, exchanges, files, egress } = self;
@@ -63,7 +59,7 @@ impl TapeDifference {
 /// Compares two tapes.
 ///
 /// # Errors
-/// When something of them cannot be read.
+/// If a part of them cannot be read.
 pub fn compare(left: &Tape, right: &Tape) -> Result<TapeDifference, CompareError> {
     let seen = |tape: &Tape| -> Result<Trace, ReadError> {
         evidence(tape.directory(), Lane::Local).map(|(_, evidence)| Trace::of(&evidence))
@@ -77,7 +73,7 @@ pub fn compare(left: &Tape, right: &Tape) -> Result<TapeDifference, CompareError
     })
 }
 
-/// What a tape says of itself, without what differs between any two.
+/// The facts about a tape, without those that differ between any two.
 fn portrait(tape: &Tape) -> Value {
     let head = &tape.head;
     json!({
@@ -94,9 +90,9 @@ fn portrait(tape: &Tape) -> Value {
 fn by_place(tape: &Tape) -> BTreeMap<(String, usize), &Exchange> {
     let mut out = BTreeMap::new();
     for exchange in &tape.exchanges {
-        let words = conversation_words(&exchange.conversation);
-        let place = out.keys().filter(|(conversation, _)| *conversation == words).count();
-        out.insert((words, place), exchange);
+        let label = conversation_label(&exchange.conversation);
+        let place = out.keys().filter(|(conversation, _)| *conversation == label).count();
+        out.insert((label, place), exchange);
     }
     out
 }
@@ -128,7 +124,7 @@ fn request(tape: &Tape, exchange: &Exchange) -> io::Result<Value> {
     Ok(kept_request(&tape.body(exchange.request.body)?))
 }
 
-/// The answer without the times of its pieces.
+/// The answer without the times of its chunks.
 fn answer(tape: &Tape, exchange: &Exchange) -> io::Result<Value> {
     let Some(answer) = &exchange.answer else { return Ok(Value::Null) };
     let bytes = tape.body(answer.body)?;

@@ -1,7 +1,7 @@
-//! Whether what a tape says of its run agrees with itself: the frames with the exchanges, the record with the frames.
+//! Checks a tape against itself: the frames against the exchanges, the record against the frames.
 //!
-//! The digests of a tape can be computed anew after a change. The frames of the agent then still have to agree with what the
-//! model was asked and answered, as those of a run do.
+//! The digests of a tape can be recomputed after a change. But then the frames of the agent still have to agree with
+//! the exchanges with the model, as those of a real run do.
 
 use super::protocol::{self, Line, ProtocolError, Way};
 use super::{Bodies, Tape, normalisers};
@@ -14,14 +14,14 @@ use belljar_verdict::unvouched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why the conversation on a tape cannot be believed, where that is so.
+/// Why the conversation on a tape cannot be trusted, if that is so.
 ///
 /// # Errors
-/// When evidence is missing.
+/// If evidence is missing.
 pub fn contradiction(tape: &Arc<Tape>) -> Result<Option<String>, ProtocolError> {
     let read = protocol::read(tape, Lane::default())?;
     if let Completeness::Tampered { line } = read.completeness {
-        return Ok(Some(format!("events.jsonl:{line}: not what was written")));
+        return Ok(Some(format!("events.jsonl:{line}: the line was changed after it was written")));
     }
     let differs = |mismatch: protocol::Mismatch| {
         format!("observation {} of the record is not what the frames show", mismatch.at)
@@ -29,7 +29,7 @@ pub fn contradiction(tape: &Arc<Tape>) -> Result<Option<String>, ProtocolError> 
     Ok(unvouched(&read.evidence).or_else(|| read.mismatch.map(differs)))
 }
 
-/// What the frames of a tape claim and what its exchanges say was served.
+/// The claims of a tape's frames, and what was served according to its exchanges.
 pub(super) fn model_evidence(tape: &Arc<Tape>, lines: &[Line]) -> ModelEvidence {
     match compared(tape, lines) {
         Ok((frames, exchanges)) => ModelEvidence::Kept { frames, exchanges },
@@ -51,8 +51,8 @@ fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<Mod
     Ok((frames, exchanges))
 }
 
-/// What a frame claims, in the form that the tape's requests have. One that claims nothing as it stands is nothing to the
-/// machine that reads it either.
+/// The claim of a frame, in the form of the tape's requests. `None` for a frame that claims nothing; the state machine
+/// ignores it as well.
 fn claimed(line: &Line, number: u64, settled: &Settled) -> Option<FrameSeen> {
     let Line { offset_ms, way, frame } = line;
     let claim = match way {
@@ -67,8 +67,8 @@ fn claimed(line: &Line, number: u64, settled: &Settled) -> Option<FrameSeen> {
     Some(FrameSeen::new((number, *offset_ms), frame, claim))
 }
 
-/// When the first exchange began, at the latest: a tape counts from it, and frames count from the start of the run. No
-/// frame shows a message before it was asked for.
+/// The latest possible time of the first exchange: times on a tape count from it, those of frames from the start of the
+/// run. A frame cannot show a message before it was requested.
 fn began_ms(frames: &[FrameSeen], exchanges: &[ModelExchange]) -> u64 {
     let (mut messages, mut calls) = (BTreeMap::new(), BTreeMap::new());
     for exchange in exchanges {

@@ -1,4 +1,5 @@
-//! What a tape has of a run's folder: without paths of the machine, and without the prose that the agent greets with.
+//! Prepares the files of a run's directory for a tape: without paths of the machine, and without the descriptions in
+//! the agent's greeting.
 
 use super::facts::TapeFacts;
 use belljar_contract::{AbsPath, Event, Logged, Run};
@@ -6,7 +7,7 @@ use serde_json::{Map, Value, json};
 use std::fs;
 use std::io;
 
-/// The record of a run: what was found on the machine is left out, and the plan has names in the place of its paths.
+/// The record of a run, without facts about the machine, and with names instead of paths in the plan.
 pub(super) fn record(run: &Run, facts: &TapeFacts) -> Run {
     let mut run = run.clone();
     run.head.host.clear();
@@ -36,7 +37,7 @@ pub(super) fn frames(path: &AbsPath) -> io::Result<String> {
     Ok(text.lines().map(line).collect())
 }
 
-/// The agent greets with all it has to offer, described at length, and with the user's account. Names are read of it.
+/// Removes the long descriptions and the user's account from the agent's greeting; only names are kept.
 fn shorten_greeting(line: &mut Value) {
     let Some(body) =
         line.pointer_mut("/frame/response/response").filter(|body| body.get("commands").is_some())

@@ -1,4 +1,4 @@
-//! What a tape says of the trial that it was made of, without what belongs to one machine, one user or one run.
+//! The facts about a trial that a tape records, without those that are specific to a machine, a user or a run.
 
 use super::Taping;
 use crate::environment::HostEnvironment;
@@ -16,35 +16,31 @@ use std::path::Path;
 /// More files than a skill or a plugin has.
 const MOST: usize = 20_000;
 
-/// What a tape says of a trial. Nothing was looked at where no tape has to do with it.
+/// The facts about a trial for a tape. Empty if no tape is involved.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TapeFacts {
-    /// The plan, without what belongs to one machine, one user or one run.
+    /// The plan, without parts that are specific to a machine, a user or a run.
     pub plan: Value,
-    /// The kind of agent.
     pub harness: String,
-    /// Its program, on this machine.
+    /// The agent's program on this machine.
     pub program: Option<AbsPath>,
-    /// Trees of skills.
+    /// Digests of the skills' directories.
     pub skills: BTreeMap<String, Digest>,
-    /// Trees of plugins.
+    /// Digests of the plugins' directories.
     pub plugins: BTreeMap<String, Digest>,
-    /// Where the skills lie for the agent.
+    /// The directories of the skills as the agent sees them.
     pub places: Vec<TapeSkillPlace>,
-    /// Where it takes place, as far as that can matter.
+    /// Facts about the environment that can matter.
     pub environment: BTreeMap<String, String>,
 }
 
-/// Something that is not as it was when a tape was recorded. It explains a drift and is none itself.
+/// A fact that changed since a tape was recorded. It may explain a drift, but is not one itself.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Changed {
-    /// A stable word for machines: `scenario`, `session`, `skill`, `plugin`, `plan` or `agent`.
+    /// A stable identifier: `scenario`, `session`, `skill`, `plugin`, `plan` or `agent`.
     pub cause: &'static str,
-    /// What.
     pub what: String,
-    /// As it was.
     pub recorded: String,
-    /// As it is.
     pub present: String,
 }
 
@@ -61,7 +57,7 @@ impl TapeFacts {
         Self::at(planned, places, environment)
     }
 
-    /// What a tape would say of what is planned here.
+    /// The facts about a plan on this machine.
     pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
         let plan = &planned.compiled.plan;
         let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), tree(&skill.source)));
@@ -70,7 +66,7 @@ impl TapeFacts {
             let SkillPlace { name, directories } = place.clone();
             TapeSkillPlace { name, directories }
         };
-        // What stands behind the version tells who built it.
+        // The text after the version identifies the builder of the kernel.
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let kernel = release.split(['-', '+']).next().unwrap_or_default().to_owned();
         let machine = [
@@ -103,7 +99,7 @@ impl TapeFacts {
         Digest::of(canonical_json(&self.plan).as_bytes())
     }
 
-    /// What is not as the tape says.
+    /// The facts that differ from those on the tape.
     #[must_use]
     pub fn changed_since(&self, head: &TapeHead, version: Option<&str>) -> Vec<Changed> {
         let mut out = Vec::new();
@@ -113,7 +109,7 @@ impl TapeFacts {
                 out.push(Changed { cause, what, recorded: text(recorded), present: text(present) });
             }
         };
-        // One that said nothing may be the same.
+        // An agent that did not report its version may be the same.
         if let (Some(recorded), Some(present)) = (&head.agent.version, version) {
             compare(
                 "agent",
@@ -143,7 +139,7 @@ impl TapeFacts {
     }
 }
 
-/// The plan with names in the place of the paths of this run, this user and this machine.
+/// The plan with names instead of paths of this run, this user and this machine.
 fn portable(plan: &Plan, environment: &HostEnvironment) -> Value {
     let stage = plan.workspace.source.parent().unwrap_or_else(|| plan.workspace.source.clone());
     let paths = [
@@ -175,7 +171,7 @@ fn replace(value: &mut Value, paths: &[(String, &str)]) {
     }
 }
 
-/// The digest of a tree: names, contents, and what can be executed. What cannot be read is told by its absence.
+/// The digest of a directory: names, contents, and executable bits. Unreadable entries are left out.
 fn tree(root: &AbsPath) -> Digest {
     let mut lines = Vec::new();
     walk(root.as_path(), "", &mut lines);
@@ -183,8 +179,8 @@ fn tree(root: &AbsPath) -> Digest {
     Digest::of(lines.concat().as_bytes())
 }
 
-fn walk(folder: &Path, below: &str, lines: &mut Vec<String>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+fn walk(directory: &Path, below: &str, lines: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let name = if below.is_empty() { name } else { format!("{below}/{name}") };

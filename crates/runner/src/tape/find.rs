@@ -1,4 +1,4 @@
-//! Which tape belongs to which scenario.
+//! Finds the tape of a scenario, and the scenario of a tape.
 
 use crate::environment::HostEnvironment;
 use crate::suite::Scope;
@@ -6,51 +6,47 @@ use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
 use std::path::{Component, Path, PathBuf};
 
-/// Folders below a folder in which tapes are looked for.
+/// The greatest depth of the search below a directory.
 const DEEPEST: u32 = 8;
 
-/// Why there is no tape, or no scenario for one.
+/// Why no tape, or no scenario of a tape, was found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// There is nothing.
     #[error("there is no tape at `{path}`")]
     NoTape {
-        /// Where it was looked for.
+        /// The path that was searched.
         path: AbsPath,
     },
-    /// The scenario lies beyond the suite that the tape belongs to. It was not opened.
+    /// The scenario lies outside the suite that the tape belongs to. It was not opened.
     #[error("the scenario `{file}` of the tape `{tape}` lies beyond {suite}, where the tape belongs")]
     Beyond {
-        /// The tape.
         tape: AbsPath,
-        /// What it names, escaped.
+        /// The file that the tape names, escaped.
         file: String,
-        /// The suite's directory, in words.
+        /// The suite's directory, as it is shown.
         suite: String,
     },
-    /// The scenario is not where the tape says.
-    #[error("the scenario `{file}` of the tape `{tape}` is not there")]
+    /// The scenario does not exist.
+    #[error("the scenario `{file}` of the tape `{tape}` does not exist")]
     NoScenario {
-        /// The tape.
         tape: AbsPath,
-        /// What it names.
         file: String,
     },
 }
 
-/// The tape's place for a scenario: beside it, or in another folder.
+/// The path of the tape for a scenario: beside it, or in another directory.
 #[must_use]
-pub fn tape_beside(scenario: &AbsPath, folder: Option<&AbsPath>) -> AbsPath {
+pub fn tape_beside(scenario: &AbsPath, directory: Option<&AbsPath>) -> AbsPath {
     let name = scenario.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).unwrap_or(&name);
     let beside = || scenario.parent().unwrap_or_else(|| scenario.clone());
-    folder.cloned().unwrap_or_else(beside).child(&format!("{stem}{SUFFIX}"))
+    directory.cloned().unwrap_or_else(beside).child(&format!("{stem}{SUFFIX}"))
 }
 
-/// The tapes that a path means: one itself, or those in a folder, sorted.
+/// The tapes that a path stands for: the tape itself, or those in a directory, sorted.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn find_tapes(path: &AbsPath) -> Result<Vec<AbsPath>, FindError> {
     let mut out = Vec::new();
     let named = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
@@ -63,14 +59,14 @@ pub fn find_tapes(path: &AbsPath) -> Result<Vec<AbsPath>, FindError> {
     if out.is_empty() { Err(FindError::NoTape { path: path.clone() }) } else { Ok(out) }
 }
 
-fn below(folder: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
-    // A folder that cannot be read holds nothing that could be replayed.
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+fn below(directory: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
+    // An unreadable directory is skipped.
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || name.starts_with('.') {
             continue;
         }
-        let path = folder.child(&name);
+        let path = directory.child(&name);
         if name.ends_with(SUFFIX) {
             out.push(path);
         } else if depth < DEEPEST && name != "node_modules" {
@@ -79,10 +75,10 @@ fn below(folder: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
     }
 }
 
-/// The scenario of a tape, which lies in the suite that the tape belongs to, links followed.
+/// The scenario of a tape, which must lie in the suite that the tape belongs to, with links resolved.
 ///
 /// # Errors
-/// When it is not there, or lies beyond the suite; a tape could name any file of the user's.
+/// If it does not exist, or lies outside the suite; a tape could name any file of the user.
 pub fn scenario_of(
     tape: &AbsPath,
     head: &TapeHead,
@@ -90,8 +86,8 @@ pub fn scenario_of(
 ) -> Result<AbsPath, FindError> {
     let file = visible(&head.scenario.file).into_owned();
     let missing = || FindError::NoScenario { tape: tape.clone(), file: file.clone() };
-    let folder = tape.parent().unwrap_or_else(|| tape.clone());
-    let path = folder.join(&head.scenario.file).ok().ok_or_else(missing)?;
+    let directory = tape.parent().unwrap_or_else(|| tape.clone());
+    let path = directory.join(&head.scenario.file).ok().ok_or_else(missing)?;
     let scope = Scope::of_tape(tape, environment);
     if !scope.holds(&path) {
         let suite = scope.root().map_or("the tape itself".to_owned(), |root| format!("`{root}`"));
@@ -100,22 +96,22 @@ pub fn scenario_of(
     if path.as_path().is_file() { Ok(path) } else { Err(missing()) }
 }
 
-/// Whether a tape at `target` would find the scenario again.
+/// Whether a tape at `target` would find its scenario.
 #[must_use]
 pub fn finds_its_scenario(target: &AbsPath, scenario: &AbsPath, environment: &HostEnvironment) -> bool {
     Scope::of_tape(target, environment).holds(scenario)
 }
 
-/// How a file is called from a folder.
-pub(super) fn from_folder(folder: &AbsPath, file: &AbsPath) -> String {
+/// The relative path of a file from a directory.
+pub(super) fn relative_path(directory: &AbsPath, file: &AbsPath) -> String {
     let parts = |path: &AbsPath| -> Vec<PathBuf> {
-        let words = path.as_path().components().filter(|part| matches!(part, Component::Normal(_)));
-        words.map(|part| Path::new(part.as_os_str()).to_owned()).collect()
+        let names = path.as_path().components().filter(|part| matches!(part, Component::Normal(_)));
+        names.map(|part| Path::new(part.as_os_str()).to_owned()).collect()
     };
-    let (folder, file) = (parts(folder), parts(file));
-    let same = folder.iter().zip(&file).take_while(|(left, right)| left == right).count();
+    let (directory, file) = (parts(directory), parts(file));
+    let same = directory.iter().zip(&file).take_while(|(left, right)| left == right).count();
     let mut out = PathBuf::new();
-    folder[same..].iter().for_each(|_| out.push(".."));
+    directory[same..].iter().for_each(|_| out.push(".."));
     file[same..].iter().for_each(|part| out.push(part));
     out.to_string_lossy().into_owned()
 }
@@ -129,9 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_is_named_from_the_tapes_folder() {
-        assert_eq!(from_folder(&path("/a/b"), &path("/a/b/s.yaml")), "s.yaml");
-        assert_eq!(from_folder(&path("/a/tapes"), &path("/a/b/s.yaml")), "../b/s.yaml");
+    fn a_scenario_is_named_from_the_tapes_directory() {
+        assert_eq!(relative_path(&path("/a/b"), &path("/a/b/s.yaml")), "s.yaml");
+        assert_eq!(relative_path(&path("/a/tapes"), &path("/a/b/s.yaml")), "../b/s.yaml");
     }
 
     #[test]

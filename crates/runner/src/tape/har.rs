@@ -1,18 +1,18 @@
 //! A tape as an HTTP archive (HAR 1.2), which browsers' tools read.
 
 use super::Tape;
-use super::show::conversation_words;
+use super::show::conversation_label;
 use belljar_contract::{Exchange, ExchangeEnd, UtcTime};
 use serde_json::{Value, json};
 use std::io;
 
-/// A tape does not say where the model was. Nothing has a name in this domain.
+/// The tape does not record the model's address; names in this domain never resolve.
 const WHERE: &str = "https://model.invalid";
 
-/// The exchanges of a tape. What the tape has as digests stays digests.
+/// The exchanges of a tape. Texts that the tape holds as digests stay digests.
 ///
 /// # Errors
-/// When a body cannot be read.
+/// If a body cannot be read.
 pub fn har(tape: &Tape) -> io::Result<Value> {
     let entries: Vec<Value> =
         tape.exchanges.iter().map(|exchange| entry(tape, exchange)).collect::<io::Result<_>>()?;
@@ -53,7 +53,7 @@ fn entry(tape: &Tape, exchange: &Exchange) -> io::Result<Value> {
         "response": response(tape, exchange)?,
         "cache": {},
         "timings": {"send": 0, "wait": wait, "receive": whole - wait},
-        "comment": conversation_words(&exchange.conversation),
+        "comment": conversation_label(&exchange.conversation),
     });
     let error = match exchange.answer.as_ref().map(|answer| answer.end) {
         None => Some("closed without an answer"),
@@ -99,7 +99,6 @@ fn headers(all: &[(String, String)]) -> Vec<Value> {
     all.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
 }
 
-/// As in `2026-11-15T22:30:43.120Z`.
 fn iso(ms: u64) -> String {
     let at = UtcTime::from_unix_ms(ms).compact();
     let (day, time) = at.split_once('-').unwrap_or_default();

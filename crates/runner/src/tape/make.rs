@@ -1,8 +1,8 @@
-//! From the folder of a run to a tape.
+//! Makes a tape from the directory of a run.
 
 use super::copy::{frames, record};
 use super::facts::{Changed, TapeFacts, content};
-use super::find::from_folder;
+use super::find::relative_path;
 use super::{Normaliser, TapeWriteError};
 use crate::suite::{Trial, Tried};
 use belljar_contract::{
@@ -14,39 +14,35 @@ use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
 use std::collections::BTreeMap;
 use std::io;
 
-/// What a tape takes over from the run's folder as it is.
+/// Files of the run's directory that are copied unchanged.
 const TAKEN: [&str; 2] = ["egress.jsonl", "files.json"];
 
-/// Why there is no tape of a trial.
+/// Why no tape could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// The exchanges were not kept whole.
-    #[error("the exchanges with the model were not kept: {why}")]
+    /// The exchanges were not recorded completely.
+    #[error("the exchanges with the model were not recorded: {why}")]
     Exchanges {
-        /// Why.
         why: String,
     },
     /// The scenario cannot be read again.
     #[error("cannot read `{path}`")]
     Read {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// There is no file to put it beside.
-    #[error("a tape belongs to a scenario's file, and there is none")]
+    /// The trial has no scenario file that the tape could be stored beside.
+    #[error("a tape needs a scenario file, and this test has none")]
     NoFile,
-    /// It cannot be written.
     #[error(transparent)]
     Write(#[from] TapeWriteError),
 }
 
-/// Makes a tape of a trial, in the place of an older one if there is one.
+/// Makes a tape of a trial, and replaces an older one.
 ///
 /// # Errors
-/// When it cannot be made; what was there before is there still.
+/// If it cannot be made; an older tape is kept.
 pub fn make(
     trial: &Trial,
     tried: &Tried,
@@ -102,11 +98,11 @@ fn read(path: &AbsPath, cause: io::Error) -> MakeError {
 
 fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeScenario, MakeError> {
     let file = trial.file.as_ref().ok_or(MakeError::NoFile)?;
-    let folder = target.parent().unwrap_or_else(|| target.clone());
+    let directory = target.parent().unwrap_or_else(|| target.clone());
     let digest = |path: &AbsPath| content(path.as_path()).map_err(|cause| read(path, cause));
     Ok(TapeScenario {
         name: trial.scenario.name.clone(),
-        file: from_folder(&folder, file),
+        file: relative_path(&directory, file),
         digest: digest(file)?,
         session: session_file(trial, file).as_ref().map(digest).transpose()?,
         skills: facts.skills.clone(),
@@ -115,7 +111,7 @@ fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeSc
     })
 }
 
-/// What of the scenario's own texts is not as a tape says.
+/// The differences between the scenario's own files and those on a tape.
 #[must_use]
 pub fn scenario_changes(trial: &Trial, head: &TapeHead) -> Vec<Changed> {
     let Some(file) = &trial.file else { return Vec::new() };
@@ -146,7 +142,7 @@ fn session_file(trial: &Trial, file: &AbsPath) -> Option<AbsPath> {
     found.filter(|path| path.as_path().is_file())
 }
 
-/// What the agent said of itself.
+/// The version that the agent reported.
 #[must_use]
 pub fn agent_version(run: &Run) -> Option<String> {
     run.events.iter().find_map(|record| match record.event.known() {

@@ -1,7 +1,7 @@
-//! Tapes: trials whose exchanges with the model are kept, and trials that get them again.
+//! Tapes: recordings of trials with their exchanges with the model, and their replay.
 //!
-//! [`make`] makes a tape of a trial that took place. [`ReplayModel`] stands in the model's place with the answers of one;
-//! [`protocol::replay`] judges one again without running anything.
+//! [`make`] makes a tape of a trial that ran. [`ReplayModel`] answers in place of the model from a tape;
+//! [`protocol::replay`] judges a tape again without running the agent.
 
 pub mod cassette;
 mod compare;
@@ -53,30 +53,29 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-/// Whether the exchanges with the model are kept.
+/// Whether the exchanges with the model are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taping {
-    /// They are not.
     Off,
-    /// They are, and are compared after these have made them alike.
+    /// They are recorded, and compared after these normalisers.
     On(Vec<Normaliser>),
 }
 
-/// A tape in the model's place.
+/// A tape that answers in place of the model.
 #[derive(Debug, Clone)]
 pub struct ReplayModel {
     tape: Arc<Tape>,
     normalisers: Vec<Normaliser>,
-    /// What becomes of a request that the tape does not have.
+    /// What to do with a request that the tape does not have.
     pub on_drift: OnDrift,
     pace: Pace,
 }
 
 impl ReplayModel {
-    /// Answers from this tape.
+    /// A model that answers from this tape.
     ///
     /// # Errors
-    /// When the tape was made with a normaliser that is not known here.
+    /// If the tape was made with an unknown normaliser.
     pub fn new(tape: Arc<Tape>, on_drift: OnDrift, pace: Pace) -> Result<Self, UnknownNormaliser> {
         let normalisers = normalisers(&tape)?;
         Ok(Self { tape, normalisers, on_drift, pace })
@@ -113,12 +112,12 @@ impl TapeBodies for Bodies {
     }
 }
 
-/// Takes the secrets of a run out of bytes.
+/// Redacts the secrets of a run from bytes.
 pub(crate) fn scrub_secrets(redact: Redact) -> Scrub {
     Arc::new(move |bytes: &[u8]| redact.scrub_bytes(bytes))
 }
 
-/// Exchanges go to the run's folder.
+/// Writes exchanges to the run's directory.
 pub(crate) struct KeptExchanges(pub ExchangeLog);
 
 impl KeepExchanges for KeptExchanges {

@@ -1,4 +1,5 @@
-//! What a scenario would not notice: recorded results are changed one at a time and judged again. Nothing runs.
+//! Finds out what a scenario would not notice: changes recorded results one at a time and judges them again. No agent
+//! runs.
 
 use belljar_contract::{
     Conclusion, Digest, Evidence, FileSeen, FilesSeen, Judgement, Observation, Outcome, SkillWay,
@@ -8,40 +9,37 @@ use serde::Serialize;
 use serde_json::Value;
 use std::ops::Range;
 
-/// Changes to one file, answer or result.
+/// The most changes to one file, answer or result.
 const EACH: usize = 10;
-/// Changes in all.
+/// The most changes in total.
 const ALL: usize = 50;
-/// What stands in the place of a text.
+/// The replacement for a text.
 const CHANGED: &str = "(changed)";
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
 
-/// A change.
+/// A change to a recorded result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mutation {
-    /// What was changed: a file, a result of a script, an answer.
+    /// The changed file, result of a script, or answer.
     pub what: String,
-    /// Where in it.
+    /// The position in it.
     pub place: String,
-    /// What was there.
     pub from: String,
-    /// What was put there.
     pub to: String,
 }
 
-/// What came of all of them.
+/// The result of all changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Mutations {
-    /// How many there were.
     pub tried: usize,
-    /// Those that no check noticed.
+    /// The changes that no check noticed.
     pub unnoticed: Vec<Mutation>,
-    /// Files that could not be changed, because their content was not kept or is no text.
+    /// Files that could not be changed, because their content was not kept or is not text.
     pub left_alone: Vec<String>,
 }
 
-/// Changes what was recorded, one thing at a time, and judges it again.
+/// Changes recorded results one at a time and judges them again.
 #[must_use]
 pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
     let mut left_alone = Vec::new();
@@ -57,19 +55,19 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
         }
     }
     for (at, seen) in evidence.seen.iter().enumerate() {
-        let told = |what: &str| format!("{what}, event {}", seen.seq);
+        let label = |what: &str| format!("{what}, event {}", seen.seq);
         match &seen.what {
             Observation::ToolReturned { call, text, .. } if is_of_a_script(evidence, call.as_str()) => {
                 let change = |edit: Edit| {
-                    edit.of(told("the result of a script"), text, |edit| MutationKind::Returned(at, edit))
+                    edit.of(label("the result of a script"), text, |edit| MutationKind::Returned(at, edit))
                 };
                 groups.push(spread(&in_lines(text), change));
             }
             Observation::Answered { chosen, .. } if !chosen.is_empty() => {
                 let numbers: Vec<usize> = (0..chosen.len()).collect();
                 let change = |which: usize| Change {
-                    told: Mutation {
-                        what: told("the answer"),
+                    shown: Mutation {
+                        what: label("the answer"),
                         place: format!("question {}", which + 1),
                         from: short(&chosen[which]),
                         to: CHANGED.to_owned(),
@@ -78,22 +76,22 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
                 };
                 groups.push(spread(&numbers, change));
             }
-            // What a tool would have done that was denied is not known.
+            // The effect of a denied tool is not known, so only allowed ones are changed.
             Observation::Answered { answer, .. } if answer == "allow" => {
-                let (what, from) = (told("the decision"), answer.clone());
-                let told = Mutation { what, place: String::new(), from, to: "deny".to_owned() };
-                groups.push(vec![Change { told, kind: MutationKind::Denied(at) }]);
+                let (what, from) = (label("the decision"), answer.clone());
+                let shown = Mutation { what, place: String::new(), from, to: "deny".to_owned() };
+                groups.push(vec![Change { shown, kind: MutationKind::Denied(at) }]);
             }
             _ => {}
         }
     }
     let mut out = Mutations { left_alone, ..Mutations::default() };
-    // In turn, so that one large file does not leave the others out.
+    // In turn, so that a large file does not displace the others.
     let rounds = (0..EACH).flat_map(|round| groups.iter().filter_map(move |group| group.get(round)));
     for change in rounds.take(ALL) {
         out.tried += 1;
         if !is_noticed(&checks.judge(&change.kind.carried_out(evidence))) {
-            out.unnoticed.push(change.told.clone());
+            out.unnoticed.push(change.shown.clone());
         }
     }
     out
@@ -104,7 +102,7 @@ fn is_noticed(judgement: &Judgement) -> bool {
         || judgement.checks.iter().any(|check| check.outcome != Outcome::Pass)
 }
 
-/// The files that the agent made or changed.
+/// The files that the agent created or changed.
 fn made(files: &FilesSeen) -> impl Iterator<Item = (&String, &FileSeen)> {
     files.after.iter().filter(|(path, file)| {
         let before = files.before.get(*path);
@@ -112,7 +110,7 @@ fn made(files: &FilesSeen) -> impl Iterator<Item = (&String, &FileSeen)> {
     })
 }
 
-/// Whether a call ran a script that a skill brought.
+/// Whether a call ran a script of a skill.
 fn is_of_a_script(evidence: &Evidence, id: &str) -> bool {
     evidence.seen.iter().any(|seen| {
         let Observation::SkillActivated { way: SkillWay::Script, call: Some(call), .. } = &seen.what else {
@@ -122,15 +120,15 @@ fn is_of_a_script(evidence: &Evidence, id: &str) -> bool {
     })
 }
 
-/// As many as fit, from the whole length.
+/// As many items as allowed, evenly spread.
 fn spread<T: Clone>(all: &[T], change: impl Fn(T) -> Change) -> Vec<Change> {
     let most = all.len().min(EACH);
     (0..most).map(|number| change(all[number * all.len() / most].clone())).collect()
 }
 
-/// A change and how it is told.
+/// A change, with its description.
 struct Change {
-    told: Mutation,
+    shown: Mutation,
     kind: MutationKind,
 }
 
@@ -165,7 +163,7 @@ impl MutationKind {
                 if let Observation::Answered { chosen, .. } = &mut out.seen[*at].what {
                     from = std::mem::replace(&mut chosen[*which], CHANGED.to_owned());
                 }
-                // The model is told the answer as the result of its call.
+                // The model receives the answer as the result of its call.
                 if let Some((text, _)) = returned(&mut out, *at) {
                     *text = text.replace(&from, CHANGED);
                 }
@@ -183,7 +181,7 @@ impl MutationKind {
     }
 }
 
-/// What the call came back with that an answer was about.
+/// The result of the call that an answer was about.
 fn returned(evidence: &mut Evidence, answer: usize) -> Option<(&mut String, &mut bool)> {
     let Observation::Answered { request, .. } = &evidence.seen[answer].what else { return None };
     let call = evidence.seen.iter().find_map(|seen| match &seen.what {
@@ -196,7 +194,7 @@ fn returned(evidence: &mut Evidence, answer: usize) -> Option<(&mut String, &mut
     })
 }
 
-/// A piece of a text and what is put in its place.
+/// A range of a text and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     place: String,
@@ -207,7 +205,7 @@ struct Edit {
 impl Edit {
     fn of(self, what: String, text: &str, kind: impl Fn(Self) -> MutationKind) -> Change {
         let (place, from, to) = (self.place.clone(), short(&text[self.at.clone()]), short(&self.to));
-        Change { told: Mutation { what, place, from, to }, kind: kind(self) }
+        Change { shown: Mutation { what, place, from, to }, kind: kind(self) }
     }
 
     fn carried_out(&self, text: &str) -> String {
@@ -245,11 +243,11 @@ fn in_lines(text: &str) -> Vec<Edit> {
     filled.map(edit).collect()
 }
 
-/// The single values of a document that is known to be JSON, where they stand: all else of the text stays as it is.
+/// The scalar values of a JSON document with their positions: the rest of the text stays unchanged.
 fn in_json(text: &str) -> Vec<Edit> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
-    // Where we are: the name or number of each level, and the number of the next item of a list.
+    // The current path: the name or number of each level, and the number of the next item of a list.
     let mut levels: Vec<(String, Option<usize>)> = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
@@ -290,7 +288,7 @@ fn in_json(text: &str) -> Vec<Edit> {
     out
 }
 
-/// Another value of the same kind.
+/// A different value of the same type.
 fn edit(text: &str, at: Range<usize>, levels: &[(String, Option<usize>)]) -> Option<Edit> {
     let place = levels.iter().map(|(name, _)| format!("/{}", name.replace('~', "~0").replace('/', "~1")));
     let to = match serde_json::from_str::<Value>(&text[at.clone()]).ok()? {

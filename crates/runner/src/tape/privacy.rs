@@ -1,4 +1,4 @@
-//! What on a tape should not be given to others. It is told by its place and kind, never by its value.
+//! Finds parts of a tape that should not be shared. They are reported by position and kind, never by value.
 
 use super::Tape;
 use crate::environment::HostEnvironment;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 
-/// Names that many have.
+/// Names that many users have.
 const COMMON: [&str; 15] = [
     "root",
     "user",
@@ -27,23 +27,22 @@ const COMMON: [&str; 15] = [
     "host",
     "home",
 ];
-/// Shorter names are found in anything.
+/// Shorter names occur in any text.
 const SHORTEST: usize = 4;
 
-/// Something that should not be given to others.
+/// A part of a tape that should not be shared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PrivateFinding {
-    /// The file of the tape.
     pub file: String,
     /// The line in it, from 1.
     pub line: u64,
-    /// Where in the line, if that is a document.
+    /// The position in the line, if it is a JSON document.
     pub pointer: Option<String>,
-    /// What it is: `home-path`, `email`, `token`, `user-name`, `host-name`.
+    /// One of `home-path`, `email`, `token`, `user-name`, `host-name`.
     pub kind: &'static str,
 }
 
-/// Names by which the person at this machine, and the machine, would be known.
+/// The names that identify the user and the machine.
 #[must_use]
 pub fn own_names(environment: &HostEnvironment) -> BTreeMap<String, &'static str> {
     let variable =
@@ -55,21 +54,21 @@ pub fn own_names(environment: &HostEnvironment) -> BTreeMap<String, &'static str
     names.filter(|(name, _)| name.len() >= SHORTEST && !COMMON.contains(&name.as_str())).collect()
 }
 
-/// The same and the home itself, to be looked for in what a run asks the model.
+/// The same names and the home directory, to be searched for in requests to the model.
 pub(crate) fn sought(environment: &HostEnvironment) -> BTreeMap<String, &'static str> {
     let mut names = own_names(environment);
     let home = environment.home.to_string();
-    // The home of root is spoken of everywhere.
+    // The home directory of root occurs everywhere.
     if home != "/root" && home.len() > SHORTEST {
         names.insert(home, "home-path");
     }
     names
 }
 
-/// Looks through every file of a tape.
+/// Searches every file of a tape.
 ///
 /// # Errors
-/// When one cannot be read.
+/// If one cannot be read.
 pub fn private_findings(
     tape: &Tape,
     names: &BTreeMap<String, &'static str>,
@@ -83,7 +82,7 @@ pub fn private_findings(
             let parsed = serde_json::from_str(document).ok().filter(|value: &Value| !value.is_string());
             look(&mut out, (&file, line), parsed.as_ref(), text, names);
         }
-        // What came in pieces is joined first.
+        // Texts in several chunks are joined first.
         if text.contains("content_block_delta") {
             let whole = kept_answer(&bytes);
             look(&mut out, (&file, 1), whole.as_ref(), "", names);
@@ -117,7 +116,7 @@ fn kinds(text: &str, names: &BTreeMap<String, &'static str>) -> BTreeSet<&'stati
     private.chain(own).collect()
 }
 
-/// A place whose own name is private is told without it.
+/// Redacts private names from a position.
 fn nameless(place: &str, names: &BTreeMap<String, &'static str>) -> String {
     let place = text_without(place, &Private::ALL).unwrap_or_else(|| place.to_owned());
     names.iter().filter(|(name, _)| has_word(&place, name)).fold(place.clone(), |place, (name, kind)| {
@@ -125,7 +124,7 @@ fn nameless(place: &str, names: &BTreeMap<String, &'static str>) -> String {
     })
 }
 
-/// Every text of a document, names of members included.
+/// Every text of a document, including names of members.
 fn texts(value: &Value, at: &str, found: &mut dyn FnMut(&str, &str)) {
     match value {
         Value::String(text) => found(at, text),
@@ -151,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn places_are_told_and_values_are_not() {
+    fn places_are_reported_and_values_are_not() {
         let names = BTreeMap::from([("maria".to_owned(), "user-name")]);
         let mut out = BTreeSet::new();
         let value = json!({"a/b": ["maria's file in /home/maria", "marias"], "x@post.ch": 1});

@@ -1,7 +1,7 @@
-//! Protocol replay: the recorded frames go through the same machine and the same judge. Nothing runs.
+//! Protocol replay: the recorded frames are fed to the same state machine and judged by the same code. No agent runs.
 //!
-//! What the agent wrote is taken from the tape, and so is what it was told: messages are sent when the machine is idle,
-//! answers are given where they were given. What the machine makes of it must be what it made of it then.
+//! The frames in both directions are taken from the tape: messages are sent when the machine is idle, answers are given
+//! where they were given. The observations must be the same as in the recorded run.
 
 use super::Tape;
 use super::consistency::model_evidence;
@@ -22,74 +22,64 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-/// Why a tape cannot be read again.
+/// Why a tape cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// Its run cannot be read.
-    #[error("the run on the tape cannot be read")]
+    #[error("cannot read the run on the tape")]
     Record(#[from] ReadError),
-    /// Its frames cannot be read.
-    #[error("the frames on the tape cannot be read")]
+    #[error("cannot read the frames on the tape")]
     Frames(#[source] io::Error),
-    /// Something is not there.
-    #[error("the tape has no {what}: there is nothing to verify")]
+    #[error("the tape has no {what}: it cannot be verified")]
     Missing {
-        /// What.
         what: &'static str,
     },
-    /// A line is no frame.
-    #[error("line {line} of the frames is none: {why}")]
+    #[error("frames.jsonl:{line}: not a valid frame: {why}")]
     Line {
-        /// Which.
         line: usize,
-        /// Why.
         why: String,
     },
-    /// A recorded answer does not answer what was asked.
-    #[error("the recorded answer to `{request}` does not fit: {why}")]
+    /// A recorded answer does not match its question.
+    #[error("the recorded answer to `{request}` does not match the question: {why}")]
     Answer {
-        /// The question.
         request: String,
-        /// Why.
         why: String,
     },
 }
 
-/// A tape that was read again.
+/// The result of replaying a tape.
 #[derive(Debug)]
 pub struct ReadAgain {
-    /// What is made of it now.
+    /// The judgement by the present scenario.
     pub judgement: Judgement,
-    /// What that was made from.
+    /// The evidence for it.
     pub evidence: Evidence,
-    /// How many observations there are.
+    /// The number of observations.
     pub observations: usize,
-    /// Where they first differ from the recorded ones.
+    /// The first difference from the recorded observations.
     pub mismatch: Option<Mismatch>,
 }
 
-/// Something that is read differently now.
+/// An observation that differs from the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// Its number among the observations; behind them stands the end of the conversation.
+    /// The index of the observation; the end of the conversation follows the last one.
     pub at: usize,
     /// As it was recorded.
     pub recorded: Option<String>,
-    /// As it is read now.
     pub present: Option<String>,
 }
 
-/// A recorded conversation, read again and not judged.
+/// A recorded conversation that was replayed but not judged.
 pub(super) struct ReadTape {
     pub evidence: Evidence,
     pub completeness: Completeness,
     pub mismatch: Option<Mismatch>,
 }
 
-/// Reads a tape again and judges it by the scenario as it is now.
+/// Replays a tape and judges it by the scenario as it is now.
 ///
 /// # Errors
-/// When evidence is missing.
+/// If evidence is missing.
 pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let ReadTape { evidence, completeness: _in_the_evidence, mismatch } = read(tape, trial.scenario.lane)?;
     let observations = evidence.seen.len();
@@ -126,7 +116,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     again.carry_out(outputs);
     let Again { seen, end, .. } = again;
     let mismatch = mismatch(&found.seen, &recorded_end, &seen, end.as_ref());
-    // The numbers and times of the record stand: they are what evidence points to.
+    // The numbers and times of the record are kept, because evidence refers to them.
     let place = |at: usize| found.seen.get(at).map_or((0, 0), |seen| (seen.seq, seen.offset_ms));
     let fresh = seen.into_iter().enumerate().map(|(at, what)| {
         let (seq, offset_ms) = place(at);
@@ -183,7 +173,7 @@ fn frames_text(tape: &Tape) -> Result<String, ProtocolError> {
     String::from_utf8(bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))
 }
 
-/// The frames as they stand on the tape: the very values that are read are compared with the exchanges.
+/// The frames as they stand on the tape: exactly these values are compared with the exchanges.
 fn frames(text: &str) -> Result<Vec<Line>, ProtocolError> {
     let mut out = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -194,16 +184,16 @@ fn frames(text: &str) -> Result<Vec<Line>, ProtocolError> {
     if out.is_empty() { Err(ProtocolError::Missing { what: "frames" }) } else { Ok(out) }
 }
 
-/// Who answered, and why.
+/// Where the deciders and reasons of recorded answers come from.
 pub(super) enum Answered {
-    /// As it was recorded; a question that stayed open is told of when it comes.
+    /// From the record; an open question is reported when it comes.
     Recorded {
-        /// Who answered, why, and with which words.
+        /// The decider, the reason and the chosen texts, by request.
         answered: BTreeMap<String, (By, String, Vec<String>)>,
-        /// What was said of those that nobody answered.
+        /// The observations about unanswered questions.
         unanswered: BTreeMap<String, Observation>,
     },
-    /// Nobody wrote that down: whoever would have given the same answer.
+    /// Not recorded: the first decider that gives the same answer is assumed.
     Guessed(Chain),
 }
 
@@ -225,7 +215,7 @@ impl Answered {
         Self::Recorded { answered, unanswered }
     }
 
-    /// The answer that a frame gave; none where it is not known that one was given.
+    /// The answer that a frame contains; `None` if it is not known whether one was given.
     fn answer(&self, id: &str, question: &Question, frame: &Value) -> Option<Result<Answer, String>> {
         let unread = || "it cannot be read".to_owned();
         let (value, by, reason) = match self {
@@ -247,17 +237,17 @@ impl Answered {
     }
 }
 
-/// A conversation that takes place again, with nobody in it.
+/// A conversation that is replayed from its frames.
 pub(super) struct Again {
     pub machine: Machine,
     pub lines: VecDeque<(Way, Value)>,
     messages: VecDeque<UserMessage>,
-    /// Questions that wait for their recorded answer.
+    /// Questions that wait for their recorded answers.
     open: BTreeMap<String, Question>,
     answered: Answered,
     pub seen: Vec<Observation>,
     pub end: Option<ConversationEnd>,
-    /// The first answer that does not fit.
+    /// The first answer that does not match its question.
     pub unfit: Option<ProtocolError>,
     not_kept: u64,
     keeping: Keeping,
@@ -331,7 +321,7 @@ impl Again {
         }
     }
 
-    /// An answer that was given at once is given at once.
+    /// Gives an answer immediately if it was given immediately.
     fn ask(&mut self, request: &RequestId, question: Question) {
         self.open.insert(request.as_str().to_owned(), question);
         if let Answered::Recorded { unanswered, .. } = &mut self.answered
@@ -379,7 +369,7 @@ fn replies_to(frame: &Value) -> Option<&str> {
     frame.pointer("/response/request_id")?.as_str()
 }
 
-/// What a frame says was chosen, a text for each question.
+/// The choices in a frame, one text for each question.
 fn chosen(question: &Question, frame: &Value) -> Vec<String> {
     let Question::Choice { questions, .. } = question else { return Vec::new() };
     let answers = frame.pointer("/response/response/updatedInput/answers");
@@ -387,7 +377,7 @@ fn chosen(question: &Question, frame: &Value) -> Vec<String> {
     questions.iter().filter_map(|asked| text(asked).map(str::to_owned)).collect()
 }
 
-/// The answer that a frame carried. Hooks and servers of belljar's own are not asked about.
+/// The answer in a frame. Hooks and servers of belljar's own are not covered.
 fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option<AnswerValue> {
     let response = frame.get("response")?;
     if let Some(why) = response.get("error").and_then(Value::as_str) {
@@ -417,19 +407,19 @@ fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option
             let permissions = body.get("updatedPermissions").and_then(Value::as_array).cloned();
             let input = body.get("updatedInput").and_then(Value::as_object);
             Some(AnswerValue::Allow {
-                // What was asked for is repeated where nothing else was wanted.
+                // Omitted if it only repeats the requested input.
                 input: input.filter(|input| **input != asked.input).cloned(),
                 permissions: permissions.unwrap_or_default(),
             })
         }
         (Question::Choice { questions, .. }, "allow") => {
-            let pick = |(asked, words): (&belljar_contract::AskedQuestion, &String)| {
+            let pick = |(asked, text): (&belljar_contract::AskedQuestion, &String)| {
                 let known = |label: &str| asked.options.iter().any(|option| option.label == label);
-                let several: Vec<String> = words.split(", ").map(str::to_owned).collect();
-                match (known(words), several.iter().all(|label| known(label))) {
-                    (true, _) => Chosen::Labels(vec![words.clone()]),
+                let several: Vec<String> = text.split(", ").map(str::to_owned).collect();
+                match (known(text), several.iter().all(|label| known(label))) {
+                    (true, _) => Chosen::Labels(vec![text.clone()]),
                     (false, true) => Chosen::Labels(several),
-                    (false, false) => Chosen::Text(words.clone()),
+                    (false, false) => Chosen::Text(text.clone()),
                 }
             };
             Some(AnswerValue::Choices(questions.iter().zip(chosen).map(pick).collect()))

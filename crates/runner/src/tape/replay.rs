@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Conversations that are held in memory at once.
+/// The most conversations that are in memory at once.
 const AT_ONCE: usize = 64;
 
 /// Why a recording cannot be replayed.
@@ -29,12 +29,11 @@ pub enum ReplayError {
     /// The tape is damaged, or lacks a part.
     #[error(transparent)]
     Tape(#[from] TapeFailure),
-    /// The cassette is damaged, or not one.
+    /// The file is damaged, or not a cassette.
     #[error("the cassette `{name}` cannot be used")]
     Cassette {
         /// The file, as the user would write it.
         name: String,
-        /// What is wrong with it.
         #[source]
         cause: CassetteFault,
     },
@@ -57,17 +56,17 @@ pub enum ReplayError {
     #[error(transparent)]
     Trial(#[from] TrialError),
     /// A cassette has no exchanges with the model.
-    #[error("`{name}` has no exchanges with the model, so nothing can be run from it")]
+    #[error("`{name}` has no exchanges with the model, so the agent cannot be run from it")]
     NothingToRun {
         /// The cassette, as the user would write it.
         name: String,
     },
-    /// The scenario runs without isolation, and the replay is to have no network.
-    #[error("`fidelity: protocol` runs without isolation, so a replay cannot close the network")]
+    /// The scenario runs without isolation, but the replay must not use the network.
+    #[error("`fidelity: protocol` runs without isolation, so that a replay cannot block the network")]
     OpenNetwork,
 }
 
-/// Scenarios that were read: many tapes may be of one.
+/// Scenarios that were read: many tapes may belong to one.
 #[derive(Default)]
 pub struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
@@ -75,7 +74,7 @@ pub struct Scenarios {
 }
 
 impl Scenarios {
-    /// With a time limit that overrides the scenarios' own.
+    /// A set with a time limit that overrides the scenarios' own.
     #[must_use]
     pub fn within(time: Option<Duration>) -> Self {
         Self { time, ..Self::default() }
@@ -86,7 +85,7 @@ impl Scenarios {
         path: AbsPath,
         load: impl FnOnce(&AbsPath) -> Result<Trial, E>,
     ) -> Result<Arc<Trial>, E> {
-        // A thread that panicked while it held the lock left the map whole.
+        // The map is complete even if a thread panicked while it held the lock.
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&path) {
             return Ok(Arc::clone(known));
@@ -101,7 +100,7 @@ impl Scenarios {
     /// Opens a tape and loads its scenario.
     ///
     /// # Errors
-    /// When the tape cannot be opened, or its scenario neither found nor loaded.
+    /// If the tape cannot be opened, or its scenario cannot be found or loaded.
     pub fn open<E: From<ReplayError>>(
         &self,
         path: &AbsPath,
@@ -118,7 +117,7 @@ impl Scenarios {
 /// Whether a replay may run without isolation.
 ///
 /// # Errors
-/// When the scenario runs without isolation and the network is to stay closed.
+/// If the scenario runs without isolation and the network must stay blocked.
 pub fn check_closed_network(trial: &Trial, walls: &AskedWalls) -> Result<(), ReplayError> {
     match walls.backend.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
         true => Err(ReplayError::OpenNetwork),
@@ -130,15 +129,12 @@ pub fn check_closed_network(trial: &Trial, walls: &AskedWalls) -> Result<(), Rep
 pub struct ReplayRequest<'a> {
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
-    /// The recording.
     pub tape: Tape,
-    /// Its scenario.
     pub trial: &'a Trial,
-    /// What the user agreed to.
     pub consent: &'a Consent,
-    /// What the command line asks of the backend.
+    /// The isolation that the command line asks for.
     pub walls: AskedWalls,
-    /// What becomes of a request that the tape does not have.
+    /// What to do with a request that the tape does not have.
     pub on_drift: OnDrift,
     /// How fast answers are given.
     pub pace: Pace,
@@ -150,13 +146,13 @@ pub struct ReplayRequest<'a> {
     pub watch: &'a mut dyn FnMut(&Event),
 }
 
-/// A tape that the real agent ran on.
+/// The result of running the real agent on a tape.
 pub struct Replayed {
     /// The run and its judgement.
     pub tried: Tried,
-    /// What the agent asked for, compared with the tape.
+    /// The agent's requests, compared with the tape.
     pub report: ReplayReport,
-    /// What differs around the tape since it was recorded.
+    /// The facts that changed since the tape was recorded.
     pub changed: Vec<Changed>,
     tape: AbsPath,
 }
@@ -164,7 +160,7 @@ pub struct Replayed {
 /// Runs the real agent in its sandbox with the recorded answers.
 ///
 /// # Errors
-/// When the scenario did not run.
+/// If the scenario did not run.
 pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     let ReplayRequest { environment, tape, trial, consent, walls, on_drift, pace, answering, keep, watch } =
         request;
@@ -190,7 +186,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
 }
 
 impl Replayed {
-    /// A replay that is not faithful has drifted, whatever its checks say.
+    /// A replay with drift has drifted, whatever its checks say.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         match self.report.is_faithful() {
@@ -199,7 +195,6 @@ impl Replayed {
         }
     }
 
-    /// The result for machines.
     #[must_use]
     pub fn json(&self, trial: &Trial) -> Value {
         let mut value = json!(self.tried.result(trial));
@@ -212,24 +207,20 @@ impl Replayed {
     }
 }
 
-/// Whether recorded things are changed, one at a time, to see which changes no check notices.
+/// Whether recorded results are changed one at a time, to find changes that no check notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutate {
-    /// They are.
     Yes,
-    /// They are not.
     No,
 }
 
-/// A recorded conversation that was read and judged again; nothing ran.
+/// A recorded conversation that was replayed from its frames and judged again.
 pub struct Rejudged {
-    /// The scenario.
     pub trial: Arc<Trial>,
-    /// What was read.
     pub found: ReadAgain,
-    /// The format of a cassette, where it was one.
+    /// The format of the cassette, if it was one.
     pub cassette: Option<u64>,
-    /// Changes that were tried on it, where they were asked for and everything passes.
+    /// The mutations, if they were requested and everything passes.
     pub mutations: Option<Mutations>,
     asked: Mutate,
     path: AbsPath,
@@ -238,7 +229,7 @@ pub struct Rejudged {
 /// Reads a tape, or a cassette of another tool, and judges it again.
 ///
 /// # Errors
-/// When it cannot be read, or its scenario cannot be used.
+/// If it cannot be read, or its scenario is not valid.
 pub fn rejudge(
     path: &AbsPath,
     environment: &HostEnvironment,
@@ -251,14 +242,14 @@ pub fn rejudge(
         let found = cassette::replay(&cassette, &trial).map_err(ReplayError::CassetteProtocol)?;
         (trial, found, Some(cassette.format))
     } else {
-        // Nothing that the scenario names is needed.
+        // The files that the scenario names are not needed.
         let load = |file: &AbsPath| Ok::<_, ReplayError>(load_scenario_alone(environment, file)?);
         let (tape, trial) = scenarios.open(path, environment, load)?;
         let found = protocol::replay(&Arc::new(tape), &trial)?;
         (trial, found, None)
     };
     let mut out = Rejudged { trial, found, cassette, mutations: None, asked, path: path.clone() };
-    // Where a check fails already, a change that it does not notice says nothing.
+    // If a check fails already, an unnoticed change proves nothing.
     if asked == Mutate::Yes && out.exit() == ExitCode::Passed {
         out.mutations = Some(mutate(&out.found.evidence, &out.trial.checks));
     }
@@ -266,8 +257,8 @@ pub fn rejudge(
 }
 
 impl Rejudged {
-    /// A conversation that is read differently than it was recorded has drifted. One in which a change goes unnoticed has
-    /// failed the mutation.
+    /// A conversation whose observations differ from the recorded ones has drifted. One with an unnoticed change has
+    /// failed.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         if self.found.mismatch.is_some() {
@@ -281,7 +272,6 @@ impl Rejudged {
         }
     }
 
-    /// The result for machines.
     #[must_use]
     pub fn json(&self) -> Value {
         let Self { trial, found, cassette, mutations, asked, path } = self;
@@ -307,7 +297,7 @@ impl Rejudged {
     }
 }
 
-/// Judges many recordings again, on all processors; `each` gets them in their order.
+/// Judges many recordings again, on all processors; `each` receives them in their order.
 pub fn rejudge_many(
     paths: &[AbsPath],
     environment: &HostEnvironment,
@@ -338,7 +328,7 @@ fn on_all_processors<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Syn
 /// Opens a cassette.
 ///
 /// # Errors
-/// When the file cannot be read or is not a cassette.
+/// If the file cannot be read or is not a cassette.
 pub fn open_cassette(path: &AbsPath, environment: &HostEnvironment) -> Result<Cassette, ReplayError> {
     Cassette::open(path).map_err(|cause| ReplayError::Cassette { name: environment.shown(path), cause })
 }

@@ -1,7 +1,7 @@
-//! A tape rewritten without what should not be given to others.
+//! Rewrites a tape without the parts that should not be shared.
 //!
-//! What is taken out of requests is named among the normalisers of the tape, so that the requests of a replay are treated
-//! alike and still match.
+//! The names of what is removed from requests are added to the tape's normalisers, so that requests of a replay are
+//! treated in the same way and still match.
 
 use super::privacy::private_findings;
 use super::{Normaliser, Tape, TapeFailure, TapeWriteError};
@@ -16,54 +16,49 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Files that are copied as they are: their rows are chained by whoever wrote them, or bound to them by a digest.
+/// Files that are copied unchanged, because their lines are chained, or a digest refers to them.
 const AS_THEY_ARE: [&str; 2] = ["egress.jsonl", "files.json"];
 const FRAMES: &str = "frames.jsonl";
 const RECORD: [&str; 3] = ["run.json", "events.jsonl", "result.json"];
 
-/// Why a tape was not rewritten. What was there is there still.
+/// Why a tape was not rewritten. The original is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrubError {
-    /// It cannot be read.
-    #[error("the tape cannot be read")]
+    #[error("cannot read the tape")]
     Read(#[from] io::Error),
-    /// Its run cannot be read.
-    #[error("the run on the tape cannot be read")]
+    #[error("cannot read the run on the tape")]
     Record(#[from] ReadError),
-    /// It cannot be written.
     #[error(transparent)]
     Write(#[from] TapeWriteError),
-    /// What was written cannot be used.
+    /// The rewritten tape is not valid.
     #[error(transparent)]
     Unusable(#[from] TapeFailure),
-    /// Without it, something is not what it has to be.
-    #[error("`{part}` cannot be written without it")]
+    /// A part is not valid after the removal.
+    #[error("`{part}` is not valid after the removal")]
     Shape {
-        /// The part.
         part: &'static str,
-        /// Why.
         #[source]
         cause: serde_json::Error,
     },
 }
 
-/// The kinds that a tape has and that can be taken out.
+/// The kinds of private data on a tape that can be removed.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn replaceable(tape: &Tape) -> io::Result<Vec<Private>> {
     let found = private_findings(tape, &BTreeMap::new())?;
     Ok(Private::ALL.into_iter().filter(|kind| found.iter().any(|one| one.kind == kind.name())).collect())
 }
 
-/// Rewrites a tape without these kinds, in one step.
+/// Rewrites a tape without these kinds, atomically.
 ///
 /// # Errors
-/// When that fails.
+/// If that fails.
 pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
     let target = tape.directory();
-    let aside = tempfile::tempdir()?;
-    let kept = belljar_contract::AbsPath::new(aside.path().join("kept")).map_err(io::Error::other)?;
+    let scratch = tempfile::tempdir()?;
+    let kept = belljar_contract::AbsPath::new(scratch.path().join("kept")).map_err(io::Error::other)?;
     let mut log = ExchangeLog::create(kept.clone())?;
     let mut known = BTreeMap::new();
     for exchange in &tape.exchanges {
@@ -95,7 +90,7 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
     Ok(Tape::open(target)?)
 }
 
-/// The bodies of an exchange are kept anew, and the exchange says so.
+/// Rewrites the bodies of an exchange, and the exchange's references to them.
 fn rewritten(
     tape: &Tape,
     exchange: &Exchange,
@@ -155,7 +150,7 @@ fn document_line(line: &str, kinds: &[Private]) -> String {
     }
 }
 
-/// Those of the tape and those of these kinds, in the order in which they work.
+/// The normalisers of the tape and those for these kinds, in the order in which they apply.
 fn normalisers(names: &[String], kinds: &[Private]) -> Vec<String> {
     let more = |one: &Normaliser| kinds.iter().any(|kind| kind.normaliser() == *one);
     let wanted = |one: &Normaliser| more(one) || names.iter().any(|name| name == one.name());

@@ -1,4 +1,4 @@
-//! A tape as a person understands it.
+//! Summaries of a tape for people.
 
 use super::Tape;
 use belljar_contract::{ConversationKey, ExchangeEnd};
@@ -10,32 +10,29 @@ use std::io;
 /// Characters of a text that are shown.
 const SHOWN: usize = 160;
 
-/// An exchange in a few words.
+/// A summary of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExchangeView {
-    /// Its number.
     pub exchange: u64,
-    /// Whose it is.
     pub conversation: String,
-    /// When it was asked, in milliseconds since the first.
+    /// The time of the request, in milliseconds since the first.
     pub at_ms: u64,
-    /// What was asked last.
+    /// The last messages of the request.
     pub asked: Vec<String>,
-    /// The status of the answer; none where the connection was closed.
+    /// The status of the answer; `None` if the connection was closed.
     pub status: Option<u16>,
-    /// Whether the answer came to its end.
+    /// Whether the answer was complete.
     pub ended: &'static str,
-    /// What came back: texts and calls of tools.
+    /// The answer: texts and calls of tools.
     pub answered: Vec<String>,
-    /// Bytes that the tape has of the request.
+    /// Bytes of the request on the tape.
     pub request_bytes: u64,
-    /// Bytes of the answer.
     pub answer_bytes: u64,
 }
 
-/// Whose a conversation is, in words.
+/// The name of a conversation for people.
 #[must_use]
-pub fn conversation_words(key: &ConversationKey) -> String {
+pub fn conversation_label(key: &ConversationKey) -> String {
     match key {
         ConversationKey::Main => "main".to_owned(),
         ConversationKey::SubAgent { number, .. } => format!("sub-agent {number}"),
@@ -45,7 +42,7 @@ pub fn conversation_words(key: &ConversationKey) -> String {
 /// The exchanges of a tape in their order.
 ///
 /// # Errors
-/// When a body cannot be read.
+/// If a body cannot be read.
 pub fn exchange_views(tape: &Tape) -> io::Result<Vec<ExchangeView>> {
     let view = |exchange: &belljar_contract::Exchange| {
         let request = kept_request(&tape.body(exchange.request.body)?);
@@ -53,7 +50,7 @@ pub fn exchange_views(tape: &Tape) -> io::Result<Vec<ExchangeView>> {
         let said = answer.map(|answer| tape.body(answer.body)).transpose()?;
         Ok(ExchangeView {
             exchange: exchange.seq,
-            conversation: conversation_words(&exchange.conversation),
+            conversation: conversation_label(&exchange.conversation),
             at_ms: exchange.at_ms,
             asked: asked(&request),
             status: answer.map(|answer| answer.status),
@@ -71,7 +68,7 @@ pub fn exchange_views(tape: &Tape) -> io::Result<Vec<ExchangeView>> {
     tape.exchanges.iter().map(view).collect()
 }
 
-/// The last message that is not the agent's own to itself.
+/// The last message that is not the agent's own note.
 fn asked(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let last = messages.iter().rev().find(|message| message["role"] == "user");
@@ -95,7 +92,7 @@ fn blocks(content: &Value) -> Vec<String> {
     let line = |block: &Value| {
         let text = |name: &str| block[name].as_str().unwrap_or_default();
         match text("type") {
-            // A block of nothing but the agent's own words says nothing to a person.
+            // A block that consists of the agent's own texts is not informative.
             "text" if text("text").starts_with("<agent's words:") => None,
             "text" => Some(short(text("text"))),
             "thinking" => Some(format!("(thinks) {}", short(text("thinking")))),
@@ -124,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_was_asked_last_is_told_in_a_line_each() {
+    fn the_last_request_is_shown_in_a_line_each() {
         let request = json!({"messages": [
             {"role": "user", "content": "first"},
             {"role": "user", "content": [

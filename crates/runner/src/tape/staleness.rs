@@ -1,4 +1,4 @@
-//! Whether a tape still belongs to what lies around it.
+//! Finds out whether a tape still matches its scenario, skills and plan.
 
 use super::facts::{Changed, TapeFacts, content};
 use super::make::scenario_changes;
@@ -6,10 +6,10 @@ use crate::environment::HostEnvironment;
 use crate::suite::{Consent, Conversation, Planning, Trial, TrialError, skill_places};
 use belljar_contract::{AskedWalls, TapeHead};
 
-/// What is not as it was when the tape was recorded. Nothing runs.
+/// The facts that changed since the tape was recorded. No agent runs.
 ///
 /// # Errors
-/// When the scenario cannot be planned here, so that nothing can be said.
+/// If the scenario cannot be planned here.
 pub fn stale(
     trial: &Trial,
     head: &TapeHead,
@@ -22,7 +22,7 @@ pub fn stale(
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
     let mut out = scenario_changes(trial, head);
     out.extend(facts.changed_since(head, None));
-    // An agent that is not here may be the same.
+    // An agent that is not installed here may be the same.
     let program = facts.program.and_then(|path| content(path.as_path()).ok());
     if let (Some(recorded), Some(present)) = (head.agent.program, program)
         && recorded != present

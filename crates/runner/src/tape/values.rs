@@ -1,8 +1,8 @@
-//! Keyed digests of the values that a recording redacted: with them a tape can be searched for the values later, without
-//! holding them.
+//! Keyed digests of the values that a recording redacted. With them, a tape can be searched for the values later,
+//! although it does not contain them.
 //!
-//! The key never leaves the machine that recorded the tape, so a value cannot be guessed from the tape alone, however
-//! few values are possible. `docs/reference/tape-format.md` describes the digests.
+//! The key never leaves the machine that recorded the tape, so a value cannot be guessed from the tape alone, even if
+//! there are few possible values. `docs/reference/tape-format.md` describes the digests.
 
 use super::Tape;
 use crate::store::machine_key::{keyed, machine_key, random, read_key};
@@ -18,9 +18,9 @@ const MODULUS: u64 = (1 << 61) - 1;
 /// What a search of a tape for redacted values found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ValueSearch {
-    /// Whether the tape lists the values that its recording redacted. Older tapes do not, and nothing is searched for.
+    /// Whether the tape lists the values that its recording redacted. Older tapes do not, and are not searched.
     pub listed: bool,
-    /// Places that hold a value.
+    /// Places that contain a value.
     pub found: BTreeSet<ValueFound>,
     /// Values that were searched for.
     pub checked: usize,
@@ -41,7 +41,7 @@ pub struct ValueFound {
     pub name: String,
 }
 
-/// A key of one tape: derived from the machine's key and the tape's salt.
+/// The key of one tape: derived from the machine's key and the tape's salt.
 struct TapeKey(Zeroizing<[u8; 32]>);
 
 impl TapeKey {
@@ -53,7 +53,7 @@ impl TapeKey {
         keyed(&*self.0, &[purpose])
     }
 
-    /// Which key it is, for a reader that has one.
+    /// Identifies the key, for a reader that has one.
     fn id(&self) -> String {
         hex(&self.derived(b"id")[..8])
     }
@@ -67,7 +67,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A rolling hash whose base and mixing are secret; sixteen bits of it are stored with each form.
+/// A rolling hash with secret base and mixing; sixteen bits of it are stored with each form.
 struct Rolling {
     base: u64,
     mix: [u64; 2],
@@ -76,9 +76,9 @@ struct Rolling {
 impl Rolling {
     fn new(key: &TapeKey) -> Self {
         let bytes = key.derived(b"rolling");
-        let word =
-            |at: usize| bytes[at..at + 8].iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
-        Self { base: word(0) % (MODULUS - 256) + 256, mix: [word(8) | 1, word(16) | 1] }
+        let number =
+            |at: usize| bytes[at..at + 8].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        Self { base: number(0) % (MODULUS - 256) + 256, mix: [number(8) | 1, number(16) | 1] }
     }
 
     fn times(left: u64, right: u64) -> u64 {
@@ -108,7 +108,7 @@ impl Rolling {
         self.tag(window.iter().fold(0, |hash, byte| self.push(hash, *byte)))
     }
 
-    /// Calls `hit` with every place whose window has a tag that is wanted.
+    /// Calls `hit` for every position whose window has a wanted tag.
     fn scan(&self, bytes: &[u8], window: usize, wanted: &[bool], mut hit: impl FnMut(usize, u16)) {
         if bytes.len() < window {
             return;
@@ -131,7 +131,7 @@ impl Rolling {
 /// The digests of a recording's values, and the names of those that could not be redacted.
 ///
 /// # Errors
-/// When the key can neither be read nor made.
+/// If the key can neither be read nor created.
 pub(crate) fn digests_of<'s>(
     state: &AbsPath,
     values: impl IntoIterator<Item = (&'s str, &'s Secret)>,
@@ -161,7 +161,7 @@ pub(crate) fn digests_of<'s>(
 /// Searches every file of a tape for the values that its recording redacted.
 ///
 /// # Errors
-/// When a file or the key cannot be read.
+/// If a file or the key cannot be read.
 pub fn redacted_values(tape: &Tape, state: &AbsPath) -> io::Result<ValueSearch> {
     let Some(listed) = &tape.head.values else { return Ok(ValueSearch::default()) };
     let not_redacted = listed.not_redacted.clone();
@@ -199,7 +199,7 @@ impl<'a> Sought<'a> {
                 windows.entry(length.min(TAPE_WINDOW)).or_default().push((&value.name, form));
             }
         }
-        // No value is empty; a tape that lists one has been edited, and there is nothing to find.
+        // A value is never empty; a tape that lists one has been edited.
         windows.remove(&0);
         Self { rolling: Rolling::new(key), key, windows }
     }
@@ -285,7 +285,7 @@ mod tests {
         text.extend_from_slice(b"value-number-7-xxxxxxx");
         let began = std::time::Instant::now();
         assert_eq!(places(&state, &listed, &text), ["V7"]);
-        // Unoptimised code on a busy machine; optimised it is a twentieth of this.
+        // Generous, for an unoptimised build on a busy machine; an optimised build takes a twentieth.
         assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
     }
 }

@@ -144,7 +144,7 @@ fn what_is_wrong_is_named() {
         let text = one["controlOut"][2].as_str().unwrap().replace("\"JSON\"}}", "\"\"}}");
         one["controlOut"][2] = json!(text);
     };
-    broken(&other, 2, "the recorded answer to `r1` does not fit");
+    broken(&other, 2, "the recorded answer to `r1` does not match the question");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! A made-up internet, in a network of its own: hosts that are allowed, hosts that are not, a resolver, and a proxy
-//! that asks no rules, through which everything must be seen to go before a wall is believed.
+//! A made-up internet, in a network namespace of its own: hosts that are allowed, hosts that are not, a resolver, and a
+//! proxy without rules. Everything must be seen to pass through that proxy before a refusal counts as evidence.
 //!
-//! Nothing here touches the network of this machine: all addresses lead back to the place itself, and names are found
-//! in files that only processes in it see.
+//! The network of this machine is not used: all addresses lead back to the namespace itself, and names are resolved
+//! from files that only processes in it see.
 
 mod naive;
 mod peers;
@@ -18,35 +18,35 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Where the proxy without rules listens.
+/// The address of the proxy without rules.
 pub(super) const NAIVE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3999);
-/// Its token, which it does not ask for.
+/// Its token, which it does not require.
 pub(super) const NAIVE_TOKEN: &str = "open-to-everyone";
-/// Who gets the credential.
+/// The host that gets the credential.
 const BOUND: &str = "bound.test";
-/// Who gets none, and speaks TLS as well.
+/// A host with TLS that does not get the credential.
 const OTHER: &str = "other.test";
 
-/// Names, and where they lead. `flip.allowed.test` is the resolver's: it leads to another host each time.
+/// Host names and their addresses. `flip.allowed.test` is left to the resolver, which returns another host each time.
 const NAMES: &str = "127.0.0.1 localhost\n::1 localhost\n\
     10.99.0.2 allowed.test\n10.99.0.3 evil.test evilallowed.test rebind.allowed.test\n10.99.0.4 other.test\n\
     10.99.0.5 bound.test\n10.99.0.6 paths.test\n127.0.0.1 local.allowed.test\n192.168.77.7 private.allowed.test\n\
     169.254.7.7 link.allowed.test\n";
 
-/// What the made-up user allows: a host, those below it, one with rules about requests, two with TLS.
+/// The rules of the made-up user: a host, its subdomains, one with rules for requests, two with TLS.
 pub(super) const RULES: &str = "allow = [\n\
     \"allowed.test:80\", \"*.allowed.test:80\", \"allowed.test\", \"10.99.0.2:80\", \"10.99.0.2\",\n\
     \"bound.test\", \"10.99.0.5\", \"other.test\", \"10.99.0.4\", \"10.99.0.6:80\",\n\
     { host = \"paths.test:80\", methods = [\"GET\"], paths = [\"/ok/**\"] },\n]\n";
 
-/// The addresses that are not the loopback's.
+/// The addresses other than loopback.
 const RANGES: [(Ipv4Addr, u8); 3] = [
     (Ipv4Addr::new(10, 99, 0, 0), 24),
     (Ipv4Addr::new(192, 168, 77, 0), 24),
     (Ipv4Addr::new(169, 254, 7, 0), 24),
 ];
 
-/// What a host is, by the name that it is told apart with.
+/// The listeners, with the names that identify them.
 const TCP: [(&str, &str); 13] = [
     ("allowed", "10.99.0.2:80"),
     ("allowed-tls", "10.99.0.2:443"),
@@ -66,7 +66,7 @@ const TCP: [(&str, &str); 13] = [
 const UDP: [(&str, &str); 3] =
     [("resolver", "10.99.0.53:53"), ("evil", "10.99.0.3:9999"), ("evil", "10.99.0.3:443")];
 
-/// The place, and what was heard in it.
+/// The namespace, and what was received in it.
 pub(super) struct HostServices {
     place: Apart,
     peers: Peers,
@@ -76,11 +76,11 @@ pub(super) struct HostServices {
 }
 
 impl HostServices {
-    /// Makes it, with its files in `folder`. Nobody listens yet: this process must have no threads while the places
-    /// are made. The inner error is that of a machine that grants none.
-    pub fn make(folder: &Path) -> Result<Result<Self, ApartError>, ProveError> {
-        let failed = |cause| ProveError::Scene { path: folder.to_owned(), cause };
-        let over = seen_there(folder).map_err(failed)?;
+    /// Creates it, with its files in `directory`. No host listens yet: this process must have no threads while the
+    /// namespaces are created. The inner error is that of a machine that does not permit them.
+    pub fn make(directory: &Path) -> Result<Result<Self, ApartError>, ProveError> {
+        let failed = |cause| ProveError::Scene { path: directory.to_owned(), cause };
+        let over = seen_there(directory).map_err(failed)?;
         let parse = |at: &&str| at.parse().ok();
         let tcp: Vec<SocketAddr> = TCP.iter().filter_map(|(_, at)| parse(at)).collect();
         let udp: Vec<SocketAddr> = UDP.iter().filter_map(|(_, at)| parse(at)).collect();
@@ -91,13 +91,12 @@ impl HostServices {
         };
         let authority = Authority::new(&speakers(), SystemTime::now());
         let authority = Arc::new(authority.map_err(|error| failed(std::io::Error::other(error)))?);
-        let trusted = folder.join("trusted/authority.pem");
-        std::fs::create_dir_all(folder.join("trusted")).map_err(failed)?;
+        let trusted = directory.join("trusted/authority.pem");
+        std::fs::create_dir_all(directory.join("trusted")).map_err(failed)?;
         std::fs::write(&trusted, authority.pem()).map_err(failed)?;
         Ok(Ok(Self { place, peers: Peers::default(), authority, trusted }))
     }
 
-    /// Lets the hosts listen.
     pub fn open(&mut self) -> Result<(), ProveError> {
         let failed = |cause| ProveError::Scene { path: self.trusted.clone(), cause };
         let names = TCP.iter().map(|(name, _)| *name);
@@ -112,27 +111,27 @@ impl HostServices {
         Ok(())
     }
 
-    /// Lets a command run there, in this directory.
+    /// Makes a command run there, in this directory.
     pub fn enter(&self, command: &mut Command, directory: &Path) -> Result<(), ProveError> {
         let failed = |cause| ProveError::Scene { path: directory.to_owned(), cause };
         command.enters(&self.place, directory).map(drop).map_err(failed)
     }
 
-    /// Whether a host heard the text; with `NAME|` in front of it, whether that one did.
+    /// Whether a host received the text; with a prefix `NAME|`, whether that host did.
     pub fn heard(&self, text: &str) -> bool {
         let (name, text) = text.split_once('|').map_or((None, text), |(name, text)| (Some(name), text));
         self.peers.heard(name, text)
     }
 }
 
-/// The hosts that speak TLS.
+/// The hosts with TLS.
 fn speakers() -> Vec<HostName> {
     [BOUND, OTHER].iter().filter_map(|name| HostName::new(name).ok()).collect()
 }
 
-/// The files that decide where names lead, and what is put in their place. Those that this machine lacks decide nothing.
-fn seen_there(folder: &Path) -> std::io::Result<Vec<(PathBuf, PathBuf)>> {
-    let empty = folder.join("empty");
+/// The files that decide how names are resolved, with their replacements. Files that this machine lacks are skipped.
+fn seen_there(directory: &Path) -> std::io::Result<Vec<(PathBuf, PathBuf)>> {
+    let empty = directory.join("empty");
     std::fs::create_dir_all(&empty)?;
     let mut over = Vec::new();
     for (text, at) in [
@@ -140,13 +139,13 @@ fn seen_there(folder: &Path) -> std::io::Result<Vec<(PathBuf, PathBuf)>> {
         ("nameserver 10.99.0.53\noptions timeout:1 attempts:1\n", "/etc/resolv.conf"),
         ("hosts: files dns\n", "/etc/nsswitch.conf"),
     ] {
-        let file = folder.join(at.trim_start_matches("/etc/"));
+        let file = directory.join(at.trim_start_matches("/etc/"));
         std::fs::write(&file, text)?;
         if Path::new(at).exists() {
             over.push((file, PathBuf::from(at)));
         }
     }
-    // A daemon that keeps names would ask the network of this machine.
+    // A name service daemon would ask the network of this machine.
     over.extend(Path::new("/run/nscd").is_dir().then(|| (empty, PathBuf::from("/run/nscd"))));
     Ok(over)
 }

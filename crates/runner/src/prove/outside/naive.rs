@@ -1,8 +1,8 @@
-//! A proxy that forgives everything and asks no rules. It listens in the made-up internet alone, and shows that a probe
-//! of the real one can go through.
+//! A proxy that tolerates everything and has no rules. It listens in the made-up internet alone, and shows that a probe
+//! of the real proxy could succeed.
 //!
-//! It reads names as C does (up to a NUL), ignores users in front, looks a name up twice, trusts `Host`, follows
-//! redirections, and wants no token.
+//! It reads names as C does (up to a NUL), ignores user information, resolves a name twice, trusts `Host`, follows
+//! redirects, and requires no token.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -18,7 +18,7 @@ pub(super) fn serve(at: SocketAddr) {
     }
 }
 
-/// `None` where the client or the host breaks off; nobody needs to know.
+/// `None` if the client or the host closes the connection; it need not be reported.
 fn one(stream: &TcpStream) -> Option<()> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut reader = BufReader::new(stream.try_clone().ok()?);
@@ -26,8 +26,8 @@ fn one(stream: &TcpStream) -> Option<()> {
         return socks(reader, stream);
     }
     let (line, headers) = head(&mut reader)?;
-    let mut words = line.split(|byte| *byte == b' ');
-    let (method, target) = (words.next()?, words.next()?);
+    let mut parts = line.split(|byte| *byte == b' ');
+    let (method, target) = (parts.next()?, parts.next()?);
     let mut answer = stream;
     if method == b"CONNECT" {
         let upstream = dial(target)?;
@@ -46,7 +46,6 @@ fn one(stream: &TcpStream) -> Option<()> {
     answer.write_all(&all).ok()
 }
 
-/// Goes where a redirection leads.
 fn follow(answer: &[u8]) -> Option<()> {
     let text = String::from_utf8_lossy(answer);
     let place = text.lines().find_map(|line| line.strip_prefix("Location: http://"))?;
@@ -104,14 +103,14 @@ fn socks(mut reader: BufReader<TcpStream>, stream: &TcpStream) -> Option<()> {
     both_ways(reader, stream, upstream)
 }
 
-/// Where the bytes of an authority lead a careless reader.
+/// Connects to the address that a careless parser would read from these bytes.
 fn dial(authority: &[u8]) -> Option<TcpStream> {
     let text = String::from_utf8_lossy(authority).replace("%2e", ".").to_ascii_lowercase();
     let text = text.rsplit('@').next()?;
     let (host, port) = text.rsplit_once(':').unwrap_or((text, "80"));
     let port: u16 = port.parse().unwrap_or(80);
     let host = host.split('\0').next()?.trim_end_matches('.').trim_matches(['[', ']']);
-    // Once as if to check, once to dial.
+    // Resolved once as if to check, and again to connect.
     (host, port).to_socket_addrs().ok()?;
     let found = (host, port).to_socket_addrs().ok()?;
     let stream = found.into_iter().find_map(|at| TcpStream::connect(at).ok())?;
@@ -126,7 +125,7 @@ fn both_ways(mut reader: BufReader<TcpStream>, stream: &TcpStream, upstream: Tcp
         up.shutdown(std::net::Shutdown::Write).ok();
     });
     let (mut from, mut to) = (upstream, stream);
-    // Either side may break off.
+    // Either side may close the connection.
     std::io::copy(&mut from, &mut to).ok();
     stream.shutdown(std::net::Shutdown::Both).ok()
 }

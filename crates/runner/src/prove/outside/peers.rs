@@ -1,4 +1,4 @@
-//! The hosts of the made-up internet: they write down what they hear, and answer.
+//! The hosts of the made-up internet: they record what they receive, and answer.
 
 use belljar_contract::HostName;
 use belljar_egress::intercept::Authority;
@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a client that says nothing is waited for.
+/// How long a silent client is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long all that was said may take to be written down.
+/// How long recording may take.
 const SETTLING: Duration = Duration::from_secs(10);
 const HEAD_LIMIT: usize = 64 << 10;
-/// The name that leads to another host each time it is asked for, and the hosts it leads to.
+/// The name that resolves to another host each time, and the hosts that it resolves to.
 const FLIPPING: &str = "flip.allowed.test";
 const FLIPS: [[u8; 4]; 2] = [[10, 99, 0, 2], [10, 99, 0, 3]];
-/// A request for this is answered with a redirection, to the host that is not allowed.
+/// A request for this path is answered with a redirect to the host that is not allowed.
 const REDIRECTED: &str = "/redirected-";
 
-/// What was said, with the name of whom it was said to.
+/// The received bytes, with the name of the receiver.
 type Received = Mutex<Vec<(String, Vec<u8>)>>;
 
-/// Everything that was heard, and by whom.
+/// Everything that was received, and by which host.
 #[derive(Default)]
 pub(super) struct Peers {
     heard: Arc<Received>,
-    /// Conversations that are not written down yet.
+    /// Connections that are not recorded yet.
     active: Arc<AtomicUsize>,
     sockets: Mutex<Vec<OwnedFd>>,
 }
@@ -41,13 +41,13 @@ impl Peers {
         let (heard, active, name) = (Arc::clone(&self.heard), Arc::clone(&self.active), name.to_owned());
         std::thread::spawn(move || {
             while wait(listener.as_fd(), None) {
-                // Before it is taken: whoever looks sees it waiting, or counted.
+                // Counted before it is accepted: at every moment it is either waiting or counted.
                 active.fetch_add(1, Ordering::SeqCst);
                 let Ok((stream, _)) = listener.accept() else { return };
                 let (heard, active, name, speaker) =
                     (Arc::clone(&heard), Arc::clone(&active), name.clone(), speaker.clone());
                 std::thread::spawn(move || {
-                    // A client that breaks off has said what it said.
+                    // If the client closes early, the bytes so far count.
                     converse(&name, stream, speaker.as_ref(), &heard).ok();
                     active.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -69,7 +69,7 @@ impl Peers {
                 note(&heard, &name, asked.as_deref().unwrap_or_default().as_bytes());
                 note(&heard, &name, said);
                 let answer = asked.and_then(|asked| resolve(said, &asked, &mut flips));
-                // Whoever does not wait for the answer needs none.
+                // The client may not wait for the answer.
                 answer.map(|answer| socket.send_to(&answer, from));
                 active.fetch_sub(1, Ordering::SeqCst);
             }
@@ -77,7 +77,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Whether one of them, or the named one, heard the text.
+    /// Whether any host, or the named one, received the text.
     pub fn heard(&self, name: Option<&str>, text: &str) -> bool {
         self.settle();
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ impl Peers {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
     }
 
-    /// Waits until everything that has been said is written down.
+    /// Waits until everything received is recorded.
     fn settle(&self) {
         let until = Instant::now() + SETTLING;
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ fn note(heard: &Received, name: &str, bytes: &[u8]) {
     heard.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), bytes.to_vec()));
 }
 
-/// Whether something is there to be taken, in time.
+/// Whether a connection or packet arrives in time.
 fn wait(socket: BorrowedFd<'_>, within: Option<Duration>) -> bool {
     let within = within.and_then(|within| Timespec::try_from(within).ok());
     loop {
@@ -130,7 +130,7 @@ fn converse(
     }
 }
 
-/// Takes one request, or whatever else is said, and answers with what was heard.
+/// Reads one request, or any other bytes, and answers with what was received.
 fn talk(name: &str, stream: &mut (impl Read + Write), heard: &Received) -> io::Result<()> {
     let mut said = Vec::new();
     let mut part = [0; 4096];
@@ -155,7 +155,7 @@ fn talk(name: &str, stream: &mut (impl Read + Write), heard: &Received) -> io::R
     stream.flush()
 }
 
-/// The name that a query of DNS asks for.
+/// The name in a DNS query.
 fn question(packet: &[u8]) -> Option<String> {
     let mut name = String::new();
     let mut at = 12;
@@ -170,9 +170,9 @@ fn question(packet: &[u8]) -> Option<String> {
     }
 }
 
-/// The flipping name leads somewhere; nothing else is known.
+/// Only the flipping name resolves.
 fn resolve<'a>(query: &[u8], asked: &str, flips: &mut impl Iterator<Item = &'a [u8; 4]>) -> Option<Vec<u8>> {
-    // The header, the name with its length bytes and the end, the kind and the class.
+    // The header, the name with its length bytes and the end, the type and the class.
     let end = 12 + asked.len() + 2 + 4;
     let kind = query.get(end - 3).copied()?;
     let known = asked.eq_ignore_ascii_case(FLIPPING);

@@ -14,7 +14,7 @@ use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, Reach, se
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use rustls::CipherSuite;
-use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::fs;
@@ -335,7 +335,7 @@ fn certificates(file: &str) -> Vec<CertificateDer<'static>> {
 
 /// Of the client and of the host. Both put the same cipher first, and the host insists: every proxy has the same to do.
 fn provider() -> Arc<CryptoProvider> {
-    let mut cipher_suites = ring::DEFAULT_CIPHER_SUITES.to_vec();
-    cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
 }

@@ -2,7 +2,7 @@
 //!
 //! Types of rustls stay in this module and in the one that intercepts; the rest of the crate sees streams.
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::{CipherSuite, ClientConfig, RootCertStore};
 use std::io;
@@ -21,18 +21,17 @@ pub fn machine_roots() -> Vec<rustls::pki_types::CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }
 
-/// The cryptography of all TLS here. The ciphers, and they alone, are those of ring: the others have a fast path for AVX-512
-/// only, and without it a relay that does nothing else takes 1.6 seconds for a GiB where it takes 1.3 with these. The one
-/// with the shorter key comes first, as in browsers: it has fewer rounds, and is out of anyone's reach too.
+/// The cryptography of all TLS here. AES-128 comes before AES-256, as in browsers: it takes less processor time for bytes in
+/// bulk, and no attack on it is known to be practical.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    let mut cipher_suites = ring::DEFAULT_CIPHER_SUITES.to_vec();
-    cipher_suites.sort_by_key(|suite| match suite.suite() {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| match suite.suite() {
         CipherSuite::TLS13_AES_128_GCM_SHA256
         | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
         | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 0,
         _ => 1,
     });
-    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
+    Arc::new(provider)
 }
 
 /// The protocols that are offered in a handshake.
@@ -125,17 +124,10 @@ impl TlsClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
-    fn no_cipher_is_missing_and_the_fast_one_is_first() {
-        let ours: Vec<CipherSuite> = provider().cipher_suites.iter().map(|suite| suite.suite()).collect();
-        assert_eq!(ours[0], CipherSuite::TLS13_AES_128_GCM_SHA256);
-        let names = |suites: &[CipherSuite]| -> BTreeSet<String> {
-            suites.iter().map(|suite| format!("{suite:?}")).collect()
-        };
-        let usual: Vec<CipherSuite> =
-            aws_lc_rs::default_provider().cipher_suites.iter().map(|suite| suite.suite()).collect();
-        assert_eq!(names(&ours), names(&usual));
+    fn aes_128_is_preferred() {
+        let preferred = provider().cipher_suites.first().map(|suite| suite.suite());
+        assert_eq!(preferred, Some(CipherSuite::TLS13_AES_128_GCM_SHA256));
     }
 }

@@ -134,7 +134,7 @@ impl Front {
             Err(_late) => self.late(),
         };
         let deadline = Box::pin(tokio::time::sleep_until(deadline));
-        Ok(response.map(|inner| FrontBody { inner, severance, deadline, _room: room }))
+        Ok(response.map(|inner| FrontBody { inner, severance, broken: false, deadline, _room: room }))
     }
 
     /// Reads a body within bounds.
@@ -181,6 +181,8 @@ fn wrong_version() -> Response<AnswerBody> {
 struct FrontBody {
     inner: AnswerBody,
     severance: Arc<Severance>,
+    /// The connection is to be cut. The inner body must not be polled again: after an error it may report a normal end.
+    broken: bool,
     deadline: Pin<Box<Sleep>>,
     /// The request's body may live as long as its answer.
     _room: Option<OwnedSemaphorePermit>,
@@ -195,6 +197,9 @@ impl Body for FrontBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HangUp>>> {
         let this = self.get_mut();
+        if this.broken {
+            return Poll::Pending;
+        }
         let end = if this.deadline.as_mut().poll(context).is_ready() {
             Broken::Close
         } else {
@@ -206,7 +211,10 @@ impl Body for FrontBody {
             }
         };
         this.severance.request(end);
-        // No waker is kept: the flush that follows a pending body ends the connection.
+        this.broken = true;
+        // The next flush cuts the connection. hyper may have polled the body after its last flush, so it has to be polled
+        // once more.
+        context.waker().wake_by_ref();
         Poll::Pending
     }
 
@@ -216,5 +224,53 @@ impl Body for FrontBody {
 
     fn is_end_stream(&self) -> bool {
         self.inner.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    /// Fails once and then reports a normal end, as an upstream body does whose connection broke.
+    struct FailsThenEnds(bool);
+
+    impl Body for FailsThenEnds {
+        type Data = Bytes;
+        type Error = Broken;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+            let failed = std::mem::replace(&mut self.0, true);
+            Poll::Ready(if failed { None } else { Some(Err(Broken::Close)) })
+        }
+    }
+
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_body_never_ends_normally_and_is_polled_until_the_flush() {
+        let mut body = FrontBody {
+            inner: FailsThenEnds(false).boxed_unsync(),
+            severance: Arc::default(),
+            broken: false,
+            deadline: Box::pin(tokio::time::sleep(Duration::from_secs(60))),
+            _room: None,
+        };
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&wakes));
+        for _ in 0..3 {
+            assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "without a wake the flush may never come");
     }
 }

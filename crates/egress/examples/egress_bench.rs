@@ -180,8 +180,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         on_refusal: Arc::new(|_| {}),
         limits: ProxyLimits::default(),
     };
-    // One thread, as in a run; where two opened tunnels are served at once it gets a second by itself.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = belljar_egress::runtime().unwrap();
     runtime.block_on(serve(config, std::future::pending())).unwrap();
 }
 

@@ -25,3 +25,19 @@ pub mod script;
 pub mod ssh;
 pub mod tape;
 pub mod tls;
+
+/// Worker threads of a run's egress services. TLS interception decrypts and encrypts every byte, so that one thread would
+/// bound all tunnels together; many threads would only cost a run that waits most of the time.
+const WORKERS: usize = 2;
+
+/// The runtime that the egress services of a run share.
+///
+/// # Errors
+/// When the system refuses a thread or an event queue.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("egress")
+        .enable_all()
+        .build()
+}

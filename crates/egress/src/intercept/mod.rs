@@ -6,7 +6,6 @@
 //! taken out, whatever the other side did with them.
 
 mod authority;
-mod beside;
 mod body;
 mod bulk;
 mod counted;
@@ -23,7 +22,6 @@ pub use trust::{TrustBundle, trust_bundle};
 use crate::proxy::{Intercept, Tunnel, TunnelEnd};
 use crate::tls::TlsClient;
 use belljar_contract::{Destination, EgressRule, Host, HostName, HostTarget, Scrubber, requests_matter};
-use beside::Beside;
 use credential::BoundCredential;
 use std::future::Future;
 use std::pin::Pin;
@@ -84,7 +82,6 @@ pub struct Interception {
 /// Opens tunnels.
 pub struct Interceptor {
     shared: Arc<Shared>,
-    beside: Arc<Beside>,
 }
 
 struct Shared {
@@ -122,8 +119,7 @@ impl Interceptor {
             return Err(CredentialError::Unsearchable { name: one.name }.into());
         }
         let scrubber = Arc::new(scrubber);
-        let shared = Arc::new(Shared { rules, credentials, authority, tls, waits, scrubber });
-        Ok(Self { shared, beside: Beside::new() })
+        Ok(Self { shared: Arc::new(Shared { rules, credentials, authority, tls, waits, scrubber }) })
     }
 }
 
@@ -152,17 +148,6 @@ impl Intercept for Interceptor {
     }
 
     fn serve(&self, tunnel: Tunnel) -> Pin<Box<dyn Future<Output = TunnelEnd> + Send>> {
-        let served = Arc::clone(&self.beside).carry_out(service::serve(Arc::clone(&self.shared), tunnel));
-        Box::pin(async move {
-            served.await.unwrap_or_else(|| TunnelEnd {
-                sent: 0,
-                received: 0,
-                failure: Some("it broke off by itself".to_owned()),
-            })
-        })
-    }
-
-    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.beside.settled())
+        Box::pin(service::serve(Arc::clone(&self.shared), tunnel))
     }
 }

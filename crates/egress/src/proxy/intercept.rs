@@ -20,9 +20,6 @@ pub trait Intercept: Send + Sync {
 
     /// Serves the client's side of an accepted tunnel until it ends.
     fn serve(&self, tunnel: Tunnel) -> Pin<Box<dyn Future<Output = TunnelEnd> + Send>>;
-
-    /// Waits until everything has ended whose future was dropped.
-    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// An accepted tunnel; the client has been told so and nothing else.

@@ -175,9 +175,6 @@ pub async fn serve(
     }
     // Each one writes its end down as it goes.
     connections.shutdown().await;
-    if let Some(intercept) = &shared.intercept {
-        intercept.settled().await;
-    }
     Ok(summary(&shared.gate))
 }
 

@@ -3,7 +3,6 @@
 use crate::client::{Client, Sender, get, text};
 use crate::stage::{Stage, VALUE, allow_only};
 use crate::world::{Speaks, World};
-use belljar_egress::proxy::Intercept;
 use http_body_util::{BodyExt, Full};
 
 const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
@@ -26,8 +25,8 @@ async fn the_value_does_not_come_back() {
     }
 }
 
-#[tokio::test]
-async fn tunnels_at_once_are_served_alike_and_end_whoever_serves_them() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tunnels_on_several_threads_are_served_alike_and_end_when_aborted() {
     for outside in BOTH {
         let world = World::start(&["api.test"], outside).await;
         let stage = Stage::with_credential(&world);
@@ -40,19 +39,17 @@ async fn tunnels_at_once_are_served_alike_and_end_whoever_serves_them() {
         }
         assert_eq!(stage.rows().len(), 4);
         // Each one waits for an answer that does not come.
-        let late: Vec<_> = clients
-            .iter_mut()
-            .map(|client| {
-                let request = get("/late").header("host", "api.test").body(Full::default()).unwrap();
-                let Sender::Http1(sender) = &mut client.sender else { panic!("it is HTTP/1") };
-                tokio::spawn(sender.send_request(request))
-            })
-            .collect();
+        let mut late = Vec::new();
+        for client in &mut clients {
+            let request = get("/late").header("host", "api.test").body(Full::default()).unwrap();
+            let Sender::Http1(sender) = &mut client.sender else { panic!("it is HTTP/1") };
+            sender.ready().await.unwrap();
+            late.push(tokio::spawn(sender.send_request(request)));
+        }
         while world.seen().len() < 8 {
             tokio::task::yield_now().await;
         }
         clients.iter().for_each(|client| client.end.abort());
-        stage.interceptor.settled().await;
         for answer in late {
             assert!(answer.await.unwrap().is_err());
         }

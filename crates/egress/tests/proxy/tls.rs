@@ -259,10 +259,6 @@ impl Intercept for Echoing {
             TunnelEnd { sent: 3, received: 4, failure: logged.err().map(|error| error.to_string()) }
         })
     }
-
-    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
 }
 
 #[test]

@@ -316,8 +316,7 @@ struct Services {
 impl Services {
     /// Serves until it is told to end, or until one of the services cannot go on.
     fn run(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.serve(wish))
+        belljar_egress::runtime()?.block_on(self.serve(wish))
     }
 
     async fn serve(self, wish: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {

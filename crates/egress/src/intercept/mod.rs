@@ -7,7 +7,6 @@
 
 mod authority;
 mod body;
-mod bulk;
 mod counted;
 mod credential;
 mod head;

@@ -1,7 +1,6 @@
 //! One tunnel: the handshake with the client, then its requests.
 
 use super::body::{AnswerBody, Watched, scrub_headers};
-use super::bulk::Bulk;
 use super::counted::{Count, Counted};
 use super::credential::BoundCredential;
 use super::head::{Refusal, RequestHead, decide, rewrite, strip_hop_by_hop};
@@ -102,7 +101,7 @@ async fn requests(served: Arc<Served>, mut stream: TlsStream<Inside>) -> Result<
         let served = Arc::clone(&served);
         async move { Ok::<_, Infallible>(answer(&served, request).await) }
     });
-    let stream = TokioIo::new(Bulk::new(stream));
+    let stream = TokioIo::new(stream);
     let ended = if http2 {
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -1,6 +1,5 @@
 //! The connections to the one address that was checked, kept for as long as the client's connection lives.
 
-use super::bulk::Bulk;
 use super::{PIECE, READ_AHEAD, Waits};
 use crate::tls::{Chosen, Offer, TlsClient};
 use hyper::body::Incoming;
@@ -159,7 +158,7 @@ impl Upstream {
             .await
             .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
             .map_err(|cause| UpstreamError::Tls { host: host(), cause })?;
-        let stream = TokioIo::new(Bulk::new(stream));
+        let stream = TokioIo::new(stream);
         let refused = |cause| UpstreamError::Http { host: host(), cause };
         match chosen {
             Chosen::Http1 => {

@@ -7,7 +7,8 @@ use belljar_contract::{
     AgentName, Destination, Egress, EgressPolicy, EgressRule, HostPattern, RuleEffect, Secret,
 };
 use belljar_egress::intercept::{
-    Authority, CredentialSpec, Interception, Interceptor, ValuePart, Waits, intercepted_hosts,
+    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+    intercepted_hosts,
 };
 use belljar_egress::log::{EgressLog, LogOpening};
 use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, Reach, serve};
@@ -145,14 +146,14 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         value: vec![ValuePart::Secret(Arc::new(Secret::new(b"a-value-that-is-added".as_slice())))],
     };
     let hosts = intercepted_hosts(&rules, std::slice::from_ref(&credential));
-    let own = Arc::new(Authority::new(&hosts, SystemTime::now()).unwrap());
+    let own = Arc::new(CertificateAuthority::new(&hosts, SystemTime::now()).unwrap());
     fs::write(authority, own.pem()).unwrap();
     let interceptor = Interceptor::new(Interception {
         rules: rules.clone(),
         credentials: vec![credential],
-        authority: own,
+        ca: own,
         tls: TlsClient::new(&ExtraRoots(certificates(roots))).unwrap(),
-        waits: Waits::default(),
+        timeouts: InterceptTimeouts::default(),
     });
     let policy = Arc::new(EgressPolicy::new(&Egress { model: false, rules }));
     let opening = LogOpening {
@@ -167,7 +168,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
     println!("{}", listener.local_addr().unwrap().port());
     let config = ProxyConfig {
         listeners: vec![listener],
-        doors: None,
+        transparent: None,
         policy,
         resolver: Arc::new(SystemResolver::new(Duration::from_secs(10))),
         log,

@@ -1,4 +1,4 @@
-//! What comes back.
+//! Responses in intercepted tunnels.
 
 use crate::client::{Client, Sender, get, text};
 use crate::stage::{Stage, VALUE, allow_only};
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
 
 #[tokio::test]
-async fn the_value_does_not_come_back() {
+async fn the_value_is_redacted_from_responses() {
     for inside in BOTH {
         for outside in BOTH {
             let world = World::start(&["api.test"], outside).await;
@@ -38,7 +38,7 @@ async fn tunnels_on_several_threads_are_served_alike_and_end_when_aborted() {
             assert_eq!(client.get("/literal").await.1, "you sent Bearer [redacted:TOKEN], thank you");
         }
         assert_eq!(stage.rows().len(), 4);
-        // Each one waits for an answer that does not come.
+        // Each one waits for a response that is not sent.
         let mut late = Vec::new();
         for client in &mut clients {
             let request = get("/late").header("host", "api.test").body(Full::default()).unwrap();
@@ -57,7 +57,7 @@ async fn tunnels_on_several_threads_are_served_alike_and_end_when_aborted() {
 }
 
 #[tokio::test]
-async fn nor_in_trailers() {
+async fn the_value_is_redacted_from_trailers() {
     let world = World::start(&["api.test"], Speaks::Http2).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http2).await;
@@ -68,12 +68,12 @@ async fn nor_in_trailers() {
 }
 
 #[tokio::test]
-async fn nor_into_the_log_or_a_refusal() {
+async fn the_value_is_redacted_from_the_log_and_from_refusals() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let rules = vec![allow_only("api.test", &["GET"], &["/ok/**"])];
     let stage = Stage::new(&world, rules, vec![crate::stage::bearer("api.test:443")]);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
-    // Whoever guessed the value and sends it along gets no row of the log that holds it.
+    // A client that guesses the value and sends it must not get it into the log.
     let (status, refusal) = client.get(&format!("/evil/{VALUE}?{VALUE}")).await;
     assert_eq!(status, 403);
     assert!(refusal.contains("/evil/[redacted:TOKEN]") && !refusal.contains(VALUE), "{refusal}");
@@ -85,7 +85,7 @@ async fn nor_into_the_log_or_a_refusal() {
 }
 
 #[tokio::test]
-async fn compressed_answers_are_not_wanted_and_not_passed() {
+async fn compressed_responses_are_not_accepted_and_not_forwarded() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
@@ -93,19 +93,16 @@ async fn compressed_answers_are_not_wanted_and_not_passed() {
     let response = client.send(request.body(Full::default()).unwrap()).await;
     assert_eq!(response.status(), 502);
     let told = text(response).await;
-    assert!(told.contains("api.test:443 answered in the coding `gzip`"), "{told}");
+    assert!(told.contains("api.test:443 sent the encoding `gzip`"), "{told}");
     assert!(!told.contains("not really"), "{told}");
     let seen = &world.seen()[0];
     assert_eq!(seen.headers["accept-encoding"], "identity");
     assert!(!seen.headers.contains_key("range"));
     let rows = stage.rows();
     assert_eq!(rows.iter().map(|row| row.allowed).collect::<Vec<_>>(), [true, false]);
-    assert!(
-        rows[1].reason.as_ref().unwrap().contains("api.test:443 answered in the coding `gzip`"),
-        "{rows:?}"
-    );
+    assert!(rows[1].reason.as_ref().unwrap().contains("api.test:443 sent the encoding `gzip`"), "{rows:?}");
     assert_eq!((&rows[1].path, &rows[1].rule), (&rows[0].path, &rows[0].rule));
-    // A host cannot smuggle the value out in the name of a coding.
+    // A host must not be able to smuggle the value out as the name of an encoding.
     let (status, told) = client.get("/coded-as-the-value").await;
     assert_eq!(status, 502);
     let told = format!("{told} {:?}", stage.rows());
@@ -127,13 +124,13 @@ async fn a_host_without_a_credential_may_compress() {
 }
 
 #[tokio::test]
-async fn events_are_passed_on_as_they_come() {
+async fn events_are_forwarded_one_by_one() {
     for inside in BOTH {
         let world = World::start(&["api.test"], Speaks::Http1).await;
         let stage = Stage::with_credential(&world);
         let mut client = Client::connect(&stage, inside).await;
         let mut body = client.send(get("/events").body(Full::default()).unwrap()).await.into_body();
-        // The host sends the second event only when told to, after the first has been seen here.
+        // The host sends the second event only after the first was received here.
         for event in ["data: one\n\n", "data: two\n\n"] {
             let frame = body.frame().await.unwrap().unwrap();
             assert_eq!(frame.into_data().unwrap(), event);
@@ -144,7 +141,7 @@ async fn events_are_passed_on_as_they_come() {
 }
 
 #[tokio::test]
-async fn answers_without_a_body_and_redirects_stay_what_they_are() {
+async fn responses_without_a_body_and_redirects_are_forwarded_unchanged() {
     for inside in BOTH {
         for outside in BOTH {
             let world = World::start(&["api.test"], outside).await;

@@ -1,4 +1,4 @@
-//! Real programs accept the run's authority with the bundle, and refuse it without.
+//! Real programs accept the run's CA with the bundle, and refuse it without.
 
 use crate::stage::{Stage, VALUE, bearer};
 use crate::world::{Speaks, World};
@@ -12,13 +12,13 @@ use std::process::{Command, Output};
 
 /// A program that asks `https://api.test` for something.
 struct Tool {
-    /// The words of its command; `PROXY` and `PORT` stand for the front.
+    /// The command line; `PROXY` and `PORT` are replaced by those of the front.
     command: Vec<String>,
-    /// The path that it asks for first.
+    /// The path that it requests first.
     path: &'static str,
-    /// Whether what it finds there makes it happy.
+    /// Whether it succeeds with what it finds there.
     succeeds: bool,
-    /// The variables that it must do with, of all that there are.
+    /// The variables of the bundle that it gets.
     variables: &'static [&'static str],
 }
 
@@ -34,9 +34,9 @@ impl Bench {
         let stage = Stage::new(&world, vec![crate::stage::allow("api.test")], vec![bearer("api.test:443")]);
         let port = stage.front().await.port();
         let folder = tempfile::tempdir().unwrap();
-        let bundle = trust_bundle(&machine_roots(), stage.authority.certificate());
+        let bundle = trust_bundle(&machine_roots(), stage.ca.certificate());
         fs::write(folder.path().join("bundle.pem"), &bundle.bundle).unwrap();
-        fs::write(folder.path().join("authority.pem"), &bundle.authority).unwrap();
+        fs::write(folder.path().join("authority.pem"), &bundle.ca).unwrap();
         fs::write(folder.path().join("java.jks"), &bundle.keystore).unwrap();
         Self { folder, stage, port }
     }
@@ -49,18 +49,18 @@ impl Bench {
         })
     }
 
-    /// Runs a command with these variables of the bundle alone.
+    /// Runs a command with these variables of the bundle only.
     async fn run(&self, command: &[String], variables: &[&str]) -> Output {
         let proxy = format!("http://127.0.0.1:{}", self.port);
         let words = |word: &String| word.replace("PROXY", &proxy).replace("PORT", &self.port.to_string());
         let mut words = command.iter().map(words);
-        // The home of a person who has no settings; where programs are is the machine's.
+        // The home directory of a user without settings; the search path is the machine's.
         let home = self.folder.path().join("home");
         fs::create_dir_all(&home).unwrap();
         let mut run = Command::new("timeout");
         run.arg("100").arg(words.next().unwrap()).args(words).current_dir(&home).env_clear();
         run.env("HOME", &home).env("PATH", std::env::var_os("PATH").unwrap()).env("HTTPS_PROXY", &proxy);
-        // Version managers look for what they manage in the home of whoever installed them.
+        // Version managers look in the home directory of the user who installed them.
         for name in ["PYENV_ROOT", "JAVA_HOME"] {
             if let Some(value) = std::env::var_os(name) {
                 run.env(name, value);
@@ -130,7 +130,7 @@ async fn python() {
 #[tokio::test]
 async fn pip() {
     require!(Pip);
-    // The client that pip brings: it is the same code, with authorities of its own.
+    // The client that pip contains: the same code, with CAs of its own.
     let requests =
         "from pip._vendor import requests; print(requests.get('https://api.test/x', timeout=30).text)";
     let command = words(&["python3", "-c", requests]);
@@ -156,7 +156,7 @@ async fn pip() {
 #[tokio::test]
 async fn node() {
     require!(Node);
-    // Node's own client knows no proxy; what agents use makes the tunnel like this.
+    // Node's own client does not support proxies; agents create the tunnel like this.
     let script = "const http = require('http'), https = require('https');
         http.request({host: '127.0.0.1', port: PORT, method: 'CONNECT', path: 'api.test:443'})
             .on('connect', (_, socket) => https.get('https://api.test/x', {socket, agent: false}, answer => {
@@ -228,7 +228,7 @@ async fn java() {
     try_out(&bench, tool).await;
 }
 
-/// The certificates as OpenSSL reads them, and that it holds the authority to the names that it is for.
+/// OpenSSL reads the certificates and enforces the name constraints of the CA.
 #[tokio::test]
 async fn openssl() {
     require!(Openssl, Curl);
@@ -252,7 +252,7 @@ async fn openssl() {
     for part in ["CA:TRUE, pathlen:0", "DNS:api.test", "Permitted:", "Excluded:", "ASN1 OID: prime256v1"] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
-    // Everything that was written for programs inside is public.
+    // All files for programs in the sandbox are public.
     for file in fs::read_dir(bench.folder.path()).unwrap() {
         let path = file.unwrap().path();
         if path.is_file() {

@@ -1,4 +1,4 @@
-//! A proxy that decides and dials nothing.
+//! A proxy that decides and logs but dials nothing.
 
 use crate::ask::{connect, say, status, token};
 use crate::peers::{ALLOWED, Peer};
@@ -7,7 +7,7 @@ use belljar_contract::{EGRESS_NOT_DIALLED, EgressRow, EgressVerdict};
 use belljar_egress::proxy::Reach;
 
 #[test]
-fn what_is_allowed_is_logged_and_neither_resolved_nor_dialled() {
+fn an_allowed_request_is_logged_and_neither_resolved_nor_dialled() {
     let peer = Peer::start(ALLOWED, drop);
     let port = peer.address.port();
     let (by_name, by_address) = (format!("allowed.test:{port}"), peer.address.to_string());
@@ -15,7 +15,7 @@ fn what_is_allowed_is_logged_and_neither_resolved_nor_dialled() {
         let names = Setup::allowing(&[&by_name, &by_address]);
         names.name("allowed.test", &peer.address.ip().to_string())
     };
-    // The same client gets through where the rules are followed.
+    // The same request succeeds with a proxy that dials.
     let open = setup().start();
     assert_eq!(status(&connect(open.address, &by_address).0), 200);
 

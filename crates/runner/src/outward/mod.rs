@@ -16,7 +16,7 @@ use belljar_contract::{
     Secret, SshFound, TrustFile,
 };
 use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamError};
-use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Interceptor, TrustBundle};
+use belljar_egress::intercept::{CaError, CertificateAuthority, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
 use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};
 use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, Tools};
@@ -65,7 +65,7 @@ pub enum OutwardError {
     Tls(#[from] TlsClientError),
     /// The run's authority.
     #[error(transparent)]
-    Authority(#[from] AuthorityError),
+    Authority(#[from] CaError),
     /// Credentials cannot be added.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
@@ -128,17 +128,17 @@ impl Outward {
         let (interceptor, trust) = if hosts.is_empty() {
             (None, None)
         } else {
-            let authority = Arc::new(Authority::new(&hosts, SystemTime::now())?);
+            let ca = Arc::new(CertificateAuthority::new(&hosts, SystemTime::now())?);
             let trust = belljar_egress::intercept::trust_bundle(
                 &belljar_egress::tls::machine_roots(),
-                authority.certificate(),
+                ca.certificate(),
             );
             let interceptor = Interceptor::new(belljar_egress::intercept::Interception {
                 rules: plan.egress.rules.clone(),
                 credentials: bound,
-                authority,
+                ca,
                 tls: TlsClient::new(&ExtraRoots::default())?,
-                waits: belljar_egress::intercept::Waits::default(),
+                timeouts: belljar_egress::intercept::InterceptTimeouts::default(),
             })?;
             (Some(Arc::new(interceptor)), Some(trust))
         };
@@ -165,7 +165,7 @@ impl Outward {
         for PlannedFile { content, .. } in &mut plan.files {
             let bytes = match content {
                 FileContent::Trust(TrustFile::Bundle) => trust.bundle.clone().into_bytes(),
-                FileContent::Trust(TrustFile::Authority) => trust.authority.clone().into_bytes(),
+                FileContent::Trust(TrustFile::Authority) => trust.ca.clone().into_bytes(),
                 FileContent::Trust(TrustFile::Keystore) => trust.keystore.clone(),
                 FileContent::Text(_)
                 | FileContent::JsonFrom { .. }

@@ -11,7 +11,7 @@ use belljar_egress::gateway::{
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::model_log::ModelLog;
-use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary, Reach};
+use belljar_egress::proxy::{self, ProxyConfig, ProxyLimits, ProxySummary, Reach, TransparentListeners};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, Playing, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
@@ -142,7 +142,7 @@ impl Serving {
         };
         let proxy = sockets.proxy.map(|listener| ProxyConfig {
             listeners: vec![listener.into()],
-            doors: sockets.doors,
+            transparent: sockets.doors,
             policy,
             resolver: Arc::new(SystemResolver::new(RESOLVE_TIME)),
             log: Arc::clone(&log),
@@ -249,7 +249,7 @@ struct Sockets {
     model: Option<OwnedFd>,
     ssh: Option<UnixListener>,
     proxy: Option<OwnedFd>,
-    doors: Option<OpenDoors>,
+    doors: Option<TransparentListeners>,
 }
 
 impl Sockets {
@@ -265,9 +265,9 @@ impl Sockets {
         let proxy = take(PROXY_LISTENER);
         let doors = Doors::of(&plan.egress);
         let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
-        let open = resolver.map(|resolver| OpenDoors {
+        let open = resolver.map(|resolver| TransparentListeners {
             listeners: doors.listeners().iter().filter_map(|door| take(&door.name)).map(Into::into).collect(),
-            doors,
+            addresses: doors,
             resolver,
         });
         Self { names, model, ssh, proxy, doors: open }

@@ -55,10 +55,10 @@ pub struct LogSummary {
 pub struct EgressLog {
     began: Instant,
     redact: Redact,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     sink: Box<dyn Write + Send>,
     chain: EgressChain,
     room: u64,
@@ -79,7 +79,7 @@ impl EgressLog {
         redact: Redact,
     ) -> Result<Arc<Self>, LogError> {
         let LogOpening { run, opened_at_ms, policy, listeners, limit } = opening;
-        let mut state = State {
+        let mut state = LogState {
             sink: Box::new(sink),
             chain: EgressChain::START,
             room: limit,
@@ -142,7 +142,7 @@ impl EgressLog {
         Ok(LogSummary { allowed, denied, head: state.chain.head() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         // No code panics while holding the lock; if it did, the recorded failure would still be in the state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,7 +190,7 @@ impl EgressLog {
     }
 }
 
-impl State {
+impl LogState {
     fn write(&mut self, row: &EgressRow) -> Result<(), LogError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());

@@ -14,7 +14,7 @@ pub struct ChunkError;
 
 /// A request body that is being read.
 #[derive(Debug)]
-pub enum Body {
+pub enum RequestBody {
     /// This many bytes are still missing.
     Length(u64),
     /// A chunked body.
@@ -28,7 +28,7 @@ pub struct Taken {
     pub content: Range<usize>,
 }
 
-impl Body {
+impl RequestBody {
     /// Starts reading the body that a head announces.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
@@ -36,7 +36,7 @@ impl Body {
             Framing::Nothing => Self::Length(0),
             Framing::Length(length) => Self::Length(length),
             Framing::Chunked => {
-                Self::Chunks(Chunks { state: State::Size { value: None }, line: 0, trailers: 0 })
+                Self::Chunks(Chunks { state: ChunkState::Size { value: None }, line: 0, trailers: 0 })
             }
         }
     }
@@ -45,7 +45,7 @@ impl Body {
     pub fn is_done(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,
-            Self::Chunks(chunks) => chunks.state == State::Done,
+            Self::Chunks(chunks) => chunks.state == ChunkState::Done,
         }
     }
 
@@ -68,13 +68,13 @@ impl Body {
 /// The state of a chunked body.
 #[derive(Debug)]
 pub struct Chunks {
-    state: State,
+    state: ChunkState,
     line: usize,
     trailers: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// The digits of a chunk's size; `None` before the first digit.
     Size {
         value: Option<u64>,
@@ -105,11 +105,11 @@ impl Chunks {
         let mut used = 0;
         while let Some(byte) = input.get(used) {
             match self.state {
-                State::Done => break,
-                State::Content { left } => {
+                ChunkState::Done => break,
+                ChunkState::Content { left } => {
                     let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len() - used);
                     let left = left - length as u64;
-                    self.state = if left == 0 { State::ContentCr } else { State::Content { left } };
+                    self.state = if left == 0 { ChunkState::ContentCr } else { ChunkState::Content { left } };
                     return Ok(Taken { used: used + length, content: used..used + length });
                 }
                 state => self.state = self.step(state, *byte)?,
@@ -119,55 +119,54 @@ impl Chunks {
         Ok(Taken { used, content: 0..0 })
     }
 
-    fn step(&mut self, state: State, byte: u8) -> Result<State, ChunkError> {
+    fn step(&mut self, state: ChunkState, byte: u8) -> Result<ChunkState, ChunkError> {
         match state {
-            State::Size { .. } | State::Extension { .. } => self.line += 1,
-            State::TrailerStart | State::Trailer => self.trailers += 1,
-            State::SizeEnd { .. }
-            | State::Content { .. }
-            | State::ContentCr
-            | State::ContentLf
-            | State::TrailerEnd
-            | State::LastLf
-            | State::Done => self.line = 0,
+            ChunkState::Size { .. } | ChunkState::Extension { .. } => self.line += 1,
+            ChunkState::TrailerStart | ChunkState::Trailer => self.trailers += 1,
+            ChunkState::SizeEnd { .. }
+            | ChunkState::Content { .. }
+            | ChunkState::ContentCr
+            | ChunkState::ContentLf
+            | ChunkState::TrailerEnd
+            | ChunkState::LastLf
+            | ChunkState::Done => self.line = 0,
         }
         if self.line > LINE_LIMIT || self.trailers > TRAILER_LIMIT {
             return Err(ChunkError);
         }
         match (state, byte) {
-            (State::Size { value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkState::Size { value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
                 let value = value.unwrap_or(0).checked_mul(16).ok_or(ChunkError)?;
-                Ok(State::Size { value: Some(value | digit) })
+                Ok(ChunkState::Size { value: Some(value | digit) })
             }
-            (State::Size { value: Some(size) }, b'\r') | (State::Extension { size }, b'\r') => {
-                Ok(State::SizeEnd { size })
+            (ChunkState::Size { value: Some(size) }, b'\r') | (ChunkState::Extension { size }, b'\r') => {
+                Ok(ChunkState::SizeEnd { size })
             }
-            (State::Size { value: Some(size) }, b';') => Ok(State::Extension { size }),
-            (State::Extension { size }, b' '..=b'~' | b'\t') => Ok(State::Extension { size }),
-            (State::SizeEnd { size: 0 }, b'\n') => Ok(State::TrailerStart),
-            (State::SizeEnd { size }, b'\n') => Ok(State::Content { left: size }),
-            (State::ContentCr, b'\r') => Ok(State::ContentLf),
-            (State::ContentLf, b'\n') => Ok(State::Size { value: None }),
-            (State::TrailerStart, b'\r') => Ok(State::LastLf),
-            (State::TrailerStart | State::Trailer, b'!'..=b'~') | (State::Trailer, b' ' | b'\t' | 0x80..) => {
-                Ok(State::Trailer)
-            }
-            (State::Trailer, b'\r') => Ok(State::TrailerEnd),
-            (State::TrailerEnd, b'\n') => Ok(State::TrailerStart),
-            (State::LastLf, b'\n') => Ok(State::Done),
+            (ChunkState::Size { value: Some(size) }, b';') => Ok(ChunkState::Extension { size }),
+            (ChunkState::Extension { size }, b' '..=b'~' | b'\t') => Ok(ChunkState::Extension { size }),
+            (ChunkState::SizeEnd { size: 0 }, b'\n') => Ok(ChunkState::TrailerStart),
+            (ChunkState::SizeEnd { size }, b'\n') => Ok(ChunkState::Content { left: size }),
+            (ChunkState::ContentCr, b'\r') => Ok(ChunkState::ContentLf),
+            (ChunkState::ContentLf, b'\n') => Ok(ChunkState::Size { value: None }),
+            (ChunkState::TrailerStart, b'\r') => Ok(ChunkState::LastLf),
+            (ChunkState::TrailerStart | ChunkState::Trailer, b'!'..=b'~')
+            | (ChunkState::Trailer, b' ' | b'\t' | 0x80..) => Ok(ChunkState::Trailer),
+            (ChunkState::Trailer, b'\r') => Ok(ChunkState::TrailerEnd),
+            (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::TrailerStart),
+            (ChunkState::LastLf, b'\n') => Ok(ChunkState::Done),
             (
-                State::Size { .. }
-                | State::Extension { .. }
-                | State::SizeEnd { .. }
-                | State::Content { .. }
-                | State::ContentCr
-                | State::ContentLf
-                | State::TrailerStart
-                | State::Trailer
-                | State::TrailerEnd
-                | State::LastLf
-                | State::Done,
+                ChunkState::Size { .. }
+                | ChunkState::Extension { .. }
+                | ChunkState::SizeEnd { .. }
+                | ChunkState::Content { .. }
+                | ChunkState::ContentCr
+                | ChunkState::ContentLf
+                | ChunkState::TrailerStart
+                | ChunkState::Trailer
+                | ChunkState::TrailerEnd
+                | ChunkState::LastLf
+                | ChunkState::Done,
                 _,
             ) => Err(ChunkError),
         }
@@ -180,7 +179,7 @@ mod tests {
 
     /// Content, and the input that is left after the end; fed in pieces of this size.
     fn read(framing: Framing, mut input: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>), ChunkError> {
-        let mut body = Body::new(framing);
+        let mut body = RequestBody::new(framing);
         let mut content = Vec::new();
         while !body.is_done() && !input.is_empty() {
             let taken = body.take(&input[..piece.min(input.len())])?;

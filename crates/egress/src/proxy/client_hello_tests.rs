@@ -121,7 +121,7 @@ fn one_name_and_only_one() {
     assert_eq!(
         read(&made(b"\xfe\x0d\x00\x02ab")),
         Hello::Whole { server_name: None },
-        "an encrypted name is none"
+        "an encrypted name does not count"
     );
 }
 

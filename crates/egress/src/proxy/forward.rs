@@ -3,7 +3,7 @@
 //! A connection to a host is kept for the client's next request to that host. Clients do not share connections.
 
 use super::ProxyState;
-use super::body::Body;
+use super::body::RequestBody;
 use super::client::{Client, fill};
 use super::error_response::ErrorResponse;
 use super::gate::{ByteCounts, EgressRequest, FinishGuard, Permit, Rejection};
@@ -129,7 +129,7 @@ impl Exchange<'_> {
         let Self { head, path, framing, permit } = self;
         let Client { stream, buffer } = client;
         let (mut reader, mut writer) = stream.split();
-        let mut body = Body::new(framing);
+        let mut body = RequestBody::new(framing);
         let waits = !body.is_done()
             && buffer.is_empty()
             && head.tokens("expect").iter().any(|word| word == "100-continue");
@@ -235,7 +235,7 @@ fn request(
 async fn send_body(
     reader: &mut ReadHalf<'_>,
     buffer: &mut Vec<u8>,
-    body: &mut Body,
+    body: &mut RequestBody,
     feed: mpsc::Sender<io::Result<Bytes>>,
     moved: &ByteCounts,
 ) -> io::Result<()> {

@@ -20,7 +20,7 @@ pub const AUTHENTICATED: [u8; 2] = [1, 0];
 pub const AUTHENTICATION_FAILED: [u8; 2] = [1, 1];
 
 /// A message from the front of the bytes and its length; `None` if more bytes are needed.
-pub type Message<T> = Result<Option<(T, usize)>, SocksFault>;
+pub type SocksMessage<T> = Result<Option<(T, usize)>, SocksFault>;
 
 /// The bytes are not SOCKS 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +71,7 @@ impl SocksReply {
 ///
 /// # Errors
 /// When the bytes are not a greeting.
-pub fn read_greeting(bytes: &[u8]) -> Message<AuthOffer> {
+pub fn read_greeting(bytes: &[u8]) -> SocksMessage<AuthOffer> {
     let [version, rest @ ..] = bytes else { return Ok(None) };
     if *version != VERSION {
         return Err(SocksFault);
@@ -85,7 +85,7 @@ pub fn read_greeting(bytes: &[u8]) -> Message<AuthOffer> {
 ///
 /// # Errors
 /// When the bytes are not a password message.
-pub fn read_password(bytes: &[u8]) -> Message<(Vec<u8>, Vec<u8>)> {
+pub fn read_password(bytes: &[u8]) -> SocksMessage<(Vec<u8>, Vec<u8>)> {
     let [version, rest @ ..] = bytes else { return Ok(None) };
     if *version != 1 {
         return Err(SocksFault);
@@ -99,7 +99,7 @@ pub fn read_password(bytes: &[u8]) -> Message<(Vec<u8>, Vec<u8>)> {
 ///
 /// # Errors
 /// When the bytes are not a request.
-pub fn read_request(bytes: &[u8]) -> Message<SocksRequest> {
+pub fn read_request(bytes: &[u8]) -> SocksMessage<SocksRequest> {
     let [version, command, reserved, kind, rest @ ..] = bytes else { return Ok(None) };
     if *version != VERSION || *reserved != 0 {
         return Err(SocksFault);

@@ -92,9 +92,9 @@ async fn compressed_responses_are_not_accepted_and_not_forwarded() {
     let request = get("/gzip").header("accept-encoding", "gzip, br").header("range", "bytes=0-3");
     let response = client.send(request.body(Full::default()).unwrap()).await;
     assert_eq!(response.status(), 502);
-    let told = text(response).await;
-    assert!(told.contains("api.test:443 sent the encoding `gzip`"), "{told}");
-    assert!(!told.contains("not really"), "{told}");
+    let reported = text(response).await;
+    assert!(reported.contains("api.test:443 sent the encoding `gzip`"), "{reported}");
+    assert!(!reported.contains("not really"), "{reported}");
     let seen = &world.seen()[0];
     assert_eq!(seen.headers["accept-encoding"], "identity");
     assert!(!seen.headers.contains_key("range"));
@@ -103,10 +103,10 @@ async fn compressed_responses_are_not_accepted_and_not_forwarded() {
     assert!(rows[1].reason.as_ref().unwrap().contains("api.test:443 sent the encoding `gzip`"), "{rows:?}");
     assert_eq!((&rows[1].path, &rows[1].rule), (&rows[0].path, &rows[0].rule));
     // A host must not be able to smuggle the value out as the name of an encoding.
-    let (status, told) = client.get("/coded-as-the-value").await;
+    let (status, reported) = client.get("/coded-as-the-value").await;
     assert_eq!(status, 502);
-    let told = format!("{told} {:?}", stage.rows());
-    assert!(told.contains("[redacted:TOKEN]") && !told.contains(VALUE), "{told}");
+    let reported = format!("{reported} {:?}", stage.rows());
+    assert!(reported.contains("[redacted:TOKEN]") && !reported.contains(VALUE), "{reported}");
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn responses_without_a_body_and_redirects_are_forwarded_unchanged() {
                 (response.status().as_u16(), response.headers()["location"].as_bytes()),
                 (302, &b"https://elsewhere.test/"[..])
             );
-            assert_eq!(world.seen().len(), 4, "nobody followed it");
+            assert_eq!(world.seen().len(), 4, "the redirect was not followed");
         }
     }
 }

@@ -47,7 +47,10 @@ async fn an_address_is_not_intercepted() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = Stage::new(&world, vec![allow_only("192.0.2.1", &["GET"], &["/**"])], vec![]);
     let (_stream, end) = stage.tunnel("192.0.2.1:443");
-    assert_eq!(end.await.unwrap().failure.as_deref(), Some("a host without a name has no certificate"));
+    assert_eq!(
+        end.await.unwrap().failure.as_deref(),
+        Some("TLS to an address cannot be intercepted, only to a name")
+    );
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ struct Tool {
 }
 
 struct Bench {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     stage: Stage,
     port: u16,
 }
@@ -33,16 +33,16 @@ impl Bench {
         let world = World::start(&["api.test"], Speaks::Http1).await;
         let stage = Stage::new(&world, vec![crate::stage::allow("api.test")], vec![bearer("api.test:443")]);
         let port = stage.front().await.port();
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let bundle = trust_bundle(&machine_roots(), stage.ca.certificate());
-        fs::write(folder.path().join("bundle.pem"), &bundle.bundle).unwrap();
-        fs::write(folder.path().join("authority.pem"), &bundle.ca).unwrap();
-        fs::write(folder.path().join("java.jks"), &bundle.keystore).unwrap();
-        Self { folder, stage, port }
+        fs::write(directory.path().join("bundle.pem"), &bundle.bundle).unwrap();
+        fs::write(directory.path().join("authority.pem"), &bundle.ca).unwrap();
+        fs::write(directory.path().join("java.jks"), &bundle.keystore).unwrap();
+        Self { directory, stage, port }
     }
 
     fn file(&self, file: TrustFile) -> PathBuf {
-        self.folder.path().join(match file {
+        self.directory.path().join(match file {
             TrustFile::Bundle => "bundle.pem",
             TrustFile::Authority => "authority.pem",
             TrustFile::Keystore => "java.jks",
@@ -55,7 +55,7 @@ impl Bench {
         let words = |word: &String| word.replace("PROXY", &proxy).replace("PORT", &self.port.to_string());
         let mut words = command.iter().map(words);
         // The home directory of a user without settings; the search path is the machine's.
-        let home = self.folder.path().join("home");
+        let home = self.directory.path().join("home");
         fs::create_dir_all(&home).unwrap();
         let mut run = Command::new("timeout");
         run.arg("100").arg(words.next().unwrap()).args(words).current_dir(&home).env_clear();
@@ -188,7 +188,7 @@ async fn npm() {
 #[tokio::test]
 async fn cargo() {
     let bench = Bench::new().await;
-    let project = bench.folder.path().join("project");
+    let project = bench.directory.path().join("project");
     fs::create_dir_all(project.join("src")).unwrap();
     fs::create_dir_all(project.join(".cargo")).unwrap();
     fs::write(project.join("src/lib.rs"), "").unwrap();
@@ -214,7 +214,7 @@ fn show(path: &Path) -> &str {
 async fn java() {
     require!(Java);
     let bench = Bench::new().await;
-    let source = bench.folder.path().join("Get.java");
+    let source = bench.directory.path().join("Get.java");
     let program = "public class Get {
         public static void main(String[] words) throws Exception {
             var connection = new java.net.URL(\"https://api.test/x\").openConnection();
@@ -253,7 +253,7 @@ async fn openssl() {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
     // All files for programs in the sandbox are public.
-    for file in fs::read_dir(bench.folder.path()).unwrap() {
+    for file in fs::read_dir(bench.directory.path()).unwrap() {
         let path = file.unwrap().path();
         if path.is_file() {
             let bytes = fs::read(&path).unwrap();

@@ -25,7 +25,7 @@ fn an_allowed_request_is_logged_and_neither_resolved_nor_dialled() {
         let (answer, mut stream) = connect(proxy.address, authority);
         let said = format!("{answer}{}", crate::ask::rest(&mut stream));
         assert_eq!(status(&answer), 403, "{said}");
-        assert!(said.contains("--network"), "the way out is named: {said}");
+        assert!(said.contains("--network"), "the fix is named: {said}");
         let request = format!("GET http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\n{}\r\n", token());
         assert_eq!(status(&say(proxy.address, request.as_bytes())), 403);
     }

@@ -257,12 +257,12 @@ fn an_answer_that_breaks_off_is_seen_to_do_so() {
 
 #[test]
 fn a_host_that_has_hung_up_is_connected_to_again() {
-    let (tell, closed) = mpsc::channel();
+    let (notify, closed) = mpsc::channel();
     let peer = Peer::start(ALLOWED, move |mut stream| {
         request(&mut BufReader::new(stream.try_clone().unwrap()));
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         drop(stream);
-        tell.send(()).ok();
+        notify.send(()).ok();
     });
     let (proxy, authority) = proxy_for(&peer);
     let mut stream = connection(proxy.address);

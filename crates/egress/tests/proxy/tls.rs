@@ -43,7 +43,7 @@ pub fn tls_server() -> impl Fn(TcpStream) + Send + Sync + 'static {
         if tls.read(&mut request).is_err() {
             return;
         }
-        let name = tls.conn.server_name().unwrap_or("nobody").to_owned();
+        let name = tls.conn.server_name().unwrap_or("(none)").to_owned();
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\nfor {name}", name.len() + 4);
         tls.write_all(answer.as_bytes()).ok();
         tls.conn.send_close_notify();
@@ -157,11 +157,11 @@ fn at_443(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (Peer, String) {
 #[test]
 fn a_tunnel_to_443_is_tls_or_nothing() {
     require!(Root);
-    let (tell, got) = std::sync::mpsc::channel();
+    let (notify, got) = std::sync::mpsc::channel();
     let (_peer, address) = at_443(move |mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).ok();
-        tell.send(all).ok();
+        notify.send(all).ok();
     });
     let rules = ["allowed.test", "forge.test", &address];
     let mut setup = Setup::allowing(&rules).name("allowed.test", &address).name("forge.test", &address);
@@ -193,11 +193,11 @@ fn a_tunnel_to_443_is_tls_or_nothing() {
 
 #[test]
 fn a_handshake_in_small_pieces_is_one_handshake() {
-    let (tell, got) = std::sync::mpsc::channel();
+    let (notify, got) = std::sync::mpsc::channel();
     let peer = Peer::start(ALLOWED, move |mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).ok();
-        tell.send(all).ok();
+        notify.send(all).ok();
     });
     let (proxy, authority) = proxy_for(&peer);
     let body = [

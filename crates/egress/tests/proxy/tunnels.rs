@@ -69,13 +69,13 @@ fn each_direction_ends_by_itself() {
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(rest(&mut stream), "5 bytes");
     // The host has sent everything and still reads.
-    let (tell, heard) = mpsc::channel();
+    let (notify, heard) = mpsc::channel();
     let peer = Peer::start(ALLOWED, move |mut stream| {
         stream.write_all(b"banner").unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut all = String::new();
         stream.read_to_string(&mut all).unwrap();
-        tell.send(all).unwrap();
+        notify.send(all).unwrap();
     });
     let (proxy, authority) = proxy_for(&peer);
     let mut stream = tunnel(proxy.address, &authority);

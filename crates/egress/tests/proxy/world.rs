@@ -173,7 +173,7 @@ impl Setup {
             EgressLog::open(disk.clone(), opening, Arc::new(|text: &str| text.replace("hush", "[redacted]")))
                 .unwrap();
         let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
-        let told = Arc::clone(&refusals);
+        let reported = Arc::clone(&refusals);
         let config = ProxyConfig {
             transparent: None,
             listeners: vec![listener],
@@ -186,7 +186,7 @@ impl Setup {
             reach: self.reach,
             intercept: self.intercept,
             raw: self.raw,
-            on_refusal: Arc::new(move |refusal| told.lock().unwrap().push(refusal.clone())),
+            on_refusal: Arc::new(move |refusal| reported.lock().unwrap().push(refusal.clone())),
             limits: self.limits,
         };
         let (stop, stopped) = oneshot::channel::<()>();

@@ -7,7 +7,7 @@ use crate::launching::Ask;
 use crate::planning::Surroundings;
 use crate::values;
 use belljar_contract::{Credential, CredentialPart, Destination, Host, Plan, RuleEffect, Secret};
-use belljar_egress::gateway::{CredentialFacts, ProviderTools, Reach, Upstream, find_credential};
+use belljar_egress::gateway::{AddressScope, CredentialFacts, ProviderTools, Upstream, find_credential};
 use belljar_egress::intercept::{CredentialSpec, ValuePart};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use std::os::unix::ffi::OsStrExt;
@@ -64,7 +64,7 @@ pub(super) fn bound(
 pub(crate) fn upstream_shown(surroundings: &Surroundings) -> Option<String> {
     let named = surroundings.variables.get(std::ffi::OsStr::new(UPSTREAM)).filter(|url| !url.is_empty())?;
     // A URL may hold a password; what is shown of it is the host and the port.
-    match Upstream::parse(&named.to_string_lossy(), Reach::Private) {
+    match Upstream::parse(&named.to_string_lossy(), AddressScope::Private) {
         Ok(upstream) if upstream.destination() == Upstream::default().destination() => None,
         Ok(upstream) => Some(format!("{} ({UPSTREAM})", upstream.destination())),
         Err(_) => Some(format!("what {UPSTREAM} names, which is not usable")),
@@ -77,7 +77,7 @@ pub(super) fn live_model(plan: &Plan, surroundings: &Surroundings) -> Result<Liv
     let upstream = match variable(UPSTREAM).filter(|value| !value.is_empty()) {
         None => Upstream::default(),
         // Who names a host in their own shell may name one of their own network.
-        Some(url) => Upstream::parse(&url.to_string_lossy(), Reach::Private)
+        Some(url) => Upstream::parse(&url.to_string_lossy(), AddressScope::Private)
             .map_err(|cause| OutwardError::Upstream { variable: UPSTREAM.to_owned(), cause })?,
     };
     let secret = |name: &str| variable(name).map(|value| Secret::new(value.as_bytes()));

@@ -15,7 +15,7 @@ use belljar_contract::{
     AbsPath, EgressPolicy, EnvSource, FileContent, GuestVariable, OsText, Plan, PlannedFile, RunValue,
     Secret, SshFound, TrustFile,
 };
-use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamError};
+use belljar_egress::gateway::{ModelCredentialError, UpstreamError};
 use belljar_egress::intercept::{CaError, CertificateAuthority, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
 use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};

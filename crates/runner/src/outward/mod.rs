@@ -19,7 +19,7 @@ use belljar_egress::gateway::{ModelCredentialError, UpstreamError};
 use belljar_egress::intercept::{CaError, CertificateAuthority, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
 use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};
-use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, Tools};
+use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, SshTools};
 use belljar_egress::tape::OnDrift;
 use belljar_egress::tls::{ExtraRoots, TlsClient, TlsClientError};
 use belljar_sandbox::PROXY_ADDRESS;
@@ -223,7 +223,7 @@ fn random_token() -> Result<Secret, OutwardError> {
 /// The keys of the plan's hosts, and an agent outside that holds the user's.
 fn hold_keys(plan: &Plan, surroundings: &Surroundings) -> Result<(Vec<SshFound>, HeldKeys), OutwardError> {
     let files = belljar_egress::ssh::known_hosts_files(surroundings.home.as_path());
-    let tools = Tools::on(surroundings.outside_path());
+    let tools = SshTools::on(surroundings.outside_path());
     let found = belljar_egress::ssh::look_up(&plan.ssh, &files, &tools)?;
     let runtime = RuntimeDirectory::open(&surroundings.runtime)?;
     let folder: AbsPath = runtime.path().child(&format!("ssh-{}", std::process::id()));
@@ -235,7 +235,7 @@ fn hold_keys(plan: &Plan, surroundings: &Surroundings) -> Result<(Vec<SshFound>,
         &HoldRequest {
             tools: &tools,
             user_agent: variable("SSH_AUTH_SOCK").map(Path::new),
-            folder: folder.as_path(),
+            directory: folder.as_path(),
             asking: if terminal { Asking::Terminal } else { Asking::NoTerminal },
             askpass: variable("SSH_ASKPASS").cloned(),
             patience: KEY_PATIENCE,

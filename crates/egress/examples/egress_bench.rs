@@ -1,5 +1,5 @@
-//! The parts of `scripts/bench-egress`: a host on loopback, belljar's proxy as a process of its own, and a client that
-//! measures. The script brings the other proxies and makes the table.
+//! The parts of `scripts/bench-egress`: a host on loopback, belljar's proxy as a process, and a client that measures. The
+//! script starts the other proxies and prints the table.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for measuring, not a library")]
 
@@ -7,14 +7,15 @@ use belljar_contract::{
     AgentName, Destination, Egress, EgressPolicy, EgressRule, HostPattern, RuleEffect, Secret,
 };
 use belljar_egress::intercept::{
-    Authority, CredentialSpec, Interception, Interceptor, ValuePart, Waits, intercepted_hosts,
+    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+    intercepted_hosts,
 };
 use belljar_egress::log::{EgressLog, LogOpening};
 use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, Reach, serve};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use rustls::CipherSuite;
-use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::fs;
@@ -23,15 +24,15 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Every proxy finds it without a resolver.
+/// Every proxy resolves it without a resolver.
 const HOST: &str = "localhost";
-/// Read from a socket at once, so that the client and the host are faster than what is measured.
+/// Size of the client's read buffer, so that the client and the host are faster than the proxy.
 const READ_AHEAD: usize = 64 << 10;
-/// Written by the host at once.
+/// How much the host writes at once.
 const WRITTEN: usize = 256 << 10;
-/// Bytes are fetched over so many connections at once, so that a proxy never waits for the client or the host.
+/// Bytes are fetched over this many connections at once, so that a proxy never waits for the client or the host.
 const STREAMS: usize = 4;
-/// The token of belljar's proxy; the others ask for none.
+/// The token of belljar's proxy; the others need none.
 const TOKEN: &str = "Proxy-Authorization: Basic YmVsbGphcjpiZW5jaA==\r\n";
 
 fn main() {
@@ -49,7 +50,7 @@ fn main() {
 
 // --- the host ---------------------------------------------------------------------------------------------
 
-/// Serves on two ports, prints them, and lives until its input ends.
+/// Serves on two ports, prints them, and runs until its standard input ends.
 fn origin(certificate: &str) {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec![HOST.to_owned()]).unwrap();
@@ -73,7 +74,7 @@ fn origin(certificate: &str) {
                 let (stream, config) = (stream.unwrap(), Arc::clone(&config));
                 std::thread::spawn(move || {
                     stream.set_nodelay(true).unwrap();
-                    // A client that leaves has what it wanted.
+                    // A client may close the connection at any time.
                     if secure {
                         let mut session = rustls::ServerConnection::new(config).unwrap();
                         session.set_buffer_limit(Some(WRITTEN));
@@ -89,7 +90,7 @@ fn origin(certificate: &str) {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// `/bytes/N` is answered with so many, everything else with two.
+/// `/bytes/N` is answered with N bytes, everything else with two.
 fn answer(stream: impl Read + Write) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let chunk = vec![b'x'; WRITTEN];
@@ -124,7 +125,7 @@ fn head(stream: &mut impl BufRead) -> std::io::Result<String> {
 
 // --- belljar's proxy --------------------------------------------------------------------------------------
 
-/// Serves with a log, as in a run, prints its port, and lives until it is ended. TLS to the one port is opened.
+/// Serves with a log, as in a run, prints its port, and runs until it is killed. TLS to one of the ports is intercepted.
 fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
     let rule = |id: &str, text: String| EgressRule {
         id: id.to_owned(),
@@ -145,14 +146,14 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         value: vec![ValuePart::Secret(Arc::new(Secret::new(b"a-value-that-is-added".as_slice())))],
     };
     let hosts = intercepted_hosts(&rules, std::slice::from_ref(&credential));
-    let own = Arc::new(Authority::new(&hosts, SystemTime::now()).unwrap());
+    let own = Arc::new(CertificateAuthority::new(&hosts, SystemTime::now()).unwrap());
     fs::write(authority, own.pem()).unwrap();
     let interceptor = Interceptor::new(Interception {
         rules: rules.clone(),
         credentials: vec![credential],
-        authority: own,
+        ca: own,
         tls: TlsClient::new(&ExtraRoots(certificates(roots))).unwrap(),
-        waits: Waits::default(),
+        timeouts: InterceptTimeouts::default(),
     });
     let policy = Arc::new(EgressPolicy::new(&Egress { model: false, rules }));
     let opening = LogOpening {
@@ -167,7 +168,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
     println!("{}", listener.local_addr().unwrap().port());
     let config = ProxyConfig {
         listeners: vec![listener],
-        doors: None,
+        transparent: None,
         policy,
         resolver: Arc::new(SystemResolver::new(Duration::from_secs(10))),
         log,
@@ -180,8 +181,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         on_refusal: Arc::new(|_| {}),
         limits: ProxyLimits::default(),
     };
-    // One thread, as in a run; where two opened tunnels are served at once it gets a second by itself.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = belljar_egress::runtime().unwrap();
     runtime.block_on(serve(config, std::future::pending())).unwrap();
 }
 
@@ -237,7 +237,7 @@ fn at_once(work: impl Fn() + Sync) -> f64 {
     })
 }
 
-/// A socket under TLS, which by itself reads 4 KiB at a time.
+/// A socket with a read buffer; rustls alone reads 4 KiB at a time.
 struct Ahead(BufReader<TcpStream>);
 
 impl Read for Ahead {
@@ -274,7 +274,7 @@ fn connection(proxy: &str) -> BufReader<TcpStream> {
 
 fn tunnel(proxy: &str, target: &str) -> BufReader<TcpStream> {
     let mut stream = connection(proxy);
-    // Without a proxy, for what the host itself takes.
+    // Without a proxy, to measure the host itself.
     if proxy != target {
         let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{TOKEN}\r\n");
         stream.get_mut().write_all(request.as_bytes()).unwrap();
@@ -299,7 +299,7 @@ fn page(proxy: &str, target: &str) {
     take(&mut stream);
 }
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 fn take(stream: &mut BufReader<impl Read>) {
     let answer = head(stream).unwrap().to_ascii_lowercase();
     assert!(answer.contains(" 200 "), "{answer}");
@@ -333,9 +333,9 @@ fn certificates(file: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(file).unwrap().map(Result::unwrap).collect()
 }
 
-/// Of the client and of the host. Both put the same cipher first, and the host insists: every proxy has the same to do.
+/// For the client and the host. Both prefer the same cipher, so that every proxy has the same work.
 fn provider() -> Arc<CryptoProvider> {
-    let mut cipher_suites = ring::DEFAULT_CIPHER_SUITES.to_vec();
-    cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
 }

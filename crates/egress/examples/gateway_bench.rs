@@ -1,5 +1,5 @@
-//! What the gateway adds to a streamed answer: the same request, straight to a host on loopback that answers at once,
-//! and through the gateway to the same host. Called by `scripts/bench-gateway`; ends with 1 when the target is missed.
+//! What the gateway adds to a streamed response: the same request directly to a host on loopback that responds at once,
+//! and through the gateway to the same host. Called by `scripts/bench-gateway`; exits with 1 if the target is missed.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for measuring, not a library")]
 
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
-    CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, Listen, Live, LiveSetup, PriceTable,
-    ProviderTools, Reach, Upstream, UpstreamTimes, find_credential, serve,
+    AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, Listen, Live, LiveSetup,
+    PriceTable, ProviderTools, Upstream, UpstreamTimes, find_credential, serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use serde_json::json;
@@ -65,7 +65,7 @@ fn request() -> Vec<u8> {
         .into_bytes()
 }
 
-/// A host that answers as soon as it has a request.
+/// A host that responds as soon as it has a request.
 fn host() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -82,7 +82,7 @@ fn host() -> SocketAddr {
                     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
                         continue;
                     };
-                    // The head differs between the two ways; the body is the larger part and the same.
+                    // The head differs between the two; the body is the larger part and the same.
                     if bytes.len() - end > REQUEST_TEXT && bytes.ends_with(b"}") {
                         bytes.clear();
                         stream.write_all(&answer).unwrap();
@@ -98,7 +98,7 @@ fn gateway(host: SocketAddr) -> SocketAddr {
     let facts =
         CredentialFacts { api_key_variable: Some(Secret::new("sk-bench")), ..CredentialFacts::default() };
     let live = Live::new(LiveSetup {
-        upstream: Upstream::parse(&format!("http://{host}"), Reach::Private).unwrap(),
+        upstream: Upstream::parse(&format!("http://{host}"), AddressScope::Private).unwrap(),
         resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(10))),
         tls: TlsClient::new(&ExtraRoots::default()).unwrap(),
         credential: find_credential(facts, SystemTime::now()),
@@ -119,7 +119,7 @@ fn gateway(host: SocketAddr) -> SocketAddr {
     address.tcp().unwrap()
 }
 
-/// Sends the request and reads the answer to its end.
+/// Sends the request and reads the response to its end.
 fn once(stream: &mut TcpStream, request: &[u8]) -> Duration {
     let began = Instant::now();
     stream.write_all(request).unwrap();

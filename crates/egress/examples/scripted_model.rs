@@ -1,7 +1,7 @@
-//! Plays a script as a model at a socket of the loopback, for programs that are no part of this workspace. Prints the
-//! base URL and serves until standard input ends. Called by `scripts/record-sdks`.
+//! Serves a script as a model on loopback, for programs outside of this workspace. Prints the base URL and serves until
+//! standard input ends. Called by `scripts/record-sdks`.
 
-#![expect(clippy::print_stdout, reason = "whoever starts it reads the address")]
+#![expect(clippy::print_stdout, reason = "the caller reads the address from standard output")]
 
 use belljar_egress::script::{Listen, Script, ScriptedModel};
 

@@ -1,11 +1,11 @@
-//! Whether an answer can be searched for a credential, by what its head says of its body.
+//! Whether the head of a response allows its body to be searched for a credential.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 
-/// The longest name of a coding that is told.
-const TOLD: usize = 40;
+/// How many characters of an encoding are shown.
+const SHOWN: usize = 40;
 
-/// The coding that keeps an answer from being searched, as far as it can be shown. Whoever shows it takes secrets out.
+/// The encoding that keeps a response from being searched, shortened. The caller redacts secrets before showing it.
 pub(crate) fn unsearchable(headers: &HeaderMap) -> Option<String> {
     let other = |name, plain: &'static str| {
         headers
@@ -15,7 +15,7 @@ pub(crate) fn unsearchable(headers: &HeaderMap) -> Option<String> {
     };
     let found = other(header::CONTENT_ENCODING, "identity")
         .or_else(|| other(header::TRANSFER_ENCODING, "chunked"))?;
-    Some(found.as_bytes().escape_ascii().to_string().chars().take(TOLD).collect())
+    Some(found.as_bytes().escape_ascii().to_string().chars().take(SHOWN).collect())
 }
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
     use hyper::header::HeaderName;
 
-    fn told(pairs: &[(HeaderName, &[u8])]) -> Option<String> {
+    fn encoding(pairs: &[(HeaderName, &[u8])]) -> Option<String> {
         let pairs = pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_bytes(value).unwrap()));
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
@@ -33,18 +33,18 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_plain_can_be_searched() {
+    fn only_plain_encodings_can_be_searched() {
         let content = header::CONTENT_ENCODING;
         let transfer = header::TRANSFER_ENCODING;
-        assert_eq!(told(&[]), None);
-        assert_eq!(told(&[(content.clone(), b"Identity"), (transfer.clone(), b"chunked")]), None);
+        assert_eq!(encoding(&[]), None);
+        assert_eq!(encoding(&[(content.clone(), b"Identity"), (transfer.clone(), b"chunked")]), None);
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(told(&[(content.clone(), b"br")]), some("br"));
-        assert_eq!(told(&[(content.clone(), b"identity"), (content.clone(), b"zstd")]), some("zstd"));
-        assert_eq!(told(&[(content.clone(), b"identity, gzip")]), some("identity, gzip"));
-        assert_eq!(told(&[(content.clone(), b"")]), some(""));
-        assert_eq!(told(&[(content.clone(), b"\xff")]), some("\\xff"));
-        assert_eq!(told(&[(transfer, b"gzip, chunked")]), some("gzip, chunked"));
-        assert_eq!(told(&[(content, &[b'x'; 99])]), some(&"x".repeat(TOLD)));
+        assert_eq!(encoding(&[(content.clone(), b"br")]), some("br"));
+        assert_eq!(encoding(&[(content.clone(), b"identity"), (content.clone(), b"zstd")]), some("zstd"));
+        assert_eq!(encoding(&[(content.clone(), b"identity, gzip")]), some("identity, gzip"));
+        assert_eq!(encoding(&[(content.clone(), b"")]), some(""));
+        assert_eq!(encoding(&[(content.clone(), b"\xff")]), some("\\xff"));
+        assert_eq!(encoding(&[(transfer, b"gzip, chunked")]), some("gzip, chunked"));
+        assert_eq!(encoding(&[(content, &[b'x'; 99])]), some(&"x".repeat(SHOWN)));
     }
 }

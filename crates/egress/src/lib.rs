@@ -1,17 +1,16 @@
-//! What stands between the sandbox and the world.
+//! The egress services of a run: everything between the sandbox and the network.
 //!
-//! - [`gateway`]: where the agent believes the model is: one HTTP front end, and behind it the live model with the
-//!   credential that stays outside, or a script.
-//! - [`intercept`]: TLS that is opened, for hosts whose requests are looked at or get a credential.
-//! - [`log`]: what was decided, written before the first byte moves.
-//! - [`model_log`]: what was served in the place of the model, to compare the agent's frames with.
-//! - [`proxy`]: the way out for everything that speaks HTTP or SOCKS, or nothing of the kind; closed unless a rule
-//!   opens it.
-//! - [`resolve`]: names to addresses, once per connection.
-//! - [`script`]: a scripted model, so that the real agent can be run to its end without a key, a token or a network.
-//! - [`ssh`]: signatures for logins at declared hosts, by keys that stay outside.
-//! - [`tape`]: exchanges with the model, taken down and given again.
-//! - [`tls`]: TLS towards the world.
+//! - [`gateway`]: the model's address inside the sandbox. One HTTP front end, and behind it the live model with the
+//!   credential that stays outside, a script or a tape.
+//! - [`intercept`]: TLS interception, for hosts whose requests are checked or get a credential.
+//! - [`log`]: the log of decisions, written before the first byte is sent.
+//! - [`model_log`]: the log of requests and answers of the model, to compare the agent's frames with.
+//! - [`proxy`]: the HTTP and SOCKS proxy, and transparent proxying for other programs; closed unless a rule allows it.
+//! - [`resolve`]: name resolution, once per connection.
+//! - [`script`]: a scripted model, so that the real agent can be run without a key, a token or a network.
+//! - [`ssh`]: signatures for logins at declared hosts, with keys that stay outside.
+//! - [`tape`]: recorded exchanges with the model, and their replay.
+//! - [`tls`]: the TLS client.
 
 mod coding;
 pub mod gateway;
@@ -25,3 +24,19 @@ pub mod script;
 pub mod ssh;
 pub mod tape;
 pub mod tls;
+
+/// Worker threads of a run's egress services. TLS interception decrypts and encrypts every byte, so that one thread would
+/// limit all tunnels together. More threads would cost every run, and most runs wait most of the time.
+const WORKERS: usize = 2;
+
+/// Creates the runtime that the egress services of a run share.
+///
+/// # Errors
+/// When the system refuses a thread or a file descriptor.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("egress")
+        .enable_all()
+        .build()
+}

@@ -1,8 +1,7 @@
-//! The egress log's writer. Every service of a run writes to the same one.
+//! Writes the egress log. All services of a run write to the same log.
 //!
-//! A decision is with the kernel before the caller goes on. A row that could not be written is remembered for good:
-//! from then on nothing is decided, so that nothing leaves unseen, and the log, which lacks its last row, says that it
-//! is not complete.
+//! A decision is handed to the kernel before the caller continues. If a row cannot be written, the failure is kept and
+//! every later decision fails, so that nothing leaves unlogged. Such a log has no last row, which marks it as incomplete.
 
 use belljar_contract::{
     Digest, EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressRefusal, EgressRow,
@@ -12,60 +11,54 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Replaces secrets in a text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// The first row's content, and how long the log may become.
+/// The content of the first row, and the size limit.
 #[derive(Debug, Clone)]
 pub struct LogOpening {
-    /// The run.
     pub run: RunId,
     /// Milliseconds since 1970.
     pub opened_at_ms: u64,
-    /// The digest of the rules.
     pub policy: Digest,
-    /// Where is listened, inside.
+    /// Addresses inside the sandbox that the services listen on.
     pub listeners: Vec<String>,
-    /// Bytes. Whoever is watched can make lines at will, and must not be able to fill the disk with them.
+    /// Limit in bytes. Processes in the sandbox can cause any number of rows, and must not be able to fill the disk.
     pub limit: u64,
 }
 
-/// Bytes of a log that are enough for about a million decisions.
+/// A limit that is enough for about a million decisions.
 pub const LOG_LIMIT: u64 = 512 * 1024 * 1024;
 
-/// Why a row is not in the log.
+/// Why a row was not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// The sink refused it, now or before.
+    /// This row or an earlier one could not be written.
     #[error("the egress log cannot be written: {0}")]
     Write(String),
-    /// It is as long as it may become.
     #[error("the egress log has reached its limit of {0} bytes")]
     Limit(u64),
-    /// The last row has been written.
     #[error("the egress log is closed")]
     Closed,
 }
 
-/// What a closed log says, for the run's record.
+/// The result of a closed log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSummary {
-    /// Decisions that allowed.
+    /// Decisions to allow.
     pub allowed: u64,
-    /// Decisions that refused.
+    /// Decisions to refuse.
     pub denied: u64,
-    /// The chain of the last line.
+    /// The chain value of the last line.
     pub head: Option<Digest>,
 }
 
-/// A log that is being written.
 pub struct EgressLog {
     began: Instant,
     redact: Redact,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     sink: Box<dyn Write + Send>,
     chain: EgressChain,
     room: u64,
@@ -76,17 +69,17 @@ struct State {
 }
 
 impl EgressLog {
-    /// Writes the first row.
+    /// Opens the log and writes its first row.
     ///
     /// # Errors
-    /// When it cannot be written; nothing may be started then.
+    /// When the row cannot be written; no service may start then.
     pub fn open(
         sink: impl Write + Send + 'static,
         opening: LogOpening,
         redact: Redact,
     ) -> Result<Arc<Self>, LogError> {
         let LogOpening { run, opened_at_ms, policy, listeners, limit } = opening;
-        let mut state = State {
+        let mut state = LogState {
             sink: Box::new(sink),
             chain: EgressChain::START,
             room: limit,
@@ -105,10 +98,10 @@ impl EgressLog {
         Ok(Arc::new(Self { began: Instant::now(), redact, state: Mutex::new(state) }))
     }
 
-    /// Writes a decision down and gives its number. When it returns, the row is with the kernel.
+    /// Logs a decision and returns its number. When it returns, the kernel has the row.
     ///
     /// # Errors
-    /// When it could not be written; what was to be allowed must be refused then.
+    /// When the row could not be written; the request must be refused then.
     pub fn decide(&self, decision: EgressDecision) -> Result<u64, LogError> {
         let decision = self.redacted(decision);
         let at_ms = self.at_ms();
@@ -121,17 +114,17 @@ impl EgressLog {
         Ok(seq)
     }
 
-    /// Writes down what became of a decision.
+    /// Logs how an allowed request ended.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When the row could not be written.
     pub fn finish(&self, seq: u64, mut end: EgressEnd) -> Result<(), LogError> {
         end.failure = end.failure.map(|text| (self.redact)(&text));
         let at_ms = self.at_ms();
         self.state().write(&EgressRow::Finished { seq, at_ms, end })
     }
 
-    /// Why nothing is decided any more, where that is so.
+    /// Why no further decision is possible, if the log failed or is closed.
     pub fn failure(&self) -> Option<LogError> {
         self.state().failure.clone()
     }
@@ -139,7 +132,7 @@ impl EgressLog {
     /// Writes the last row. Later decisions fail.
     ///
     /// # Errors
-    /// When it, or any row before, could not be written: the log is not complete.
+    /// When this row or an earlier one could not be written: the log is incomplete.
     pub fn close(&self) -> Result<LogSummary, LogError> {
         let at_ms = self.at_ms();
         let mut state = self.state();
@@ -149,8 +142,8 @@ impl EgressLog {
         Ok(LogSummary { allowed, denied, head: state.chain.head() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; were it so, the failure to write would be kept in it all the same.
+    fn state(&self) -> MutexGuard<'_, LogState> {
+        // No code panics while holding the lock; if it did, the recorded failure would still be in the state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +151,7 @@ impl EgressLog {
         milliseconds(self.began.elapsed())
     }
 
-    /// The decision with every free text redacted. Words of the format are ours and stay.
+    /// Redacts every free text of a decision. Constants of the format stay.
     fn redacted(&self, decision: EgressDecision) -> EgressDecision {
         let text = |text: String| (self.redact)(&text);
         let maybe = |value: Option<String>| value.map(text);
@@ -197,7 +190,7 @@ impl EgressLog {
     }
 }
 
-impl State {
+impl LogState {
     fn write(&mut self, row: &EgressRow) -> Result<(), LogError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -221,7 +214,6 @@ impl State {
     }
 }
 
-/// Whole milliseconds, for a row.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

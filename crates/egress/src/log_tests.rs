@@ -1,7 +1,7 @@
 use super::*;
 use belljar_contract::{EgressLogState, EgressWay, read_egress_log};
 
-/// A disk with room for so many bytes.
+/// A disk with room for this many bytes.
 #[derive(Clone)]
 struct Disk {
     written: Arc<Mutex<Vec<u8>>>,
@@ -103,7 +103,7 @@ fn secrets_are_replaced_in_every_free_text() {
 }
 
 #[test]
-fn a_full_disk_stops_everything_for_good() {
+fn a_full_disk_ends_egress_for_good() {
     let whole = Disk::new(1 << 20);
     open(&whole, LOG_LIMIT).unwrap();
     let first = whole.text().len();
@@ -119,7 +119,7 @@ fn a_full_disk_stops_everything_for_good() {
 }
 
 #[test]
-fn lines_made_at_will_do_not_fill_the_disk() {
+fn the_log_has_a_size_limit() {
     let disk = Disk::new(1 << 20);
     let log = open(&disk, 4096).unwrap();
     let refused = || EgressVerdict::Denied { reason: EgressRefusal::NotAllowed };

@@ -1,10 +1,10 @@
-//! Headers and parameters by which some servers let another request be meant than the one in the first line. Where a rule
-//! looks at methods or paths, a request that carries one is refused: what was checked must be what the server obeys.
+//! Headers and parameters that make some servers act on another method or path than those in the request line. Where a
+//! rule restricts methods or paths, a request with one of them is refused: the server must act on what was checked.
 //!
-//! A body can carry such a parameter, too (`_method` in a form). Bodies are not looked at, so a rule that allows `POST`
-//! allows whatever the server makes of it.
+//! A body can also carry such a parameter (`_method` in a form). Bodies are not inspected, so a rule that allows `POST`
+//! allows whatever the server does with the body.
 
-/// A name is compared in small letters and with `-` for `_`: servers that hand headers to programs as variables take both.
+/// Names are compared in lower case and with `-` for `_`: servers that pass headers as variables treat both alike.
 pub(crate) const HEADERS: [(&str, &str); 13] = [
     ("destination", "WebDAV: the second path of COPY and MOVE"),
     ("x-forwarded-method", "proxies that ask another service for permission"),
@@ -29,18 +29,16 @@ pub(crate) const PARAMETERS: [(&str, &str); 4] = [
     ("x-http-method-override", "frameworks that read headers and parameters alike"),
 ];
 
-/// What in a request lets another one be meant, in words.
+/// Why a request may be treated as another one, if it may.
 pub(crate) fn find<'h>(headers: impl IntoIterator<Item = &'h str>, query: Option<&str>) -> Option<String> {
     let header = headers.into_iter().map(plain).find(|name| listed(&HEADERS, name));
     if let Some(name) = header {
-        return Some(format!(
-            "the header `{name}` lets another request be meant than the one that was checked"
-        ));
+        return Some(format!("the header `{name}` can replace the method or path that was checked"));
     }
     let names = query.into_iter().flat_map(|query| query.split(['&', ';']));
     let names = names.map(|pair| plain(&decoded(pair.split('=').next().unwrap_or_default())));
     let name = names.into_iter().find(|name| listed(&PARAMETERS, name))?;
-    Some(format!("the parameter `{name}` lets another request be meant than the one that was checked"))
+    Some(format!("the parameter `{name}` can replace the method or path that was checked"))
 }
 
 fn listed(table: &[(&str, &str)], name: &str) -> bool {
@@ -51,7 +49,7 @@ fn plain(name: &str) -> String {
     name.trim().to_ascii_lowercase().replace('_', "-")
 }
 
-/// Percent-encoding undone, once; what is no encoding stays.
+/// Decodes percent-encoding once; invalid sequences stay.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -77,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_meaning_is_found_in_every_spelling() {
+    fn overrides_are_found_in_every_spelling() {
         for header in ["X-HTTP-Method-Override", "x_http_method_override", "X-Original-URL", "X_Rewrite-Url"]
         {
             assert!(find(["accept", header], None).is_some(), "{header}");

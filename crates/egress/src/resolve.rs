@@ -1,4 +1,4 @@
-//! Names to addresses. A name is resolved once per connection; what is dialled is an address that was looked at.
+//! Name resolution. A name is resolved once per connection, and only an address that was checked is dialled.
 
 use belljar_contract::HostName;
 use std::collections::BTreeMap;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-/// What a resolver gives back.
+/// The future of a lookup.
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
-/// Knows the addresses of names.
+/// Resolves names.
 pub trait Resolve: Send + Sync {
-    /// The addresses of a name, in the order in which they are to be tried.
+    /// The addresses of a name, in the order in which to try them.
     fn resolve<'a>(&'a self, name: &'a HostName) -> Resolving<'a>;
 }
 
-/// Names asked for at the same time. A lookup holds a thread until the system gives up on it.
+/// Concurrent lookups. Each one occupies a thread until the system's resolver returns.
 const LOOKUPS_AT_ONCE: usize = 32;
 
-/// As this machine resolves names.
+/// The resolver of this machine.
 #[derive(Debug)]
 pub struct SystemResolver {
     within: Duration,
@@ -31,7 +31,7 @@ pub struct SystemResolver {
 }
 
 impl SystemResolver {
-    /// Waits so long for an answer.
+    /// Each lookup may take as long as `within`.
     #[must_use]
     pub fn new(within: Duration) -> Self {
         Self { within, lookups: Arc::new(Semaphore::new(LOOKUPS_AT_ONCE)) }
@@ -44,7 +44,7 @@ impl Resolve for SystemResolver {
             let lookup = async {
                 let turn = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
                 let name = name.as_str().to_owned();
-                // A task of its own keeps its turn until the system has answered, whoever has stopped waiting.
+                // The lookup is a task of its own and keeps its permit until the system has answered, even if the caller gives up.
                 let asking = tokio::spawn(async move {
                     let found = tokio::net::lookup_host((name, 0)).await;
                     drop(turn);
@@ -57,7 +57,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Names with addresses that were given, and no others.
+/// Resolves the given names only.
 #[derive(Debug, Clone, Default)]
 pub struct FixedNames(pub BTreeMap<HostName, Vec<IpAddr>>);
 
@@ -68,16 +68,16 @@ impl Resolve for FixedNames {
     }
 }
 
-/// Connects to the first of these addresses that answers.
+/// Connects to the first of these addresses that accepts.
 ///
 /// # Errors
-/// That of the last one tried.
+/// The error of the last address tried.
 pub async fn dial(addresses: &[SocketAddr], within: Duration) -> io::Result<(TcpStream, SocketAddr)> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
         match tokio::time::timeout(within, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // A request is small and waits for its answer; nothing is gained by holding it back.
+                // A request is small and waits for its response, so that delaying it gains nothing.
                 stream.set_nodelay(true)?;
                 return Ok((stream, *address));
             }
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_knows_itself() {
+    fn localhost_resolves_to_loopback() {
         let resolver = SystemResolver::new(Duration::from_secs(30));
         let found = run(resolver.resolve(&HostName::new("localhost").unwrap())).unwrap();
         assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback), "{found:?}");
     }
 
     #[test]
-    fn a_name_that_was_not_given_is_not_known() {
+    fn an_unknown_name_does_not_resolve() {
         let name = |text| HostName::new(text).unwrap();
         let names = FixedNames(BTreeMap::from([(name("a.test"), vec![IpAddr::from([192, 0, 2, 1])])]));
         assert_eq!(run(names.resolve(&name("a.test"))).unwrap(), [IpAddr::from([192, 0, 2, 1])]);

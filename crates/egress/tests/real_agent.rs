@@ -1,5 +1,5 @@
-//! The real agent, run to its end against the scripted model: the script's words become deeds on disk, and the
-//! script's failures become the agent's.
+//! The real agent, run to its end against the scripted model: tool calls of the script change files on disk, and failures
+//! of the script are failures of the agent.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -29,7 +29,7 @@ struct Stage {
     directory: TempDir,
 }
 
-/// What one run of the agent left.
+/// The result of one run of the agent.
 struct Run {
     finished: Finished,
     result: Value,
@@ -53,7 +53,7 @@ impl Stage {
         ScriptedModel::start(script, Listen::unix(self.path("model.sock"))).unwrap()
     }
 
-    /// The environment of the agent, whole: nothing of the machine's configuration reaches it.
+    /// The agent's complete environment: nothing of the machine's configuration reaches it.
     fn environment(&self, model: &ScriptedModel) -> Vec<(&'static str, OsString)> {
         let mut environment = vec![
             ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
@@ -111,7 +111,7 @@ impl Run {
     }
 }
 
-/// One turn that thinks and calls two tools, one that ends.
+/// One turn that thinks and calls two tools, and one that ends.
 fn writes_two_files(project: &Path) -> Script {
     let reply = Reply::new()
         .thinking("Two files, two ways.", "c2lnbmF0dXJl")
@@ -211,14 +211,14 @@ fn an_overload_is_retried_and_overcome() {
     assert_eq!(run.result["result"], "here you are");
 }
 
-/// A call of a tool whose delivery breaks off, and what is said when the agent comes again. The call is complete
-/// after five events: start, ping, and the three of its block.
+/// A tool call whose delivery is cut off, and the text for the agent's next request. The call is complete after five
+/// events: start, ping, and the three of its block.
 fn broken_call(after_events: usize, end: CutEnd) -> Script {
     let call = Reply::new().tool_use("Bash", json!({"command": "echo x > here"})).cut(after_events, end);
     Script::new().turn(Turn::reply(call)).turn(Turn::text("went on"))
 }
 
-/// The agent of this version executes what was complete when its stream ended too early, and goes on.
+/// This version of the agent executes a call that was complete when its stream ended too early, and continues.
 #[test]
 fn a_call_that_was_complete_when_its_stream_ended_is_executed() {
     require!(Agent);
@@ -230,7 +230,7 @@ fn a_call_that_was_complete_when_its_stream_ended_is_executed() {
     assert_eq!(run.transcript.requests[1].tool_results().len(), 1);
 }
 
-/// With nothing complete it asks again, and wants the answer in one piece.
+/// If nothing was complete, it repeats the request without streaming.
 #[test]
 fn a_stream_that_ended_in_a_block_is_asked_for_whole() {
     require!(Agent);
@@ -244,8 +244,8 @@ fn a_stream_that_ended_in_a_block_is_asked_for_whole() {
     assert_eq!(streams, [json!(true), Value::Null]);
 }
 
-/// After a broken connection it comes again with the same conversation. Whether it then wants a stream, and whether it
-/// first executes a call that was complete, depends on when it notices the break; so the call here is not.
+/// After a broken connection it repeats the request with the same conversation. Whether it then streams, and whether it
+/// first executes a complete call, depends on when it notices the break; so the call here is incomplete.
 #[test]
 fn a_broken_connection_is_tried_again() {
     require!(Agent);
@@ -279,7 +279,7 @@ fn a_sub_agent_plays_its_own_turns() {
     assert!(last.tool_results().iter().any(|(_, text)| text.contains("sub is done")));
 }
 
-/// A tmux server of its own, ended with the test and with it the agent inside.
+/// A tmux server of its own; it ends with the test and ends the agent.
 struct Terminal {
     socket: PathBuf,
 }
@@ -303,7 +303,7 @@ impl Drop for Terminal {
     }
 }
 
-/// In a terminal the agent asks for a title besides; that must not take the turn of the conversation.
+/// In a terminal the agent also asks for a title; that must not take the turn of the conversation.
 #[test]
 fn a_title_takes_no_turn() {
     require!(Agent, Tmux);

@@ -1,5 +1,5 @@
-//! The real agent and the live gateway: a run to its end with the key outside, and each of the gateway's refusals as
-//! the agent takes it. The model's host is the scripted model on loopback.
+//! The real agent and the live gateway: a complete run with the key outside, and how the agent handles each refusal of the
+//! gateway. The model's host is the scripted model on loopback.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
-    CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live, LiveSetup,
-    PriceTable, ProviderTools, Reach, Upstream, UpstreamTimes, UsageTotals, find_credential, serve,
+    AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live,
+    LiveSetup, PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals, find_credential, serve,
 };
 use belljar_egress::script::{ErrorReply, Script, ScriptedModel, Sender, Transcript, Turn, When};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
@@ -25,10 +25,10 @@ use tokio::sync::oneshot;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What the agent has.
+/// The placeholder that the agent has.
 const PLACEHOLDER: &str = "sk-placeholder";
 
-/// What only the host may see.
+/// The key that only the host may receive.
 const REAL_KEY: &str = "sk-real-key-of-the-user";
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl GatewaySink for Heard {
     }
 }
 
-/// What a test changes.
+/// The configuration of a test.
 struct Stage {
     directory: TempDir,
     facts: CredentialFacts,
@@ -49,7 +49,7 @@ struct Stage {
     limits: FrontLimits,
 }
 
-/// What one run of the agent left.
+/// The result of one run of the agent.
 struct Run {
     finished: Finished,
     result: Value,
@@ -74,12 +74,12 @@ impl Stage {
         self.directory.path().join(name)
     }
 
-    /// Runs the agent to its end behind a gateway on a unix socket, with its own number of retries.
+    /// Runs the agent behind a gateway on a unix socket, with its default number of retries.
     fn run(&mut self, script: Script) -> Run {
         let host = ScriptedModel::start(script, Listen::loopback()).unwrap();
         let heard = Arc::new(Heard::default());
         let live = Live::new(LiveSetup {
-            upstream: Upstream::parse(&host.base_url(), Reach::Private).unwrap(),
+            upstream: Upstream::parse(&host.base_url(), AddressScope::Private).unwrap(),
             resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(
                 10,
             ))),
@@ -95,7 +95,7 @@ impl Stage {
         let (stop, stopped) = oneshot::channel::<()>();
         let (answer, limits) = (Arc::new(live.clone()), self.limits);
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = belljar_egress::runtime().unwrap();
             let entered = runtime.enter();
             let listener = bound.listener().unwrap();
             drop(entered);
@@ -143,7 +143,7 @@ impl Run {
         assert_eq!(self.transcript.unplayed, [0_usize; 0]);
     }
 
-    /// The agent gave up at once and showed these words.
+    /// The agent gave up at once and showed this message.
     fn assert_stopped_with(&self, words: &str) {
         assert_eq!(self.result["is_error"], true, "{}", self.result);
         assert_eq!(self.finished.status.code(), Some(1), "{:?}", self.finished);
@@ -191,7 +191,7 @@ fn a_run_to_its_end_with_the_key_outside() {
     }
     assert!(!run.finished.stdout.contains(REAL_KEY) && !run.finished.stderr.contains(REAL_KEY));
     assert!(!format!("{:?}", run.events).contains(REAL_KEY));
-    // The gateway and the agent count the same.
+    // The gateway and the agent count the same tokens.
     let tokens = run.totals.tokens();
     assert_eq!(run.result["modelUsage"]["claude-opus-4-8"]["outputTokens"], tokens.output, "{}", run.result);
     let cost = run.result["total_cost_usd"].as_f64().unwrap();
@@ -229,7 +229,7 @@ fn a_budget_that_is_reached_ends_the_run_at_once() {
     require!(Agent);
     let mut stage = Stage { cap: Some(0.5), ..Stage::new() };
     let run = stage.run(Script::new().turn(Turn::text("never")));
-    run.assert_stopped_with("the budget of $0.5000 is reached");
+    run.assert_stopped_with("the budget of $0.5000 is used up");
     assert_eq!(run.transcript.requests.len(), 0);
     assert!(matches!(run.troubles()[..], [GatewayTrouble::BudgetReached { .. }]));
 }
@@ -243,14 +243,14 @@ fn a_search_of_the_provider_fails_and_the_conversation_goes_on() {
     let run = Stage::new().run(script);
     run.assert_good();
     assert_eq!(run.result["result"], "went on without");
-    // The search itself never reached the host.
+    // The search request itself never reached the host.
     assert_eq!(run.transcript.requests.len(), 2);
     let results = run.transcript.requests[1].tool_results();
     assert!(results.iter().any(|(_, text)| text.contains("`web_search`")), "{results:?}");
 }
 
 #[test]
-fn a_connection_that_was_closed_while_a_tool_ran_is_no_trouble() {
+fn a_connection_that_was_closed_while_a_tool_ran_is_replaced() {
     require!(Agent);
     let mut stage = Stage::new();
     stage.limits.head_within = Duration::from_millis(500);

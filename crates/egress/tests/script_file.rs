@@ -1,4 +1,4 @@
-//! The script file: what is read, what is refused, and in which words.
+//! The script file: what is accepted, what is rejected, and with which message.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -6,8 +6,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use belljar_egress::script::{
-    Answer, Block, CutEnd, ErrorReply, Exhausted, LoadScriptError, ParseScriptError, Reply, Script, Sender,
-    SideRequests, StopReason, Tools, Turn, Usage, When,
+    Block, CutEnd, ErrorReply, Exhausted, LoadScriptError, ParseScriptError, Reply, Script, Sender,
+    SideRequests, StopReason, Tools, Turn, TurnAnswer, Usage, When,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -74,7 +74,7 @@ fn full() -> Script {
 }
 
 #[test]
-fn a_file_and_the_builder_say_the_same() {
+fn a_file_and_the_builder_make_the_same_script() {
     assert_eq!(Script::parse(FULL.as_bytes()).unwrap(), full());
 }
 
@@ -87,14 +87,14 @@ fn a_script_that_is_written_out_is_read_back() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_keys_have_defaults() {
     let least = br#"{"version": 1, "turns": [{"answer": {"reply": {"content": [{"text": "hi"}]}}}]}"#;
     assert_eq!(Script::parse(least).unwrap(), Script::new().turn(Turn::text("hi")));
     assert_eq!(Script::new().side_requests, SideRequests::Reply("ok".into()));
     assert_eq!(Script::new().when_exhausted, Exhausted::Error);
 }
 
-/// The error's own words and those of its cause.
+/// The error's message and that of its cause.
 fn refusal(json: &str) -> (String, String) {
     let error = Script::parse(json.as_bytes()).unwrap_err();
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
@@ -102,7 +102,7 @@ fn refusal(json: &str) -> (String, String) {
 }
 
 #[test]
-fn a_fault_has_a_place_and_says_what_was_expected() {
+fn an_error_names_the_place_and_what_was_expected() {
     let (message, cause) = refusal(
         "{\"version\": 1, \"turns\": [\n  {\"answer\": {\"reply\": {\"content\": [], \"stop\": 1}}}]}",
     );
@@ -133,7 +133,7 @@ fn a_fault_has_a_place_and_says_what_was_expected() {
 }
 
 #[test]
-fn another_version_is_named_before_its_keys_are_blamed() {
+fn another_version_is_reported_before_unknown_keys() {
     let newer = Script::parse(br#"{"version": 2, "scenes": []}"#);
     assert!(matches!(newer, Err(ParseScriptError::Version { found: 2 })), "{newer:?}");
 }
@@ -180,11 +180,11 @@ fn any_turn() -> impl Strategy<Value = Turn> {
     let reply =
         (prop::collection::vec(block, 1..4), 0..9usize, 1..5usize).prop_map(|(content, cut, chars)| {
             let reply = Reply { content, ..Reply::new() }.delta_chars(chars.try_into().unwrap());
-            Answer::Reply(if cut < 8 { reply.cut(cut, CutEnd::Close) } else { reply })
+            TurnAnswer::Reply(if cut < 8 { reply.cut(cut, CutEnd::Close) } else { reply })
         });
     let error =
-        (400..600u16, ".*").prop_map(|(status, message)| Answer::Error(ErrorReply::new(status, message)));
-    (prop_oneof![reply, error, Just(Answer::HangUp)], prop::option::of(".*"), 0..1000u64).prop_map(
+        (400..600u16, ".*").prop_map(|(status, message)| TurnAnswer::Error(ErrorReply::new(status, message)));
+    (prop_oneof![reply, error, Just(TurnAnswer::HangUp)], prop::option::of(".*"), 0..1000u64).prop_map(
         |(answer, last_message_contains, delay_ms)| Turn {
             when: When { last_message_contains, ..When::any() },
             delay_ms,
@@ -208,7 +208,7 @@ proptest! {
         prop_assert!(Script::parse(&bytes).is_err());
     }
 
-    /// A good file with one stretch replaced gets much further into the reader than noise does.
+    /// A valid file with one part replaced gets much further into the parser than noise does.
     #[test]
     fn no_damage_makes_the_reader_panic(
         at in 0..FULL.len(), length in 0..40usize, patch in prop::collection::vec(any::<u8>(), 0..40),

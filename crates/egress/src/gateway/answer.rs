@@ -1,8 +1,8 @@
-//! Who answers a request: the seam between the one front end and what stands behind it.
+//! The interface between the HTTP front end and the backend that answers requests.
 //!
-//! A script, the live model and, wrapped around either, whatever watches the exchange ([`super::Observed`]) are all an
-//! [`Answer`]. The front end has read the request whole and within bounds; it sees to the framing of the answer, to
-//! its deadline, and to a break of the connection where the body breaks.
+//! A script, a tape, the live model and, wrapped around them, an observer ([`super::Observed`]) all implement
+//! [`Answer`]. The front end has read the complete request within its limits. It takes care of the framing of the
+//! response, of its deadline, and of cutting the connection if the body fails.
 
 use std::pin::Pin;
 
@@ -13,93 +13,83 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
 use serde_json::json;
 
-/// A request, read to its end.
+/// A completely read request.
 #[derive(Debug)]
-pub struct Asked {
-    /// The method.
+pub struct GatewayRequest {
     pub method: Method,
-    /// Path and query.
     pub uri: Uri,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body, or why there is none.
+    /// The body, or why it could not be read.
     pub body: Result<Bytes, BodyFault>,
 }
 
-/// Why the body of a request was not read.
+/// Why the body of a request could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
-    /// Larger than is read.
+    /// The body is larger than the limit.
     #[error("the request body is larger than {limit} bytes")]
-    TooLarge {
-        /// The largest that is read.
-        limit: usize,
-    },
-    /// The client left, or broke the framing, before the end.
-    #[error("the request body broke off")]
+    TooLarge { limit: usize },
+    /// The client closed the connection, or broke the framing, before the end.
+    #[error("the request body is incomplete")]
     Broken,
-    /// The bodies of the requests under way leave no room.
-    #[error("too many large requests are under way at once")]
+    /// The bodies of all current requests together are too large.
+    #[error("too many large requests at once")]
     NoRoom,
-    /// It did not come in time.
-    #[error("the request body did not come in time")]
+    #[error("the request body was not received in time")]
     Late,
 }
 
-/// The body of an answer.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Broken>;
 
-/// An answer under way.
-pub type Answering = Pin<Box<dyn Future<Output = Result<Response<AnswerBody>, HangUp>> + Send>>;
+/// The future of a response.
+pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<AnswerBody>, HangUp>> + Send>>;
 
-/// Answers requests.
+/// Answers requests in place of the model's API.
 pub trait Answer: Send + Sync {
-    /// Answers one. The future and the body are dropped when the client leaves.
-    fn answer(&self, asked: Asked) -> Answering;
+    /// Answers one request. The future and the body are dropped when the client closes the connection.
+    fn answer(&self, asked: GatewayRequest) -> AnswerFuture;
 }
 
-/// A body that ends without an end; the client's connection does too, after what came before is on its way.
+/// An incomplete body. Everything before the break is sent; then the connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// The connection closes.
-    #[error("the answer breaks off")]
+    #[error("the response is cut off")]
     Close,
-    /// The connection is reset.
-    #[error("the answer is reset")]
+    #[error("the response is reset")]
     Reset,
 }
 
-/// There is no answer; the connection closes.
+/// The connection is closed without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the connection closes without an answer")]
+#[error("the connection is closed without a response")]
 pub struct HangUp;
 
-/// Whether the client is to come again with the same request.
+/// Whether the client should retry the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum Retry {
     /// The client's own rules decide.
     AsUsual,
-    /// It would be answered the same. The agent's library obeys the header that says so.
+    /// The result would be the same. The agent's library obeys the header that says so.
     Never,
 }
 
-/// An error in the API's own shape.
+/// An error in the format of the API.
 pub(crate) fn error_answer(
     status: StatusCode,
     kind: &str,
     message: &str,
-    again: Again,
+    retry: Retry,
 ) -> Response<AnswerBody> {
     let document = json!({"type": "error", "error": {"type": kind, "message": message}}).to_string();
     let mut response = document_answer(status, Bytes::from(document));
-    if again == Again::Never {
+    if retry == Retry::Never {
         let name = HeaderName::from_static("x-should-retry");
         response.headers_mut().insert(name, HeaderValue::from_static("false"));
     }
     response
 }
 
-/// A JSON document with a length.
+/// A JSON document with a content length.
 pub(crate) fn document_answer(status: StatusCode, document: Bytes) -> Response<AnswerBody> {
     let body = Full::new(document).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);

@@ -1,11 +1,10 @@
-//! The cap on money, and the claims on what is left of it.
+//! The cap on the cost of a run, and the reservations against it.
 //!
-//! The rule: before a request goes out it claims the most that it can cost, which is its input, reckoned from its size,
-//! at the dearest price of input, and as many tokens of output as it allows. It goes out only if what was spent, what
-//! others have claimed and its own claim stay within the cap. If it is the claims of others that stand in the way, it
-//! waits until they are settled; if what was spent leaves too little for it alone, it is refused. When its answer has
-//! come, the claim is replaced by what it really cost. So no number of requests at once passes the cap, and none is
-//! refused for money that is only claimed.
+//! Before a request is sent, its maximum cost is reserved: its input, estimated from its size, at the highest price of
+//! input, and as many output tokens as it allows. It is sent only if the money spent, all reservations and its own stay
+//! within the cap. If other reservations stand in the way, it waits until they are settled; if the money spent leaves too
+//! little for this request alone, it is refused. When the response has arrived, the real cost replaces the reservation.
+//! So concurrent requests never exceed the cap together, and none is refused for money that is only reserved.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,28 +12,26 @@ use tokio::sync::Notify;
 
 use super::money::Cost;
 
-/// What may be spent, and what was.
 #[derive(Debug)]
 pub(super) struct Budget {
     cap: Option<Cost>,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     spent: Cost,
-    claimed: Cost,
+    reserved: Cost,
 }
 
-/// Money set aside for one request. Dropped unsettled it counts as spent: nobody said that it was not.
+/// A reservation for one request. If it is dropped without being settled, the full amount counts as spent.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct Reservation {
     budget: Arc<Budget>,
     amount: Cost,
 }
 
-/// The cap leaves too little for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CapReached {
     pub cap: Cost,
@@ -46,7 +43,6 @@ impl Budget {
         Arc::new(Self { cap, state: Mutex::default(), settled: Notify::new() })
     }
 
-    /// Whether there is a cap.
     pub fn is_capped(&self) -> bool {
         self.cap.is_some()
     }
@@ -55,64 +51,63 @@ impl Budget {
         self.state().spent
     }
 
-    /// Sets money aside for a request, once others have left enough.
-    pub async fn claim(self: &Arc<Self>, amount: Cost) -> Result<Claim, CapReached> {
+    /// Reserves an amount, waiting for other reservations if necessary.
+    pub async fn reserve(self: &Arc<Self>, amount: Cost) -> Result<Reservation, CapReached> {
         loop {
             let settled = self.settled.notified();
-            if let Some(decided) = self.try_claim(amount) {
+            if let Some(decided) = self.try_reserve(amount) {
                 return decided;
             }
             settled.await;
         }
     }
 
-    /// The claim or its refusal; nothing while it depends on the claims of others.
-    fn try_claim(self: &Arc<Self>, amount: Cost) -> Option<Result<Claim, CapReached>> {
+    /// The reservation or its refusal; `None` while it depends on other reservations.
+    fn try_reserve(self: &Arc<Self>, amount: Cost) -> Option<Result<Reservation, CapReached>> {
         let mut state = self.state();
         if let Some(cap) = self.cap {
             if state.spent.plus(amount) > cap {
                 return Some(Err(CapReached { cap, spent: state.spent }));
             }
-            if state.spent.plus(state.claimed).plus(amount) > cap {
+            if state.spent.plus(state.reserved).plus(amount) > cap {
                 return None;
             }
         }
-        state.claimed = state.claimed.plus(amount);
+        state.reserved = state.reserved.plus(amount);
         drop(state);
-        Some(Ok(Claim { budget: Arc::clone(self), amount }))
+        Some(Ok(Reservation { budget: Arc::clone(self), amount }))
     }
 
-    /// A panic elsewhere cannot leave the sums half changed: each change is whole before the lock is left.
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// A panic elsewhere cannot leave the sums half changed: each change is complete before the lock is released.
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Claim {
-    /// What is set aside.
+impl Reservation {
     pub fn amount(&self) -> Cost {
         self.amount
     }
 
-    /// Sets another amount aside, now that more is known.
+    /// Changes the reserved amount, now that more is known.
     pub fn revise(&mut self, amount: Cost) {
         let mut state = self.budget.state();
-        state.claimed = state.claimed.minus(self.amount).plus(amount);
+        state.reserved = state.reserved.minus(self.amount).plus(amount);
         drop(state);
         self.amount = amount;
         self.budget.settled.notify_waiters();
     }
 
-    /// Replaces the claim by what the request cost.
+    /// Replaces the reservation by the real cost.
     pub fn settle(mut self, cost: Cost) {
         self.revise(cost);
     }
 }
 
-impl Drop for Claim {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut state = self.budget.state();
-        state.claimed = state.claimed.minus(self.amount);
+        state.reserved = state.reserved.minus(self.amount);
         state.spent = state.spent.plus(self.amount);
         drop(state);
         self.budget.settled.notify_waiters();
@@ -132,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_at_once_do_not_pass_the_cap_together() {
+    fn concurrent_reservations_stay_within_the_cap() {
         block_on(async {
             let budget = Budget::new(Some(dollars(10)));
             let mut running = tokio::task::JoinSet::new();
@@ -141,7 +136,7 @@ mod tests {
             for _ in 0..9 {
                 let (budget, most, now) = (Arc::clone(&budget), Arc::clone(&most), Arc::clone(&now));
                 running.spawn(async move {
-                    let claim = budget.claim(dollars(4)).await?;
+                    let reservation = budget.reserve(dollars(4)).await?;
                     let under_way = {
                         let mut now = now.lock().unwrap();
                         *now += 1;
@@ -155,7 +150,7 @@ mod tests {
                         tokio::task::yield_now().await;
                     }
                     *now.lock().unwrap() -= 1;
-                    claim.settle(dollars(1));
+                    reservation.settle(dollars(1));
                     Ok::<_, CapReached>(())
                 });
             }
@@ -163,7 +158,7 @@ mod tests {
             while let Some(outcome) = running.join_next().await {
                 outcomes.push(outcome.unwrap());
             }
-            // Two claims of four fit at a time; after seven answers at one each, three are left.
+            // Two reservations of four fit at a time; after seven responses at one each, three are left.
             assert_eq!(*most.lock().unwrap(), 2);
             assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 7);
             assert_eq!(budget.spent(), dollars(7));
@@ -171,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_waits_goes_on_when_another_settles_and_is_refused_when_too_much_was_spent() {
+    fn a_waiting_reservation_is_decided_when_another_is_settled() {
         block_on(async {
             let budget = Budget::new(Some(dollars(10)));
             for (cost, admitted) in [(dollars(0), true), (dollars(6), false)] {
-                let first = budget.claim(dollars(6)).await.unwrap();
+                let first = budget.reserve(dollars(6)).await.unwrap();
                 let waiting = tokio::spawn({
                     let budget = Arc::clone(&budget);
-                    async move { budget.claim(dollars(6)).await }
+                    async move { budget.reserve(dollars(6)).await }
                 });
                 tokio::task::yield_now().await;
                 assert!(!waiting.is_finished());
@@ -193,17 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_nobody_settled_was_spent_and_without_a_cap_all_is_counted() {
+    fn an_unsettled_reservation_counts_as_spent_and_without_a_cap_everything_is_counted() {
         block_on(async {
             let budget = Budget::new(Some(dollars(10)));
-            drop(budget.claim(dollars(7)).await.unwrap());
+            drop(budget.reserve(dollars(7)).await.unwrap());
             assert_eq!(budget.spent(), dollars(7));
-            let refused = budget.claim(dollars(4)).await.unwrap_err();
+            let refused = budget.reserve(dollars(4)).await.unwrap_err();
             assert_eq!(refused, CapReached { cap: dollars(10), spent: dollars(7) });
-            budget.claim(dollars(3)).await.unwrap().settle(Cost::ZERO);
+            budget.reserve(dollars(3)).await.unwrap().settle(Cost::ZERO);
 
             let open = Budget::new(None);
-            open.claim(dollars(1000)).await.unwrap().settle(dollars(2));
+            open.reserve(dollars(1000)).await.unwrap().settle(dollars(2));
             assert_eq!(open.spent(), dollars(2));
         });
     }

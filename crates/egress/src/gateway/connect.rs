@@ -1,4 +1,4 @@
-//! A connection to the model's host: resolve once, check, dial the checked address, speak TLS and HTTP.
+//! Connects to the model's host: resolves its name once, checks the address, dials it, and speaks TLS and HTTP.
 
 use std::io;
 use std::pin::Pin;
@@ -21,37 +21,36 @@ use super::upstream::{NotDialled, Scheme, Upstream};
 use crate::resolve::Resolve;
 use crate::tls::{Chosen, Offer, TlsClient};
 
-/// Bytes of the head of an answer.
+/// Limit for the head of a response.
 const MAX_HEAD_BYTES: usize = 128 * 1024;
 
-/// A connection of HTTP/2 that is silent this long is asked whether it lives.
+/// An HTTP/2 connection that is silent for this long is checked with a ping.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
-/// Why there is no connection.
+/// Why there is no connection. The texts follow the name of the host.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("it cannot be resolved ({0})")]
+    #[error("its name cannot be resolved ({0})")]
     Resolve(io::Error),
-    #[error("it has no address")]
+    #[error("its name has no address")]
     NoAddress,
     #[error(transparent)]
     NotDialled(#[from] NotDialled),
-    #[error("it does not take the connection ({0})")]
+    #[error("the connection failed ({0})")]
     Dial(io::Error),
     #[error("TLS fails ({0})")]
     Tls(io::Error),
-    #[error("its name cannot stand in a certificate")]
+    #[error("its name is not a valid server name for TLS")]
     Name,
     #[error("it does not speak HTTP ({0})")]
     Http(hyper::Error),
-    #[error("the connection takes longer than {0:?}")]
+    #[error("connecting took longer than {0:?}")]
     Late(Duration),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Link {
-    sender: Sender,
+    sender: HttpSender,
     read: Arc<AtomicU64>,
     pub history: History,
 }
@@ -64,12 +63,12 @@ pub(super) enum History {
 }
 
 #[derive(Debug)]
-enum Sender {
+enum HttpSender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// What a connection needs.
+/// Everything that is needed to connect.
 pub(super) struct Dialler {
     pub upstream: Upstream,
     pub resolver: Arc<dyn Resolve>,
@@ -78,7 +77,6 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    /// Makes a connection.
     pub async fn connect(&self) -> Result<Link, ConnectError> {
         let connecting = tokio::time::timeout(self.connect_within, self.dial_and_speak());
         connecting.await.map_err(|_late| ConnectError::Late(self.connect_within))?
@@ -87,7 +85,7 @@ impl Dialler {
     async fn dial_and_speak(&self) -> Result<Link, ConnectError> {
         let stream = self.dial().await?;
         let read = Arc::new(AtomicU64::new(0));
-        let (stream, chosen): (Box<dyn Wire>, Chosen) = match self.upstream.scheme {
+        let (stream, chosen): (Box<dyn Duplex>, Chosen) = match self.upstream.scheme {
             Scheme::Http => (Box::new(stream), Chosen::Http1),
             Scheme::Https => {
                 let name = self.server_name()?;
@@ -96,15 +94,15 @@ impl Dialler {
                 (Box::new(stream), chosen)
             }
         };
-        let io = TokioIo::new(Counted { stream, read: Arc::clone(&read) });
+        let io = TokioIo::new(ReadCounter { stream, read: Arc::clone(&read) });
         let sender = match chosen {
             Chosen::Http1 => {
                 let mut client = http1::Builder::new();
                 client.max_buf_size(MAX_HEAD_BYTES);
                 let (sender, connection) = client.handshake(io).await.map_err(ConnectError::Http)?;
-                // How a connection ends is told to whoever waits for an answer on it.
+                // An error also reaches the request that waits for a response.
                 tokio::spawn(async move { connection.await.ok() });
-                Sender::Http1(sender)
+                HttpSender::Http1(sender)
             }
             Chosen::Http2 => {
                 let mut client = http2::Builder::new(TokioExecutor::new());
@@ -114,7 +112,7 @@ impl Dialler {
                     .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX));
                 let (sender, connection) = client.handshake(io).await.map_err(ConnectError::Http)?;
                 tokio::spawn(async move { connection.await.ok() });
-                Sender::Http2(sender)
+                HttpSender::Http2(sender)
             }
         };
         Ok(Link { sender, read, history: History::New })
@@ -152,32 +150,32 @@ impl Dialler {
 }
 
 impl Link {
-    /// Sends a request; the answer's head.
+    /// Sends a request and returns the head of its response.
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
         match &mut self.sender {
-            Sender::Http1(sender) => sender.send_request(request).await,
-            Sender::Http2(sender) => sender.send_request(request).await,
+            HttpSender::Http1(sender) => sender.send_request(request).await,
+            HttpSender::Http2(sender) => sender.send_request(request).await,
         }
     }
 
     pub fn protocol(&self) -> Chosen {
         match &self.sender {
-            Sender::Http1(_) => Chosen::Http1,
-            Sender::Http2(_) => Chosen::Http2,
+            HttpSender::Http1(_) => Chosen::Http1,
+            HttpSender::Http2(_) => Chosen::Http2,
         }
     }
 
-    /// Bytes that have come so far, on this connection and not only for one request.
+    /// Bytes received on this connection so far, for all of its requests.
     pub fn read_bytes(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Another handle on a connection that carries many requests at once.
+    /// Another handle on a connection that carries several requests at once.
     pub fn share(&self) -> Option<Self> {
         match &self.sender {
-            Sender::Http1(_) => None,
-            Sender::Http2(sender) => {
-                let sender = Sender::Http2(sender.clone());
+            HttpSender::Http1(_) => None,
+            HttpSender::Http2(sender) => {
+                let sender = HttpSender::Http2(sender.clone());
                 Some(Self { sender, read: Arc::clone(&self.read), history: History::Used })
             }
         }
@@ -185,30 +183,30 @@ impl Link {
 
     pub fn is_closed(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender) => sender.is_closed(),
-            Sender::Http2(sender) => sender.is_closed(),
+            HttpSender::Http1(sender) => sender.is_closed(),
+            HttpSender::Http2(sender) => sender.is_closed(),
         }
     }
 
-    /// Waits until a connection that has carried a request can carry the next.
+    /// Waits until the connection can carry the next request.
     pub async fn ready(&mut self) -> Result<(), hyper::Error> {
         match &mut self.sender {
-            Sender::Http1(sender) => sender.ready().await,
-            Sender::Http2(sender) => sender.ready().await,
+            HttpSender::Http1(sender) => sender.ready().await,
+            HttpSender::Http2(sender) => sender.ready().await,
         }
     }
 }
 
-trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for S {}
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-/// A stream that counts what comes.
-struct Counted {
-    stream: Box<dyn Wire>,
+/// A stream that counts the bytes read.
+struct ReadCounter {
+    stream: Box<dyn Duplex>,
     read: Arc<AtomicU64>,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for ReadCounter {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -222,7 +220,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for ReadCounter {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }

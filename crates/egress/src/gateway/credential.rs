@@ -1,4 +1,4 @@
-//! The credential for the model: where it is looked for, and how it is sent. It never enters the sandbox.
+//! The credential for the model: where it comes from, and how it is sent. It never enters the sandbox.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -8,17 +8,17 @@ use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, InvalidHeaderValue};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-/// What the model's host wants to see.
+/// The credential that the model's host expects.
 #[derive(Debug)]
 pub enum ModelCredential {
-    /// A key, sent as `x-api-key`.
+    /// An API key, sent as `x-api-key`.
     ApiKey(Secret),
-    /// A token of a login, sent as `authorization: Bearer`.
+    /// A login token, sent as `authorization: Bearer`.
     Bearer(Secret),
 }
 
 impl ModelCredential {
-    /// The header that carries it, marked so that it is not shown and not kept in a header table.
+    /// The header that carries it, marked as sensitive so that it is neither printed nor put in HTTP/2's header table.
     pub(super) fn header(&self) -> Result<(HeaderName, HeaderValue), InvalidHeaderValue> {
         let (name, value) = match self {
             Self::ApiKey(key) => {
@@ -34,13 +34,13 @@ impl ModelCredential {
         Ok((name, value))
     }
 
-    /// Whether it stands in what is passed on.
+    /// Whether the bytes contain it.
     pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
         let secret = self.secret().expose();
         !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret)
     }
 
-    /// The secret, to keep it out of what is passed on and written down.
+    /// The secret, so that it can be redacted.
     #[must_use]
     pub fn secret(&self) -> &Secret {
         match self {
@@ -49,16 +49,14 @@ impl ModelCredential {
     }
 }
 
-/// Where a credential can come from, in the order in which it is looked for.
+/// Where a credential can come from, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// The variable `ANTHROPIC_API_KEY`.
     ApiKeyVariable,
-    /// The variable `CLAUDE_CODE_OAUTH_TOKEN`.
     TokenVariable,
-    /// The file that a login of Claude Code leaves.
+    /// The file that a login of Claude Code creates.
     LoginFile,
-    /// The keychain, where a login leaves it on macOS.
+    /// The keychain, where Claude Code keeps a login on macOS.
     Keychain,
 }
 
@@ -73,16 +71,14 @@ impl fmt::Display for CredentialSource {
     }
 }
 
-/// What was found on the machine, gathered by the caller. Nothing is read here.
+/// What the caller found on the machine. Nothing is read here.
 #[derive(Debug, Default)]
 pub struct CredentialFacts {
-    /// The value of `ANTHROPIC_API_KEY`.
     pub api_key_variable: Option<Secret>,
-    /// The value of `CLAUDE_CODE_OAUTH_TOKEN`.
     pub token_variable: Option<Secret>,
-    /// The contents of `.credentials.json` in the configuration folder of Claude Code.
+    /// The contents of `.credentials.json` in the configuration directory of Claude Code.
     pub login_file: Option<Secret>,
-    /// What the command of `KEYCHAIN_COMMAND` printed; on macOS only.
+    /// The output of `KEYCHAIN_COMMAND`, on macOS only.
     pub keychain: Option<Secret>,
 }
 
@@ -91,71 +87,62 @@ pub struct CredentialFacts {
 pub const KEYCHAIN_COMMAND: [&str; 5] =
     ["/usr/bin/security", "find-generic-password", "-s", "Claude Code-credentials", "-w"];
 
-/// A credential and where it is from.
 #[derive(Debug)]
 pub struct FoundCredential {
-    /// It.
     pub credential: ModelCredential,
     /// Its source, which may be shown.
     pub source: CredentialSource,
-    /// When it ends, if it says so.
+    /// When it expires, if it says so.
     pub expires: Option<SystemTime>,
 }
 
-/// Why there is no credential. The text is for the user, and holds nothing of a secret.
+/// Why there is no credential. The text is for the user, and contains nothing of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CredentialError {
-    /// Nothing was found.
+pub enum ModelCredentialError {
     #[error(
         "there is no credential for the model: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or log in with `claude`"
     )]
     Missing,
-    /// A login that is over.
     #[error(
         "the login in {source_name} has expired: run `claude` and log in again (belljar uses a login, and never renews one)",
         source_name = .0
     )]
     Expired(CredentialSource),
-    /// A login that is not in the known form.
-    #[error("{source_name} is not in the form that a login of `claude` leaves (line {line}, column {column})", source_name = .of)]
-    Form {
-        /// Which.
-        of: CredentialSource,
-        /// Where it differs.
-        line: usize,
-        /// Where in the line.
-        column: usize,
-    },
-    /// Characters that cannot be sent.
-    #[error("the credential in {source_name} has characters that no credential has", source_name = .0)]
+    #[error("{source_name} does not have the format of a login of `claude` (line {line}, column {column})", source_name = .of)]
+    Form { of: CredentialSource, line: usize, column: usize },
+    /// The value cannot be sent in a header.
+    #[error("the credential in {source_name} must not contain spaces, control characters or non-ASCII characters", source_name = .0)]
     Characters(CredentialSource),
 }
 
-/// The file of a login, as far as it is used. The token that renews it is left where it is.
+/// The part of a login file that is used. The refresh token is not read.
 #[derive(Deserialize)]
 struct LoginFile<'d> {
     #[serde(borrow, rename = "claudeAiOauth")]
-    login: Option<Login<'d>>,
+    login: Option<ClaudeLogin<'d>>,
 }
 
 #[derive(Deserialize)]
-struct Login<'d> {
-    /// Borrowed, so that no copy is left behind.
+struct ClaudeLogin<'d> {
+    /// Borrowed, so that no copy is left in memory.
     #[serde(rename = "accessToken")]
     access_token: &'d str,
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     #[serde(rename = "expiresAt")]
     expires_at: Option<u64>,
 }
 
-/// Chooses the credential.
+/// Chooses the credential, in the order of [`CredentialSource`].
 ///
-/// The order is that of [`CredentialSource`]. A source that is there and unusable ends the search: a key that the user
-/// set must not be passed over in silence for another account. An empty variable is a missing one.
+/// A source that is present but unusable ends the search: a key that the user set must not be replaced silently by
+/// another account. An empty variable counts as missing.
 ///
 /// # Errors
-/// See [`CredentialError`].
-pub fn find_credential(facts: CredentialFacts, now: SystemTime) -> Result<FoundCredential, CredentialError> {
+/// See [`ModelCredentialError`].
+pub fn find_credential(
+    facts: CredentialFacts,
+    now: SystemTime,
+) -> Result<FoundCredential, ModelCredentialError> {
     let CredentialFacts { api_key_variable, token_variable, login_file, keychain } = facts;
     if let Some(key) = api_key_variable.and_then(|value| filled(&value)) {
         return sendable(ModelCredential::ApiKey(key), CredentialSource::ApiKeyVariable, None);
@@ -170,33 +157,33 @@ pub fn find_credential(facts: CredentialFacts, now: SystemTime) -> Result<FoundC
             return Ok(found);
         }
     }
-    Err(CredentialError::Missing)
+    Err(ModelCredentialError::Missing)
 }
 
-/// The login in a file, if the file has one.
+/// The login in a file, if it contains one.
 fn read_login(
     file: &Secret,
     source: CredentialSource,
     now: SystemTime,
-) -> Result<Option<FoundCredential>, CredentialError> {
-    // What the JSON reader says can quote the text, so only the place is kept.
-    let form = |error: serde_json::Error| CredentialError::Form {
+) -> Result<Option<FoundCredential>, ModelCredentialError> {
+    // The message of the JSON parser can quote the text, so that only the position is kept.
+    let form = |error: serde_json::Error| ModelCredentialError::Form {
         of: source,
         line: error.line(),
         column: error.column(),
     };
     let file: LoginFile<'_> = serde_json::from_slice(file.expose()).map_err(form)?;
-    let Some(Login { access_token, expires_at }) = file.login else { return Ok(None) };
+    let Some(ClaudeLogin { access_token, expires_at }) = file.login else { return Ok(None) };
     let Some(token) = filled(&Secret::new(access_token.as_bytes())) else { return Ok(None) };
     let expires = expires_at.map(|millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
     let expires = expires.flatten();
     if expires.is_some_and(|expires| expires <= now) {
-        return Err(CredentialError::Expired(source));
+        return Err(ModelCredentialError::Expired(source));
     }
     sendable(ModelCredential::Bearer(token), source, expires).map(Some)
 }
 
-/// The value without blanks around it, unless nothing is left.
+/// The value without surrounding white space, unless it is empty.
 fn filled(value: &Secret) -> Option<Secret> {
     let value = value.expose().trim_ascii();
     (!value.is_empty()).then(|| Secret::new(value))
@@ -206,9 +193,9 @@ fn sendable(
     credential: ModelCredential,
     source: CredentialSource,
     expires: Option<SystemTime>,
-) -> Result<FoundCredential, CredentialError> {
+) -> Result<FoundCredential, ModelCredentialError> {
     if !credential.secret().expose().iter().all(u8::is_ascii_graphic) {
-        return Err(CredentialError::Characters(source));
+        return Err(ModelCredentialError::Characters(source));
     }
     Ok(FoundCredential { credential, source, expires })
 }
@@ -233,7 +220,7 @@ mod tests {
         ))
     }
 
-    fn found(facts: CredentialFacts) -> Result<(CredentialSource, String), CredentialError> {
+    fn found(facts: CredentialFacts) -> Result<(CredentialSource, String), ModelCredentialError> {
         let found = find_credential(facts, now())?;
         let value = String::from_utf8(found.credential.secret().expose().to_vec()).unwrap();
         let shown = match &found.credential {
@@ -259,23 +246,23 @@ mod tests {
         assert_eq!(found(rest), Ok((CredentialSource::LoginFile, "bearer tok-3".into())));
         let rest = CredentialFacts { keychain: login("tok-4", NOW_MILLIS + 1), ..CredentialFacts::default() };
         assert_eq!(found(rest), Ok((CredentialSource::Keychain, "bearer tok-4".into())));
-        assert_eq!(found(CredentialFacts::default()), Err(CredentialError::Missing));
+        assert_eq!(found(CredentialFacts::default()), Err(ModelCredentialError::Missing));
         let other =
             CredentialFacts { login_file: secret(r#"{"mcpOAuth":{}}"#), ..CredentialFacts::default() };
-        assert_eq!(found(other), Err(CredentialError::Missing));
+        assert_eq!(found(other), Err(ModelCredentialError::Missing));
     }
 
     #[test]
     fn an_expired_login_says_so_and_is_not_renewed() {
         let facts = CredentialFacts { login_file: login("tok", NOW_MILLIS), ..CredentialFacts::default() };
         let error = found(facts).unwrap_err();
-        assert_eq!(error, CredentialError::Expired(CredentialSource::LoginFile));
+        assert_eq!(error, ModelCredentialError::Expired(CredentialSource::LoginFile));
         let text = error.to_string();
         assert!(
             text.contains("expired") && text.contains("log in again") && text.contains("never renews"),
             "{text}"
         );
-        // One that is over does not lead to another account.
+        // An expired login must not lead to the use of another account.
         let facts = CredentialFacts {
             login_file: login("tok", 1),
             keychain: login("tok", NOW_MILLIS + 1),
@@ -285,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_value() {
+    fn errors_do_not_contain_the_value() {
         for text in [
             "sk-hush",
             r#"{"claudeAiOauth":"sk-hush"}"#,
@@ -294,12 +281,12 @@ mod tests {
         ] {
             let facts = CredentialFacts { login_file: secret(text), ..CredentialFacts::default() };
             let error = found(facts).unwrap_err();
-            assert!(matches!(error, CredentialError::Form { .. }), "{error:?}");
+            assert!(matches!(error, ModelCredentialError::Form { .. }), "{error:?}");
             assert!(!format!("{error} {error:?}").contains("hush"), "{error}");
         }
         let facts = CredentialFacts { api_key_variable: secret("sk hush"), ..CredentialFacts::default() };
         let error = found(facts).unwrap_err();
-        assert_eq!(error, CredentialError::Characters(CredentialSource::ApiKeyVariable));
+        assert_eq!(error, ModelCredentialError::Characters(CredentialSource::ApiKeyVariable));
         assert!(!error.to_string().contains("hush"));
     }
 }

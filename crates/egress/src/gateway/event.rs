@@ -1,61 +1,52 @@
-//! What the gateway tells: each request, and the troubles that only the user can end.
+//! Events of the gateway: each request, and the problems that only the user can solve.
 
 use std::io;
 use std::time::Duration;
 
-use super::credential::{CredentialError, CredentialSource};
+use super::credential::{CredentialSource, ModelCredentialError};
 use super::money::Cost;
 use super::usage::TokenCount;
 
-/// Hears of what happens. Called from the gateway's own tasks, so it must be quick.
+/// Receives the events. It is called from the gateway's own tasks, so it must be quick.
 pub trait GatewaySink: Send + Sync {
-    /// Takes an event.
-    ///
     /// # Errors
-    /// When it could not be kept. A request whose start cannot be kept is refused.
+    /// When the event could not be kept. A request whose start cannot be kept is refused.
     fn emit(&self, event: GatewayEvent) -> io::Result<()>;
 }
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GatewayEvent {
-    /// A request is about to go upstream. Nothing of it has.
+    /// A request is about to be sent. Nothing of it was sent yet.
     Started(RequestStarted),
-    /// A request has ended, whether it went upstream or not.
+    /// A request has ended, whether it was sent or not.
     Finished(RequestFinished),
-    /// Only the user can end this.
+    /// A problem that only the user can solve.
     Trouble(GatewayTrouble),
 }
 
-/// A request on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestStarted {
-    /// Its number, from 0.
+    /// The request's number, from 0.
     pub request: u64,
-    /// Where it goes: host and port.
+    /// Host and port of the model's host.
     pub upstream: String,
-    /// The path.
     pub path: &'static str,
-    /// The model that it asks for.
+    /// The requested model.
     pub model: String,
-    /// The sub-agent that asks, as the agent names it.
+    /// The sub-agent that sent the request, as the agent names it.
     pub agent: Option<String>,
-    /// Abilities of the provider that were taken out of it.
+    /// Provider tools that were removed from the request.
     pub stripped: Vec<String>,
 }
 
-/// A request that is over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestFinished {
-    /// Its number.
     pub request: u64,
-    /// The model that answered, or was asked for.
+    /// The model that responded, or the requested one.
     pub model: Option<String>,
-    /// The sub-agent that asked.
     pub agent: Option<String>,
-    /// The status that the agent got; none if it left before.
+    /// The status that the agent got; `None` if it left before.
     pub status: Option<u16>,
-    /// How it ended.
     pub end: RequestEnd,
     /// The tokens, if they could be counted.
     pub tokens: Option<CountedTokens>,
@@ -63,95 +54,66 @@ pub struct RequestFinished {
     pub cost: Option<Cost>,
     /// From the request to its end.
     pub duration: Duration,
-    /// From the request to the first byte of the answer's body.
+    /// From the request to the first byte of the response's body.
     pub first_byte: Option<Duration>,
     /// Bytes of the request's body.
     pub sent_bytes: u64,
-    /// Bytes of the answer's body.
+    /// Bytes of the response's body.
     pub received_bytes: u64,
 }
 
-/// Tokens, and how well they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedTokens {
-    /// The tokens.
     pub count: TokenCount,
-    /// How they were counted.
     pub by: CountedBy,
 }
 
-/// How tokens were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedBy {
-    /// The answer said so at its end.
+    /// The final count of the response.
     Answer,
-    /// The answer broke off: what it said at its start, and the text that came.
-    TextThatCame,
+    /// An estimate for an incomplete response, from its first count and the text that arrived.
+    ReceivedText,
 }
 
-/// How a request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// The answer was delivered whole.
     Complete,
-    /// It was refused here; why.
+    /// The gateway refused the request, for this reason.
     Refused(String),
-    /// Upstream failed before it answered, or in the middle; how.
+    /// The model's host failed before or during its response, for this reason.
     Failed(String),
-    /// The agent left, or stopped reading.
+    /// The agent closed the connection or stopped reading.
     ClientLeft,
 }
 
-/// A state that only the user can end. Its text names the cause; [`GatewayTrouble::fix`] the way out.
+/// A problem that only the user can solve. Its text names the cause; [`GatewayTrouble::fix`] the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayTrouble {
-    /// There is no credential.
     #[error("{0}")]
-    NoCredential(CredentialError),
-    /// The credential is not accepted.
+    NoCredential(ModelCredentialError),
     #[error("{upstream} does not accept the credential from {source_name} (status {status}): {said}", source_name = .from)]
     CredentialRefused {
-        /// The source of the credential, by name.
         from: CredentialSource,
-        /// Who refused it.
         upstream: String,
-        /// With which status.
         status: u16,
-        /// In which words.
+        /// The message of the host.
         said: String,
     },
     /// The cap leaves too little for the next request.
     #[error(
-        "the budget of {cap} is reached: {spent} are spent, and a request to {model} may cost up to {claim}"
+        "the budget of {cap} is used up: {spent} are spent, and a request to {model} may cost up to {at_most}"
     )]
-    BudgetReached {
-        /// The cap.
-        cap: Cost,
-        /// What was spent.
-        spent: Cost,
-        /// The most that the request can cost.
-        claim: Cost,
-        /// The model it asks for.
-        model: String,
-    },
-    /// There is a cap, and the request cannot be reckoned.
-    #[error("there is a budget, and {model} has no known price")]
-    Unpriced {
-        /// The model.
-        model: String,
-    },
-    /// Upstream cannot be reached.
+    BudgetReached { cap: Cost, spent: Cost, at_most: Cost, model: String },
+    /// There is a cap, and the maximum cost of the request is not known.
+    #[error("there is a budget, but the price of {model} is not known")]
+    Unpriced { model: String },
     #[error("the model's host {upstream} cannot be reached: {cause}")]
-    Unreachable {
-        /// Host and port.
-        upstream: String,
-        /// Why.
-        cause: String,
-    },
+    Unreachable { upstream: String, cause: String },
 }
 
 impl GatewayTrouble {
-    /// What the user can do.
+    /// What the user can do about it.
     pub fn fix(&self) -> String {
         match self {
             Self::NoCredential(_) => {
@@ -159,7 +121,7 @@ impl GatewayTrouble {
             }
             Self::CredentialRefused { from, .. } => match from {
                 CredentialSource::ApiKeyVariable => {
-                    "check the key in ANTHROPIC_API_KEY, and what it may use".to_owned()
+                    "check the key in ANTHROPIC_API_KEY and its permissions".to_owned()
                 }
                 CredentialSource::TokenVariable => {
                     "make a new token for CLAUDE_CODE_OAUTH_TOKEN with `claude setup-token`".to_owned()
@@ -169,11 +131,11 @@ impl GatewayTrouble {
                 }
             },
             Self::BudgetReached { .. } => {
-                "raise `limits.cost_usd`, or lower CLAUDE_CODE_MAX_OUTPUT_TOKENS, which the claim is made of"
+                "raise `limits.cost_usd`, or lower CLAUDE_CODE_MAX_OUTPUT_TOKENS, which determines the maximum cost"
                     .to_owned()
             }
             Self::Unpriced { .. } => {
-                "choose a model of the price table, or leave out `limits.cost_usd`".to_owned()
+                "choose a model from the price table, or remove `limits.cost_usd`".to_owned()
             }
             Self::Unreachable { .. } => "check the network, and the address of the model's host".to_owned(),
         }

@@ -1,7 +1,7 @@
-//! The one HTTP server of every mode: bounds, deadlines and framing, whoever answers.
+//! The HTTP server in front of every backend: limits, deadlines and framing.
 //!
-//! HTTP/1.1 only. An answer has a length or is chunked; over a unix socket the agent takes the end of a connection for
-//! the end of a message at the wrong moment, so a body that is delimited by the close of its connection is never sent.
+//! HTTP/1.1 only. A response has a length or is chunked. A body that is delimited by the end of the connection is never
+//! sent: over a unix socket the agent may take the end of the connection for the end of the message too early.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,34 +18,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{Again, Answer, AnswerBody, Asked, BodyFault, Broken, HangUp, error_answer};
+use super::answer::{Answer, AnswerBody, BodyFault, Broken, GatewayRequest, HangUp, Retry, error_answer};
 use super::listen::Listener;
-use super::transport::{Severance, Stream, Transport};
+use super::transport::{ClientStream, CutSignal, Transport};
 
-/// Rest after a failed accept. The usual cause is a lack of descriptors, which an immediate retry would meet again.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors, which an immediate retry would hit again.
 const ACCEPT_REST: Duration = Duration::from_millis(20);
 
-/// As much of a body is made room for before it comes: more than an agent's request usually has.
+/// The most that is allocated before a body arrives: more than a request of an agent usually has.
 const ANNOUNCED_AND_RESERVED: usize = 1 << 20;
 
-/// What a front end takes from its clients, in size and in time.
+/// Limits and timeouts for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontLimits {
-    /// Connections served at once; further ones wait to be accepted.
+    /// Concurrent connections; further ones wait to be accepted.
     pub connections: usize,
     /// Bytes of a request's head; at least 8192.
     pub head_bytes: usize,
-    /// Bytes of one request's body. The API's own limit is the same.
+    /// Bytes of one request's body. The API has the same limit.
     pub body_bytes: usize,
-    /// Bytes of the bodies of all requests under way.
+    /// Bytes of the bodies of all current requests.
     pub all_bodies_bytes: u32,
     /// How long a connection may wait for a request, and a request for the end of its head.
     pub head_within: Duration,
     /// How long a body may take to arrive.
     pub body_within: Duration,
-    /// How long a request may take from its head to the end of its answer.
+    /// How long a request may take from its head to the end of the response.
     pub request_within: Duration,
-    /// How long a client may take nothing of what it asked for.
+    /// How long a client may read nothing of the response.
     pub stalled_within: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Default for FrontLimits {
     }
 }
 
-/// Accepts connections until it is dropped, and drops them with itself.
+/// Accepts connections until the future is dropped. Dropping it also ends the connections.
 pub async fn serve(listener: Listener, answer: Arc<dyn Answer>, limits: FrontLimits) {
     let front = Arc::new(Front { answer, limits, room: room_for_bodies(&limits) });
     let mut connections = JoinSet::new();
@@ -87,7 +87,7 @@ fn room_for_bodies(limits: &FrontLimits) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(bytes))
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Front {
     answer: Arc<dyn Answer>,
     limits: FrontLimits,
@@ -96,25 +96,24 @@ struct Front {
 }
 
 impl Front {
-    /// Serves one connection to its end. How it ended is the client's affair or that of who answers; neither is a
-    /// fault here.
-    async fn connection(self: Arc<Self>, stream: Stream) {
-        let severance = Arc::new(Severance::default());
+    /// Serves one connection to its end. An error concerns the client or the backend, and is not reported here.
+    async fn connection(self: Arc<Self>, stream: ClientStream) {
+        let cut = Arc::new(CutSignal::default());
         let patience = self.limits.stalled_within;
-        let transport = TokioIo::new(Transport::new(stream, Arc::clone(&severance), patience));
+        let transport = TokioIo::new(Transport::new(stream, Arc::clone(&cut), patience));
         let mut server = http1::Builder::new();
         server
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_within)
             .max_buf_size(self.limits.head_bytes.max(8192));
-        let service = service_fn(move |request| Arc::clone(&self).request(request, Arc::clone(&severance)));
+        let service = service_fn(move |request| Arc::clone(&self).request(request, Arc::clone(&cut)));
         server.serve_connection(transport, service).await.ok();
     }
 
     async fn request(
         self: Arc<Self>,
         request: Request<Incoming>,
-        severance: Arc<Severance>,
+        cut: Arc<CutSignal>,
     ) -> Result<Response<FrontBody>, HangUp> {
         let deadline = Instant::now() + self.limits.request_within;
         let version = request.version();
@@ -123,7 +122,7 @@ impl Front {
             Ok((body, room)) => (body, room),
             Err(_late) => (Err(BodyFault::Late), None),
         };
-        let asked = Asked { method: head.method, uri: head.uri, headers: head.headers, body };
+        let asked = GatewayRequest { method: head.method, uri: head.uri, headers: head.headers, body };
         let answered = if version == Version::HTTP_11 {
             tokio::time::timeout_at(deadline, self.answer.answer(asked)).await
         } else {
@@ -134,10 +133,10 @@ impl Front {
             Err(_late) => self.late(),
         };
         let deadline = Box::pin(tokio::time::sleep_until(deadline));
-        Ok(response.map(|inner| FrontBody { inner, severance, deadline, _room: room }))
+        Ok(response.map(|inner| FrontBody { inner, cut, broken: false, deadline, _room: room }))
     }
 
-    /// Reads a body within bounds.
+    /// Reads a body within the limits.
     async fn read(&self, mut body: Incoming) -> (Result<Bytes, BodyFault>, Option<OwnedSemaphorePermit>) {
         let limit = self.limits.body_bytes;
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -145,7 +144,7 @@ impl Front {
             return (Err(BodyFault::TooLarge { limit }), None);
         }
         let mut room: Option<OwnedSemaphorePermit> = None;
-        // What is announced need not come.
+        // The announced length may be wrong.
         let mut bytes = Vec::with_capacity(announced.min(ANNOUNCED_AND_RESERVED));
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return (Err(BodyFault::Broken), None) };
@@ -168,21 +167,23 @@ impl Front {
 
     fn late(&self) -> Response<AnswerBody> {
         let message = format!("no answer came within {:?}", self.limits.request_within);
-        error_answer(StatusCode::GATEWAY_TIMEOUT, "timeout_error", &message, Again::Never)
+        error_answer(StatusCode::GATEWAY_TIMEOUT, "timeout_error", &message, Retry::Never)
     }
 }
 
 fn wrong_version() -> Response<AnswerBody> {
     let message = "only HTTP/1.1 is served";
-    error_answer(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "invalid_request_error", message, Again::Never)
+    error_answer(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "invalid_request_error", message, Retry::Never)
 }
 
-/// The body of an answer on its way to the client.
+/// The body of a response on its way to the client.
 struct FrontBody {
     inner: AnswerBody,
-    severance: Arc<Severance>,
+    cut: Arc<CutSignal>,
+    /// The connection is to be cut. The inner body must not be polled again: after an error it may report a normal end.
+    broken: bool,
     deadline: Pin<Box<Sleep>>,
-    /// The request's body may live as long as its answer.
+    /// The request's body may live as long as the response.
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -195,6 +196,9 @@ impl Body for FrontBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HangUp>>> {
         let this = self.get_mut();
+        if this.broken {
+            return Poll::Pending;
+        }
         let end = if this.deadline.as_mut().poll(context).is_ready() {
             Broken::Close
         } else {
@@ -205,8 +209,11 @@ impl Body for FrontBody {
                 Poll::Ready(Some(Err(end))) => end,
             }
         };
-        this.severance.request(end);
-        // No waker is kept: the flush that follows a pending body ends the connection.
+        this.cut.request(end);
+        this.broken = true;
+        // The next flush cuts the connection. hyper may have polled the body after its last flush, so it has to be polled
+        // once more.
+        context.waker().wake_by_ref();
         Poll::Pending
     }
 
@@ -216,5 +223,53 @@ impl Body for FrontBody {
 
     fn is_end_stream(&self) -> bool {
         self.inner.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    /// Fails once and then reports a normal end, as an upstream body does whose connection broke.
+    struct FailsThenEnds(bool);
+
+    impl Body for FailsThenEnds {
+        type Data = Bytes;
+        type Error = Broken;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+            let failed = std::mem::replace(&mut self.0, true);
+            Poll::Ready(if failed { None } else { Some(Err(Broken::Close)) })
+        }
+    }
+
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_body_never_ends_normally_and_is_polled_until_the_flush() {
+        let mut body = FrontBody {
+            inner: FailsThenEnds(false).boxed_unsync(),
+            cut: Arc::default(),
+            broken: false,
+            deadline: Box::pin(tokio::time::sleep(Duration::from_secs(60))),
+            _room: None,
+        };
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&wakes));
+        for _ in 0..3 {
+            assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "without a wake the flush may never come");
     }
 }

@@ -1,18 +1,18 @@
-//! Which headers pass, as data. What the agent sends is let through by name; what comes back is let through unless it
-//! belongs to the connection or could plant something.
+//! Which headers are forwarded. Request headers pass by name; response headers pass unless they belong to the connection
+//! or could change the state of a client.
 
 use hyper::HeaderMap;
 use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue, InvalidHeaderValue};
 
 use super::credential::ModelCredential;
 
-/// Headers of a request that go upstream. Credentials are not among them: the agent has only placeholders.
+/// Request headers that are forwarded. Credentials are not among them: the agent only has placeholders.
 const REQUEST_NAMES: [&str; 5] = ["accept", "content-type", "user-agent", "x-app", "x-client-request-id"];
 
-/// And those whose names begin so.
+/// Prefixes of request headers that are forwarded.
 const REQUEST_PREFIXES: [&str; 3] = ["anthropic-", "x-stainless-", "x-claude-"];
 
-/// Headers of an answer that stay here: those of the connection, and those that only a browser obeys.
+/// Response headers that are dropped: those of the connection, and those that only a browser obeys.
 const ANSWER_DROPPED: [&str; 12] = [
     "alt-svc",
     "connection",
@@ -28,15 +28,15 @@ const ANSWER_DROPPED: [&str; 12] = [
     "upgrade",
 ];
 
-/// Asked for with a token of a login.
+/// The beta that a login token needs.
 const OAUTH_BETA: &str = "oauth-2025-04-20";
 
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
-/// The headers for upstream: the agent's, as far as they pass, and the credential.
+/// The request headers for the model's host: the agent's, filtered, and the credential.
 ///
 /// # Errors
-/// When the credential cannot stand in a header.
+/// When the credential is not a valid header value.
 pub(super) fn for_upstream(
     asked: &HeaderMap,
     credential: &ModelCredential,
@@ -48,7 +48,7 @@ pub(super) fn for_upstream(
             headers.append(name, value.clone());
         }
     }
-    // Usage is read as the answer passes, so it must not be compressed.
+    // Tokens are counted in the response, so it must not be compressed.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let (name, value) = credential.header()?;
     headers.insert(name, value);
@@ -66,9 +66,9 @@ fn ask_for_beta(headers: &mut HeaderMap, beta: &'static str) {
     }
 }
 
-/// The headers for the agent.
+/// The response headers for the agent.
 pub(super) fn for_agent(answered: &HeaderMap) -> HeaderMap {
-    // What `connection` names belongs to the connection as well.
+    // Headers that `connection` names belong to the connection too.
     let listed = |name: &HeaderName| {
         let lists = answered.get_all("connection").iter().filter_map(|value| value.to_str().ok());
         lists.flat_map(|list| list.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(name.as_str()))

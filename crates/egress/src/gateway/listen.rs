@@ -1,43 +1,41 @@
-//! Where a front end is reached: an address to open, or a listener that someone else has bound.
+//! Where the front end listens: on a new address, or on a listener that the caller has bound.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::transport::Stream;
+use super::transport::ClientStream;
 
-/// Where the model is reached.
+/// Where the front end listens.
 #[derive(Debug)]
 pub enum Listen {
-    /// TCP on 127.0.0.1.
     Loopback {
         /// The port; 0 lets the system choose.
         port: u16,
     },
-    /// A unix socket at a path that does not exist yet. Who may enter its directory may connect.
+    /// A unix socket at a path that does not exist yet. Access to its directory is access to the socket.
     Unix(PathBuf),
-    /// A TCP listener that someone else has bound, perhaps in another network namespace.
+    /// A TCP listener that is already bound, perhaps in another network namespace.
     BoundTcp(std::net::TcpListener),
-    /// A unix listener that someone else has bound, and will remove.
+    /// A unix listener that is already bound. The caller removes its file.
     BoundUnix(std::os::unix::net::UnixListener),
 }
 
 impl Listen {
-    /// TCP on 127.0.0.1 at a port of the system's choice.
+    /// TCP on 127.0.0.1 with a port that the system chooses.
     pub fn loopback() -> Self {
         Self::Loopback { port: 0 }
     }
 
-    /// A unix socket at this path.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::Unix(path.into())
     }
 
-    /// Opens the address. Clients that connect from now on wait until they are served.
+    /// Binds the address. Clients that connect from now on wait until they are served.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// When the address cannot be bound.
     pub fn open(self) -> Result<(Bound, Address), ListenError> {
         match self {
             Self::Loopback { port } => {
@@ -70,33 +68,28 @@ fn adopt_tcp(listener: std::net::TcpListener) -> Result<(Bound, Address), Listen
     Ok((Bound(Socket::Tcp(listener)), Address(AddressKind::Tcp(address))))
 }
 
-/// Why an address could not be had.
+/// Why an address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The port is taken or forbidden.
+    /// The port is taken or not permitted.
     #[error("cannot listen on 127.0.0.1:{port}")]
     BindLoopback {
-        /// The port that was asked for.
         port: u16,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },
-    /// The path exists, is too long, or lies in a directory that is missing or closed.
+    /// The path exists or is too long, or its directory is missing or not accessible.
     #[error("cannot listen on the unix socket {}", path.display())]
     BindUnix {
-        /// The path that was asked for.
         path: PathBuf,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },
-    /// A bound listener is not usable.
     #[error("cannot serve the bound listener")]
     Adopt(#[source] io::Error),
 }
 
-/// A listener that is bound and not yet served.
+/// A bound listener that is not served yet.
 #[derive(Debug)]
 pub struct Bound(Socket);
 
@@ -106,7 +99,7 @@ enum Socket {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// The address of a bound listener; a socket file that was made for it goes with this value.
+/// The address of a bound listener. Dropping the value removes the socket file that was created for it.
 #[derive(Debug)]
 pub struct Address(AddressKind);
 
@@ -117,7 +110,7 @@ enum AddressKind {
 }
 
 impl Address {
-    /// What a client takes as its base URL. Over a unix socket the host is of no meaning, and is `localhost`.
+    /// The base URL for clients. Over a unix socket the host has no meaning, and is `localhost`.
     pub fn base_url(&self) -> String {
         match &self.0 {
             AddressKind::Tcp(address) => format!("http://{address}"),
@@ -125,7 +118,7 @@ impl Address {
         }
     }
 
-    /// The unix socket, if there is one and it has a path.
+    /// The path of the unix socket, if there is one.
     pub fn socket_path(&self) -> Option<&Path> {
         match &self.0 {
             AddressKind::Tcp(_) => None,
@@ -133,7 +126,6 @@ impl Address {
         }
     }
 
-    /// The TCP address, if it is one.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match &self.0 {
             AddressKind::Tcp(address) => Some(*address),
@@ -142,7 +134,7 @@ impl Address {
     }
 }
 
-/// A listener that a runtime drives.
+/// A listener that is registered with a runtime.
 pub struct Listener(Driven);
 
 enum Driven {
@@ -151,13 +143,13 @@ enum Driven {
 }
 
 impl Bound {
-    /// Hands the listener to the runtime in whose context this is called.
+    /// Registers the listener with the current runtime.
     ///
     /// # Errors
-    /// When the runtime does not take it.
+    /// When the runtime refuses the listener.
     ///
     /// # Panics
-    /// Outside of a runtime, or in one without its I/O driver.
+    /// Outside of a runtime, or in a runtime without I/O driver.
     pub fn listener(self) -> Result<Listener, ListenError> {
         let driven = match self.0 {
             Socket::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Driven::Tcp),
@@ -168,20 +160,20 @@ impl Bound {
 }
 
 impl Listener {
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    pub(super) async fn accept(&self) -> io::Result<ClientStream> {
         Ok(match &self.0 {
             Driven::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Each event is to leave when it is written, not when the previous one is acknowledged.
+                // Each event should leave at once, not when the previous one is acknowledged.
                 stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
+                ClientStream::Tcp(stream)
             }
-            Driven::Unix(listener) => Stream::Unix(listener.accept().await?.0),
+            Driven::Unix(listener) => ClientStream::Unix(listener.accept().await?.0),
         })
     }
 }
 
-/// A socket's file, removed with its owner unless another one has taken its place.
+/// A socket's file. It is removed with its owner, unless another file has taken its place.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -198,13 +190,13 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            // A file that is already gone is what was wanted; one that cannot be removed has nobody to tell.
+            // The file may be gone already. If it cannot be removed, there is no one to report it to.
             std::fs::remove_file(&self.path).ok();
         }
     }
 }
 
-/// Device and inode of what is at a path.
+/// Device and inode of the file at a path.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let file = std::fs::symlink_metadata(path)?;
     Ok((file.dev(), file.ino()))

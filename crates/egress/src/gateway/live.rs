@@ -1,5 +1,5 @@
-//! The live model: each request is looked at, paid for out of the budget, given the credential and sent to the model's
-//! host; its answer passes as it comes.
+//! The live model: each request is checked, charged to the budget, and sent to the model's host with the credential. The
+//! response is relayed as it arrives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,21 +11,21 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_LENGTH;
 use hyper::{HeaderMap, Response, StatusCode, Uri};
 
-use super::account::{Account, Aside, Asker, Billing, Books, at_most};
-use super::answer::{Answer, AnswerBody, Answering, Asked, HangUp, document_answer};
+use super::account::{Account, Accounts, Billing, RequestInfo, Reserved, at_most};
+use super::answer::{Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, document_answer};
 use super::budget::Budget;
 use super::connect::{Dialler, Link};
-use super::credential::{CredentialError, FoundCredential};
+use super::credential::{FoundCredential, ModelCredentialError};
 use super::event::{GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted};
 use super::headers;
 use super::members;
 use super::messages::MessagesView;
 use super::money::Cost;
-use super::pool::{Outgoing, Pool, SendError};
+use super::pool::{Pool, SendError, UpstreamRequest};
 use super::prices::PriceTable;
 use super::provider_tools::{ProviderTools, Screening, strip};
-use super::refusal::Refusal;
-use super::relay::{RelayBody, Running, meter};
+use super::refusal::GatewayRefusal;
+use super::relay::{RelayBody, Settlement, meter};
 use super::routes::{Route, route};
 use super::upstream::Upstream;
 use super::usage::{Meter, Reading, UsageTotals};
@@ -33,25 +33,25 @@ use crate::coding::unsearchable;
 use crate::resolve::Resolve;
 use crate::tls::TlsClient;
 
-/// Mark of a sub-agent's requests.
+/// The header that marks requests of a sub-agent.
 const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
 
-/// Bytes of a sub-agent's mark that are kept.
+/// How many characters of a sub-agent's id are kept.
 const AGENT_ID_BYTES: usize = 128;
 
-/// Bytes of an answer that is an error.
+/// Limit for the body of an error response.
 const MAX_ERROR_BYTES: usize = 256 * 1024;
 
-/// How long upstream may take.
+/// Timeouts towards the model's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamTimes {
-    /// For a connection, TLS included.
+    /// For connecting, including TLS.
     pub connect_within: Duration,
-    /// From a request to the head of its answer. A model that thinks long streams nothing for minutes.
+    /// From a request to the head of its response. A model that thinks long sends nothing for minutes.
     pub first_byte_within: Duration,
-    /// Between two pieces of an answer.
+    /// Between two pieces of a response.
     pub silent_within: Duration,
-    /// For which a connection waits for its next request.
+    /// How long an idle connection is kept.
     pub idle_within: Duration,
 }
 
@@ -66,51 +66,46 @@ impl Default for UpstreamTimes {
     }
 }
 
-/// What a live gateway is made of.
+/// Everything that the live model needs.
 pub struct LiveSetup {
-    /// Where the model is.
     pub upstream: Upstream,
-    /// How its name becomes an address.
     pub resolver: Arc<dyn Resolve>,
-    /// How TLS is spoken to it.
     pub tls: TlsClient,
-    /// The credential, or why there is none: then the first request says so.
-    pub credential: Result<FoundCredential, CredentialError>,
-    /// What may be spent.
+    /// The credential, or why there is none; in that case the first request fails with the reason.
+    pub credential: Result<FoundCredential, ModelCredentialError>,
+    /// The most that may be spent.
     pub cap: Option<Usd>,
-    /// What things cost.
     pub prices: PriceTable,
-    /// What the provider may do on its own.
+    /// Tools of the provider that the run may use.
     pub provider_tools: ProviderTools,
-    /// How long upstream may take.
     pub times: UpstreamTimes,
-    /// Who hears of it.
+    /// Receives the events.
     pub sink: Arc<dyn GatewaySink>,
 }
 
-/// Answers by the live model.
+/// Answers requests with the live model.
 #[derive(Clone)]
 pub struct Live {
-    shared: Arc<Shared>,
+    shared: Arc<LiveInner>,
 }
 
-struct Shared {
+struct LiveInner {
     upstream: Upstream,
-    /// Knows the credential.
+    /// Redacts the credential.
     scrubber: Arc<Scrubber>,
-    credential: Result<FoundCredential, CredentialError>,
+    credential: Result<FoundCredential, ModelCredentialError>,
     provider_tools: ProviderTools,
     times: UpstreamTimes,
-    books: Arc<Books>,
+    accounts: Arc<Accounts>,
     pool: Arc<Pool>,
     requests: AtomicU64,
-    /// Once the credential was refused no request goes upstream.
+    /// Once the host has refused the credential, no request is sent any more.
     refused: Mutex<Option<GatewayTrouble>>,
-    told: Mutex<Vec<std::mem::Discriminant<GatewayTrouble>>>,
+    reported: Mutex<Vec<std::mem::Discriminant<GatewayTrouble>>>,
 }
 
 impl Live {
-    /// A gateway to the live model. Nothing is dialled before the first request.
+    /// Creates the backend. Nothing is dialled before the first request.
     pub fn new(setup: LiveSetup) -> Self {
         let LiveSetup { upstream, resolver, tls, credential, cap, prices, provider_tools, times, sink } =
             setup;
@@ -118,53 +113,53 @@ impl Live {
         let known =
             credential.as_ref().ok().map(|found| (found.source.to_string(), found.credential.secret()));
         let known = known.iter().map(|(name, secret)| (name.as_str(), *secret));
-        // One credential is never too many to be searched for; one that is too short to be is no credential.
+        // A single credential never exceeds the scrubber's limits. One that is too short to be redacted is not a credential.
         let (scrubber, _) = Scrubber::new(known);
         let scrubber = Arc::new(scrubber);
         let dialler =
             Dialler { upstream: upstream.clone(), resolver, tls, connect_within: times.connect_within };
-        let shared = Shared {
+        let shared = LiveInner {
             upstream,
             scrubber,
             credential,
             provider_tools,
             times,
-            books: Arc::new(Books::new(prices, budget, sink)),
+            accounts: Arc::new(Accounts::new(prices, budget, sink)),
             pool: Arc::new(Pool::new(dialler, times.idle_within)),
             requests: AtomicU64::new(0),
             refused: Mutex::new(None),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// What was used so far.
+    /// Tokens and cost so far.
     pub fn totals(&self) -> UsageTotals {
-        self.shared.books.totals().clone()
+        self.shared.accounts.totals().clone()
     }
 
-    /// What was charged against the cap so far: answers as they were counted, and the rest as it was claimed.
+    /// What was charged against the cap so far: the counted cost of responses, and reservations where no count is known.
     pub fn spent(&self) -> Cost {
-        self.shared.books.budget.spent()
+        self.shared.accounts.budget.spent()
     }
 }
 
 impl Answer for Live {
-    fn answer(&self, asked: Asked) -> Answering {
+    fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { Ok::<_, HangUp>(shared.answer(asked).await) })
     }
 }
 
-impl Shared {
-    async fn answer(&self, asked: Asked) -> Response<AnswerBody> {
-        let asker = Asker {
+impl LiveInner {
+    async fn answer(&self, asked: GatewayRequest) -> Response<AnswerBody> {
+        let info = RequestInfo {
             request: self.requests.fetch_add(1, Ordering::Relaxed),
             agent: agent_id(&asked.headers),
             since: Instant::now(),
             sent_bytes: asked.body.as_ref().map_or(0, Bytes::len) as u64,
         };
-        let Asked { method, uri, headers, body } = asked;
+        let GatewayRequest { method, uri, headers, body } = asked;
         let path = uri.path();
         let (route, path) = match route(&method, path) {
             Route::Health => {
@@ -173,57 +168,62 @@ impl Shared {
             Route::Messages => (Route::Messages, "/v1/messages"),
             Route::CountTokens => (Route::CountTokens, "/v1/messages/count_tokens"),
             Route::OtherMethod { allowed } => {
-                return self.refuse(&asker, None, Refusal::OtherMethod { path: path.to_owned(), allowed });
+                return self.refuse(
+                    &info,
+                    None,
+                    GatewayRefusal::OtherMethod { path: path.to_owned(), allowed },
+                );
             }
             Route::Unknown => {
-                return self.refuse(&asker, None, Refusal::Unknown { method, path: path.to_owned() });
+                return self.refuse(&info, None, GatewayRefusal::Unknown { method, path: path.to_owned() });
             }
         };
         let body = match body {
             Ok(body) => body,
-            Err(fault) => return self.refuse(&asker, None, Refusal::Body(fault)),
+            Err(fault) => return self.refuse(&info, None, GatewayRefusal::Body(fault)),
         };
-        match self.forward(&asker, Forward { route, path, uri: &uri, headers: &headers, body }).await {
+        match self.forward(&info, Forward { route, path, uri: &uri, headers: &headers, body }).await {
             Ok(response) => response,
-            Err((model, refusal)) => self.refuse(&asker, model, refusal),
+            Err((model, refusal)) => self.refuse(&info, model, refusal),
         }
     }
 
-    /// Sends a request on, unless something speaks against it.
+    /// Forwards a request, unless it has to be refused.
     async fn forward(
         &self,
-        asker: &Asker,
+        info: &RequestInfo,
         forward: Forward<'_>,
-    ) -> Result<Response<AnswerBody>, (Option<String>, Refusal)> {
-        let credential = self.credential().map_err(|trouble| (None, Refusal::Trouble(trouble)))?;
+    ) -> Result<Response<AnswerBody>, (Option<String>, GatewayRefusal)> {
+        let credential = self.credential().map_err(|trouble| (None, GatewayRefusal::Trouble(trouble)))?;
         let (known, unknown) =
-            members::known(&forward.body).map_err(|fault| (None, Refusal::NotMessages(fault)))?;
+            members::known(&forward.body).map_err(|fault| (None, GatewayRefusal::InvalidRequest(fault)))?;
         let forward = Forward { body: known.map_or(forward.body, Bytes::from), ..forward };
-        let view = MessagesView::read(&forward.body).map_err(|fault| (None, Refusal::NotMessages(fault)))?;
+        let view = MessagesView::read(&forward.body)
+            .map_err(|fault| (None, GatewayRefusal::InvalidRequest(fault)))?;
         let refused = |refusal| (Some(view.model.clone()), refusal);
         let (body, mut stripped) = self.screened(&view, forward.body).map_err(refused)?;
         stripped.extend(unknown);
-        let outgoing = Outgoing {
+        let outgoing = UpstreamRequest {
             path: self.upstream.path(forward.path, forward.uri.query()),
             headers: headers::for_upstream(forward.headers, &credential.credential)
-                .map_err(|_invalid| refused(Refusal::Trouble(unsendable(credential))))?,
+                .map_err(|_invalid| refused(GatewayRefusal::Trouble(unsendable(credential))))?,
             body,
         };
-        let mut account = self.account(asker, &view, forward.route).await.map_err(refused)?;
-        // It may have been refused while this one waited for its money.
+        let mut account = self.account(info, &view, forward.route).await.map_err(refused)?;
+        // The credential may have been refused while this request waited for the budget.
         if let Err(trouble) = self.credential() {
-            return Ok(close(account, RequestEnd::Refused, &Refusal::Trouble(trouble)));
+            return Ok(close(account, RequestEnd::Refused, &GatewayRefusal::Trouble(trouble)));
         }
         let started = RequestStarted {
-            request: asker.request,
+            request: info.request,
             upstream: self.upstream.destination().to_string(),
             path: forward.path,
             model: view.model.clone(),
-            agent: asker.agent.clone(),
+            agent: info.agent.clone(),
             stripped,
         };
-        if let Err(error) = self.books.sink.emit(GatewayEvent::Started(started)) {
-            let refusal = Refusal::NotKept(error.to_string());
+        if let Err(error) = self.accounts.sink.emit(GatewayEvent::Started(started)) {
+            let refusal = GatewayRefusal::NotLogged(error.to_string());
             return Ok(close(account, RequestEnd::Refused, &refusal));
         }
         account.sent();
@@ -237,22 +237,26 @@ impl Shared {
                 return Ok(close(account, RequestEnd::Failed, &self.failed(error)));
             }
             Err(_late) => {
-                return Ok(close(account, RequestEnd::Failed, &Refusal::Late(self.times.first_byte_within)));
+                return Ok(close(
+                    account,
+                    RequestEnd::Failed,
+                    &GatewayRefusal::Late(self.times.first_byte_within),
+                ));
             }
         };
         drop(outgoing);
-        let passing = Passing { route: forward.route, credential, account, link };
+        let passing = ArrivedResponse { route: forward.route, credential, account, link };
         Ok(self.pass(passing, response).await)
     }
 
-    /// Passes an answer on. A host that repeats the credential must not hand it to the agent: a header that holds it is
-    /// left out, an error is not passed on, and in other answers it is taken out as they pass.
-    async fn pass(&self, passing: Passing<'_>, response: Response<Incoming>) -> Response<AnswerBody> {
-        let Passing { route, credential, mut account, link } = passing;
+    /// Relays a response. A host that repeats the credential must not reveal it to the agent: a header that contains it is
+    /// removed, an error that contains it is withheld, and in other bodies it is redacted.
+    async fn pass(&self, passing: ArrivedResponse<'_>, response: Response<Incoming>) -> Response<AnswerBody> {
+        let ArrivedResponse { route, credential, mut account, link } = passing;
         let (head, incoming) = response.into_parts();
         let status = head.status;
         account.answered(status.as_u16());
-        let coded = unsearchable(&head.headers).map(|coding| Refusal::Coded {
+        let coded = unsearchable(&head.headers).map(|coding| GatewayRefusal::Coded {
             upstream: self.upstream.destination().to_string(),
             coding: self.scrubber.scrub(&coding),
         });
@@ -263,7 +267,7 @@ impl Shared {
             headers.remove(name);
         }
         if !status.is_success() {
-            let passing = Passing { route, credential, account, link };
+            let passing = ArrivedResponse { route, credential, account, link };
             return self.pass_error(passing, status, headers, incoming, coded).await;
         }
         if let Some(refusal) = coded {
@@ -271,30 +275,33 @@ impl Shared {
         }
         let meter = match route {
             Route::Messages => meter(&head.headers),
-            Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => Meter::Blind,
+            Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => {
+                Meter::Uncounted
+            }
         };
-        let running = Running { meter, account, status: status.as_u16(), link, pool: Arc::clone(&self.pool) };
-        // The length may change on the way.
+        let running =
+            Settlement { meter, account, status: status.as_u16(), link, pool: Arc::clone(&self.pool) };
+        // Redaction may change the length.
         headers.remove(CONTENT_LENGTH);
         let scrubbed = self.scrubber.stream();
         let body = RelayBody::new(incoming, scrubbed, self.times.silent_within, running).boxed_unsync();
         with_head(body, status, headers)
     }
 
-    /// Passes an error on, or what is said instead of it.
+    /// Relays an error, or replaces it.
     async fn pass_error(
         &self,
-        passing: Passing<'_>,
+        passing: ArrivedResponse<'_>,
         status: StatusCode,
         mut headers: HeaderMap,
         incoming: Incoming,
-        coded: Option<Refusal>,
+        coded: Option<GatewayRefusal>,
     ) -> Response<AnswerBody> {
-        let Passing { route: _, credential: found, mut account, link } = passing;
+        let ArrivedResponse { route: _, credential: found, mut account, link } = passing;
         let reading = Limited::new(incoming, MAX_ERROR_BYTES).collect();
         let body = match tokio::time::timeout(self.times.silent_within, reading).await {
             Ok(Ok(collected)) => collected.to_bytes(),
-            // The status says enough.
+            // The status is enough.
             Ok(Err(_)) | Err(_) => Bytes::new(),
         };
         account.received(body.len(), None);
@@ -312,26 +319,26 @@ impl Shared {
                 said,
             };
             *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble.clone());
-            self.tell(&trouble);
-            return close(account, RequestEnd::Failed, &Refusal::Trouble(trouble));
+            self.report(&trouble);
+            return close(account, RequestEnd::Failed, &GatewayRefusal::Trouble(trouble));
         }
         if status.is_redirection() || status.is_informational() {
-            return close(account, RequestEnd::Failed, &Refusal::Redirect(status));
+            return close(account, RequestEnd::Failed, &GatewayRefusal::Redirect(status));
         }
         if let Some(refusal) = coded {
             return close(account, RequestEnd::Failed, &refusal);
         }
         if repeats {
-            return close(account, RequestEnd::Failed, &Refusal::Repeats(status));
+            return close(account, RequestEnd::Failed, &GatewayRefusal::Repeats(status));
         }
         account.close(RequestEnd::Complete, Some(status.as_u16()), &Reading::default());
         self.pool.give_back(link);
-        // The length is that of what was read, which upstream may have announced otherwise.
+        // The length of the body that was read may differ from the announced one.
         headers.remove(CONTENT_LENGTH);
         with_head(Full::new(body).map_err(|never| match never {}).boxed_unsync(), status, headers)
     }
 
-    /// The credential, unless there is none or it was refused.
+    /// The credential, unless there is none or the host has refused it.
     fn credential(&self) -> Result<&FoundCredential, GatewayTrouble> {
         if let Some(trouble) = &*self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(trouble.clone());
@@ -339,30 +346,35 @@ impl Shared {
         self.credential.as_ref().map_err(|error| GatewayTrouble::NoCredential(error.clone()))
     }
 
-    /// The body without what the provider may not do, and the names of that.
-    fn screened(&self, view: &MessagesView, body: Bytes) -> Result<(Bytes, Vec<String>), Refusal> {
+    /// The body without the provider tools that are not allowed, and their names.
+    fn screened(&self, view: &MessagesView, body: Bytes) -> Result<(Bytes, Vec<String>), GatewayRefusal> {
         match self.provider_tools.screen(view) {
             Screening::Pass => Ok((body, Vec::new())),
             Screening::Strip { tools, names } => Ok((Bytes::from(strip(&body, &view.tools, &tools)), names)),
-            Screening::Refuse { name } => Err(Refusal::ProviderTool { name }),
+            Screening::Refuse { name } => Err(GatewayRefusal::ProviderTool { name }),
         }
     }
 
-    /// Opens the account of a request, with the most that it can cost set aside.
-    async fn account(&self, asker: &Asker, view: &MessagesView, route: Route) -> Result<Account, Refusal> {
-        let budget = &self.books.budget;
-        let priced = self.books.prices.find(&view.model, view.speed);
+    /// Opens the account of a request and reserves its maximum cost.
+    async fn account(
+        &self,
+        info: &RequestInfo,
+        view: &MessagesView,
+        route: Route,
+    ) -> Result<Account, GatewayRefusal> {
+        let budget = &self.accounts.budget;
+        let priced = self.accounts.prices.find(&view.model, view.speed);
         let (input, most) = match (route, priced) {
             (Route::Messages, Some(priced)) => {
                 let max_tokens = match view.max_tokens {
                     Some(max_tokens) => max_tokens,
-                    None if budget.is_capped() => return Err(Refusal::NoMaxTokens),
+                    None if budget.is_capped() => return Err(GatewayRefusal::NoMaxTokens),
                     None => 0,
                 };
                 at_most(priced, view, max_tokens)
             }
             (Route::Messages, None) if budget.is_capped() => {
-                return Err(Refusal::Trouble(GatewayTrouble::Unpriced { model: view.model.clone() }));
+                return Err(GatewayRefusal::Trouble(GatewayTrouble::Unpriced { model: view.model.clone() }));
             }
             (
                 Route::Messages
@@ -373,11 +385,11 @@ impl Shared {
                 _,
             ) => (Cost::ZERO, Cost::ZERO),
         };
-        let claim = budget.claim(most).await.map_err(|reached| {
-            Refusal::Trouble(GatewayTrouble::BudgetReached {
+        let reservation = budget.reserve(most).await.map_err(|reached| {
+            GatewayRefusal::Trouble(GatewayTrouble::BudgetReached {
                 cap: reached.cap,
                 spent: reached.spent,
-                claim: most,
+                at_most: most,
                 model: view.model.clone(),
             })
         })?;
@@ -385,40 +397,51 @@ impl Shared {
             Route::Messages => Billing::ByTokens,
             Route::CountTokens | Route::Health | Route::OtherMethod { .. } | Route::Unknown => Billing::Free,
         };
-        Ok(Account::open(Arc::clone(&self.books), asker.clone(), view, billing, Aside { claim, input }))
+        Ok(Account::open(
+            Arc::clone(&self.accounts),
+            info.clone(),
+            view,
+            billing,
+            Reserved { reservation, input },
+        ))
     }
 
-    /// What the agent is told when a request could not be sent or was not answered.
-    fn failed(&self, error: SendError) -> Refusal {
+    /// The error for a request that could not be sent or got no response.
+    fn failed(&self, error: SendError) -> GatewayRefusal {
         match error {
             SendError::Connect(error) => {
-                let again = super::refusal::again_after(&error);
+                let retry = super::refusal::retry_after(&error);
                 let trouble = GatewayTrouble::Unreachable {
                     upstream: self.upstream.destination().to_string(),
                     cause: error.to_string(),
                 };
-                self.tell(&trouble);
-                Refusal::Unreachable { trouble, again }
+                self.report(&trouble);
+                GatewayRefusal::Unreachable { trouble, retry }
             }
-            SendError::Broken(error) => Refusal::Broken(error.to_string()),
-            SendError::Form(error) => Refusal::Broken(error.to_string()),
+            SendError::Broken(error) => GatewayRefusal::Broken(error.to_string()),
+            SendError::Form(error) => GatewayRefusal::Broken(error.to_string()),
         }
     }
 
-    /// Answers a request that goes no further.
-    fn refuse(&self, asker: &Asker, model: Option<String>, refusal: Refusal) -> Response<AnswerBody> {
-        if let Refusal::Trouble(trouble) = &refusal {
-            self.tell(trouble);
+    /// Answers a request that is not forwarded.
+    fn refuse(
+        &self,
+        info: &RequestInfo,
+        model: Option<String>,
+        refusal: GatewayRefusal,
+    ) -> Response<AnswerBody> {
+        if let GatewayRefusal::Trouble(trouble) = &refusal {
+            self.report(trouble);
         }
-        self.books.finished(RequestFinished {
-            request: asker.request,
+        self.accounts.finished(RequestFinished {
+            request: info.request,
             model,
-            agent: asker.agent.clone(),
+            agent: info.agent.clone(),
             status: Some(refusal.status().as_u16()),
             end: RequestEnd::Refused(refusal.to_string()),
             tokens: None,
             cost: None,
-            duration: asker.since.elapsed(),
+            duration: info.since.elapsed(),
             first_byte: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -426,28 +449,28 @@ impl Shared {
         refusal.answer()
     }
 
-    /// Tells of each kind of trouble once.
-    fn tell(&self, trouble: &GatewayTrouble) {
+    /// Reports each kind of trouble once.
+    fn report(&self, trouble: &GatewayTrouble) {
         let kind = std::mem::discriminant(trouble);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.contains(&kind) {
-            told.push(kind);
-            drop(told);
-            // Who cannot keep it will not keep the start of the next request either, which is then refused.
-            self.books.sink.emit(GatewayEvent::Trouble(trouble.clone())).ok();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if !reported.contains(&kind) {
+            reported.push(kind);
+            drop(reported);
+            // If the event cannot be kept, the start of the next request cannot either, and that request is refused.
+            self.accounts.sink.emit(GatewayEvent::Trouble(trouble.clone())).ok();
         }
     }
 }
 
-/// A request that was sent, and whose answer has come.
-struct Passing<'a> {
+/// A request whose response has arrived.
+struct ArrivedResponse<'a> {
     route: Route,
     credential: &'a FoundCredential,
     account: Account,
     link: Link,
 }
 
-/// A request on its way upstream.
+/// A request to forward.
 struct Forward<'a> {
     route: Route,
     path: &'static str,
@@ -456,14 +479,14 @@ struct Forward<'a> {
     body: Bytes,
 }
 
-/// Closes the account of a request that gets an answer of ours.
-fn close(account: Account, end: fn(String) -> RequestEnd, refusal: &Refusal) -> Response<AnswerBody> {
+/// Closes the account of a request that the gateway answers itself.
+fn close(account: Account, end: fn(String) -> RequestEnd, refusal: &GatewayRefusal) -> Response<AnswerBody> {
     account.close(end(refusal.to_string()), Some(refusal.status().as_u16()), &Reading::default());
     refusal.answer()
 }
 
 fn unsendable(credential: &FoundCredential) -> GatewayTrouble {
-    GatewayTrouble::NoCredential(CredentialError::Characters(credential.source))
+    GatewayTrouble::NoCredential(ModelCredentialError::Characters(credential.source))
 }
 
 fn with_head(body: AnswerBody, status: StatusCode, headers: HeaderMap) -> Response<AnswerBody> {
@@ -478,8 +501,8 @@ fn agent_id(headers: &HeaderMap) -> Option<String> {
     Some(text.chars().take(AGENT_ID_BYTES).collect())
 }
 
-/// The words of an error of the API, as far as they can be shown. The agent replaces every text with the header's name
-/// in it by a hint of its own, which would hide ours.
+/// The message of an API error, shortened. The agent replaces every text that contains `x-api-key` by a hint of its own,
+/// which would hide the message.
 fn message_of(body: &[u8]) -> String {
     const CHARS: usize = 300;
     let message = serde_json::from_slice::<serde_json::Value>(body).ok();

@@ -1,14 +1,14 @@
-//! Members of a request to the model, as data. One that is not listed is taken out and named in the log: what it makes the
-//! provider do is not known here.
+//! The members of a request that are forwarded. Any other member is removed and logged, because its effect at the
+//! provider is not known.
 
-use super::messages::NotMessages;
+use super::messages::InvalidRequest;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// Members that pass, each with the reason. What is closed by default (`mcp_servers`, `container`) is screened later.
+/// Forwarded members and why. Those that are refused by default (`mcp_servers`, `container`) are checked later.
 const MEMBERS: [(&str, &str); 24] = [
     ("betas", "names features; the header of that name says the same"),
     ("cache_control", "says what to cache of this request"),
@@ -36,15 +36,15 @@ const MEMBERS: [(&str, &str); 24] = [
     ("top_p", "sampling"),
 ];
 
-/// Longest name of a member in a report; a longer one is cut.
+/// How much of a member's name is logged.
 const NAME_SHOWN: usize = 64;
 
-/// The body without members that are not listed, where it has such, and their names.
+/// The body without unknown members, if it has any, and their names.
 ///
 /// # Errors
 /// When the body is not a JSON object.
-pub(super) fn known(body: &[u8]) -> Result<(Option<Vec<u8>>, Vec<String>), NotMessages> {
-    let form = |error: String| NotMessages::Form(error);
+pub(super) fn known(body: &[u8]) -> Result<(Option<Vec<u8>>, Vec<String>), InvalidRequest> {
+    let form = |error: String| InvalidRequest::Form(error);
     let text = std::str::from_utf8(body).map_err(|error| form(error.to_string()))?;
     let Members(all) = serde_json::from_str(text).map_err(|error| form(error.to_string()))?;
     let listed = |name: &str| MEMBERS.iter().any(|(known, _why)| *known == name);
@@ -59,7 +59,7 @@ pub(super) fn known(body: &[u8]) -> Result<(Option<Vec<u8>>, Vec<String>), NotMe
         .enumerate()
         .filter(|(_, (name, _))| listed(name))
         .map(|(at, _)| match at.checked_sub(1) {
-            // Behind the comma, which is the first thing behind the value before it.
+            // The comma is the first character after the previous value, apart from white space.
             Some(before) => after_comma(body, ends[before])..ends[at],
             None => text.find('{').map_or(0, |brace| brace + 1)..ends[at],
         })
@@ -80,7 +80,7 @@ fn after_comma(body: &[u8], from: usize) -> usize {
     body[from..].iter().position(|byte| *byte == b',').map_or(from, |at| from + at + 1)
 }
 
-/// The members of an object in their order; a name may stand twice.
+/// The members of an object in order, including repeated ones.
 struct Members<'d>(Vec<(Cow<'d, str>, &'d RawValue)>);
 
 impl<'d> Deserialize<'d> for Members<'d> {
@@ -107,7 +107,7 @@ impl<'d> Visitor<'d> for MembersVisitor {
     }
 }
 
-/// A name, with its escapes resolved.
+/// A member's name, with escapes decoded.
 struct Name<'d>(Cow<'d, str>);
 
 impl<'d> Deserialize<'d> for Name<'d> {

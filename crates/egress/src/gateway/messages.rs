@@ -1,7 +1,7 @@
-//! What the gateway reads in a request: model, size, and everything that makes the provider act on its own.
+//! Parses what the gateway needs to know of a request: the model, the size, and everything that makes the provider act on
+//! its own.
 //!
-//! Texts are passed over, not kept; a body that names a member twice is refused, for the reader upstream may heed the
-//! other one.
+//! Texts are skipped. A body with a repeated member is refused, because the provider may use the other occurrence.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,61 +14,58 @@ use serde_json::value::RawValue;
 
 use super::prices::{CacheWrites, Speed};
 
-/// Bytes of text that make a token at least. Where that is too few, the answer tells before much is written.
+/// A token has at least this many bytes of text. If it has fewer, the response corrects the estimate early.
 const BYTES_IN_A_TOKEN: u64 = 3;
 
-/// Tokens that an image has at most, however many bytes.
+/// The most tokens of an image, whatever its size.
 const IMAGE_TOKENS: u64 = 5_000;
 
-/// Bytes that a model's name can have.
 const MODEL_NAME_BYTES: usize = 128;
 
-/// A request to the model, as far as it is read.
+/// The parsed parts of a request to the model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MessagesView {
     pub model: String,
     pub max_tokens: Option<u64>,
     pub speed: Speed,
     pub tools: Vec<ToolView>,
-    /// The tool that must be called, by name.
+    /// The tool that `tool_choice` requires.
     pub forced_tool: Option<String>,
     pub has_mcp_servers: bool,
     pub has_container: bool,
-    /// A picture or document that the provider would fetch.
+    /// An image or document that the provider would fetch from a URL.
     pub has_url_source: bool,
-    /// A picture or document that lies with the provider, or comes from a place that is not known.
+    /// An image or document that is stored at the provider, or has an unknown source.
     pub has_file_source: bool,
-    /// No more tokens than this, as far as a size can tell.
+    /// Upper estimate of the input, from its size.
     pub input_tokens: u64,
     pub cache_writes: CacheWrites,
 }
 
-/// A tool that is offered to the model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ToolView {
     /// Absent for a tool that the agent defines itself.
     pub kind: Option<String>,
     pub name: Option<String>,
-    /// Where it stands in the body.
+    /// Position in the body.
     pub at: Range<usize>,
 }
 
-/// Why a body is not passed on; the text is what the agent is told.
+/// Why a body is not forwarded; the agent sees the text.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotMessages {
+pub(super) enum InvalidRequest {
     #[error("the request body is not a request to the model: {0}")]
     Form(String),
-    #[error("model: a name has at most {MODEL_NAME_BYTES} bytes, and none is a control character")]
+    #[error("model: the name must have at most {MODEL_NAME_BYTES} bytes and no control characters")]
     ModelName,
 }
 
 impl MessagesView {
-    /// Reads a body.
-    pub fn read(body: &[u8]) -> Result<Self, NotMessages> {
-        let text = std::str::from_utf8(body).map_err(|error| NotMessages::Form(error.to_string()))?;
-        let wire: Wire<'_> = serde_json::from_str(text).map_err(form)?;
+    pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
+        let text = std::str::from_utf8(body).map_err(|error| InvalidRequest::Form(error.to_string()))?;
+        let wire: WireRequest<'_> = serde_json::from_str(text).map_err(form)?;
         if wire.model.len() > MODEL_NAME_BYTES || wire.model.chars().any(char::is_control) {
-            return Err(NotMessages::ModelName);
+            return Err(InvalidRequest::ModelName);
         }
         let start = text.as_ptr() as usize;
         let tools = wire.tools.unwrap_or_default().into_iter().map(|raw| {
@@ -103,12 +100,12 @@ impl MessagesView {
     }
 }
 
-fn form(error: serde_json::Error) -> NotMessages {
-    NotMessages::Form(error.to_string())
+fn form(error: serde_json::Error) -> InvalidRequest {
+    InvalidRequest::Form(error.to_string())
 }
 
 #[derive(Deserialize)]
-struct Wire<'d> {
+struct WireRequest<'d> {
     #[serde(borrow)]
     model: Cow<'d, str>,
     max_tokens: Option<u64>,
@@ -135,7 +132,7 @@ struct WireChoice {
     name: Option<String>,
 }
 
-/// Pictures and documents in the content of a message.
+/// Images and documents in the content of a message.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sources {
     urls: u64,
@@ -159,10 +156,10 @@ impl Sources {
 #[derive(Default)]
 struct Content(Sources);
 
-/// A block, or a message. What it holds is found by name: `source` of a picture or document, `content` of a message or
-/// of a tool's result.
+/// A block, or a message. Its parts are found by name: `source` of an image or document, `content` of a message or of a
+/// tool's result.
 #[derive(Deserialize)]
-struct Block {
+struct WireBlock {
     #[serde(rename = "type")]
     kind: Option<String>,
     file_id: Option<IgnoredAny>,
@@ -171,11 +168,11 @@ struct Block {
     content: Content,
 }
 
-impl Block {
+impl WireBlock {
     fn sources(self) -> Sources {
-        let Block { kind, file_id, source, content } = self;
+        let WireBlock { kind, file_id, source, content } = self;
         let mut sources = content.0;
-        // What a tool of the provider wrote is named in its own results; nothing is read for that.
+        // Files that a tool of the provider wrote are named in its results. They are not read for that.
         let written = kind.is_some_and(|kind| kind.ends_with("_output"));
         sources.files += u64::from(file_id.is_some() && !written);
         source.map_or(sources, |Source(own)| sources.plus(own))
@@ -207,22 +204,22 @@ impl<'d> Visitor<'d> for ContentVisitor {
 
     fn visit_seq<A: SeqAccess<'d>>(self, mut blocks: A) -> Result<Content, A::Error> {
         let mut sources = Sources::default();
-        while let Some(block) = blocks.next_element::<Block>()? {
+        while let Some(block) = blocks.next_element::<WireBlock>()? {
             sources = sources.plus(block.sources());
         }
         Ok(Content(sources))
     }
 
-    /// The result of a tool of the provider is one block, or its error.
+    /// The result of a provider tool is a single block, or its error.
     fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Content, A::Error> {
-        Ok(Content(Block::deserialize(MapAccessDeserializer::new(map))?.sources()))
+        Ok(Content(WireBlock::deserialize(MapAccessDeserializer::new(map))?.sources()))
     }
 }
 
-/// Kinds of sources whose content stands in the request itself.
+/// Source types whose content is in the request itself.
 const INLINE_SOURCES: [&str; 3] = ["base64", "text", "content"];
 
-/// Where a picture or document comes from.
+/// The source of an image or document.
 struct Source(Sources);
 
 #[derive(Deserialize)]
@@ -251,19 +248,19 @@ impl<'d> Visitor<'d> for SourceVisitor {
         f.write_str("where a picture or document comes from")
     }
 
-    /// A search result has a text here, the link it was found at; nothing is fetched for it.
+    /// The source of a search result is a text, the URL of the result. Nothing is fetched for it.
     fn visit_str<E>(self, _: &str) -> Result<Source, E> {
         Ok(Source(Sources::default()))
     }
 
-    /// Read within the same reader, whose depth is bounded.
+    /// Uses the same deserializer, whose depth is limited.
     fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Source, A::Error> {
         let wire = WireSource::deserialize(MapAccessDeserializer::new(map))?;
         let mut sources = wire.content.0;
         match wire.kind.as_deref() {
             Some(kind) if INLINE_SOURCES.contains(&kind) => {}
             Some("url") => sources.urls += 1,
-            // What cannot be told counts as what the provider would fetch.
+            // An unknown source counts as one that the provider fetches.
             Some(_) | None => sources.files += 1,
         }
         if let (Some(data), Some(media)) = (wire.data, wire.media_type)
@@ -276,7 +273,7 @@ impl<'d> Visitor<'d> for SourceVisitor {
     }
 }
 
-/// Whether a member holds anything.
+/// Whether a member has a value.
 struct Member(Filled);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_would_fetch_is_found_wherever_it_stands() {
+    fn urls_for_the_provider_are_found_at_every_depth() {
         let url = json!({"type": "image", "source": {"type": "url", "url": "https://x.test/?secret"}});
         let base64 =
             json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}});
@@ -339,13 +336,13 @@ mod tests {
             (json!([{"type": "document", "source": {"type": "content", "content": [url]}}]), true),
             (json!([base64]), false),
             (json!("https://x.test"), false),
-            // The arguments of a tool are not looked into: nobody fetches them.
+            // The arguments of a tool are not searched: nothing fetches them.
             (
                 json!([{"type": "tool_use", "id": "t", "name": "n", "input": {"source": {"type": "url"}}}]),
                 false,
             ),
             (json!([{"type": "search_result", "source": "https://x.test", "content": []}]), false),
-            // A result of the provider's tools may be one block.
+            // The result of a provider tool may be a single block.
             (
                 json!([{"type": "web_fetch_tool_result", "content": {"type": "web_fetch_result", "content": {"type": "document", "source": {"type": "url"}}}}]),
                 true,
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_with_the_provider_is_found_wherever_it_stands() {
+    fn files_at_the_provider_are_found_at_every_depth() {
         let file = json!({"type": "document", "source": {"type": "file", "file_id": "file_1"}});
         for (content, found) in [
             (json!([file]), true),
@@ -387,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_bodies_are_refused() {
         for body in [
             r#"{"model":"m","messages":[],"tools":[],"tools":[{"type":"web_search_20250305"}]}"#,
             r#"{"model":"m","messages":[],"model":"n"}"#,
@@ -407,7 +404,7 @@ mod tests {
             + &r#"{"source":{"content":["#.repeat(200_000);
         assert!(MessagesView::read(deep.as_bytes()).is_err());
         assert!(MessagesView::read(b"{\"model\":\"\xff\",\"messages\":[]}").is_err());
-        // A name that is written with escapes is the same name.
+        // A name written with escapes is the same name.
         let escaped =
             "{\"model\":\"m\",\"messages\":[],\"to\\u006fls\":[{\"type\":\"web_search_20250305\"}]}";
         assert_eq!(read(escaped).tools.len(), 1);

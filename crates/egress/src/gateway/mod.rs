@@ -1,12 +1,13 @@
-//! Where the agent believes the model is.
+//! The model gateway: the server that the agent inside the sandbox takes for the model's API.
 //!
-//! One front end ([`serve`]) accepts on a listener, mostly one that was bound inside the sandbox, and hands each request
-//! to an [`Answer`]: a script, the live model ([`Live`]), or either of them with someone watching ([`Observed`]), which
-//! is how an exchange gets onto a tape.
+//! One HTTP front end ([`serve`]) accepts on a listener, usually one that was bound inside the sandbox, and hands each
+//! request to an [`Answer`]: a script, a tape, the live model ([`Live`]), or one of them with an observer
+//! ([`Observed`]), which is how exchanges are recorded.
 //!
-//! The live model's way is: look at the request ([`ProviderTools`]), set money aside for it, tell that it starts
-//! ([`GatewaySink`]), give it the credential, send it, pass the answer on piece by piece while its tokens are counted,
-//! and settle what it cost. What only the user can end becomes one clear [`GatewayTrouble`].
+//! For the live model each request is checked ([`ProviderTools`]), its maximum cost is reserved, its start is reported
+//! ([`GatewaySink`]), and it is sent with the credential. The response is relayed piece by piece while its tokens are
+//! counted; then the real cost replaces the reservation. A problem that only the user can solve is reported as a
+//! [`GatewayTrouble`].
 
 mod account;
 mod answer;
@@ -33,12 +34,13 @@ mod transport;
 mod upstream;
 mod usage;
 
-pub(crate) use answer::{Again, document_answer, error_answer};
-pub use answer::{Answer, AnswerBody, Answering, Asked, BodyFault, Broken, HangUp};
+pub use answer::{Answer, AnswerBody, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
+pub(crate) use answer::{Retry, document_answer, error_answer};
 #[cfg(target_os = "macos")]
 pub use credential::KEYCHAIN_COMMAND;
 pub use credential::{
-    CredentialError, CredentialFacts, CredentialSource, FoundCredential, ModelCredential, find_credential,
+    CredentialFacts, CredentialSource, FoundCredential, ModelCredential, ModelCredentialError,
+    find_credential,
 };
 pub use event::{
     CountedBy, CountedTokens, GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished,
@@ -48,10 +50,10 @@ pub use front::{FrontLimits, serve};
 pub use listen::{Address, Bound, Listen, ListenError, Listener};
 pub use live::{Live, LiveSetup, UpstreamTimes};
 pub use money::Cost;
-pub(crate) use observe::Unwatched;
+pub(crate) use observe::Unobserved;
 pub use observe::{AnswerEnd, Observe, ObserveAnswer, Observed};
 pub use own::{OwnRequestError, ask};
 pub use prices::{PriceTable, PriceTableError, Speed};
 pub use provider_tools::{ProviderTools, UnknownProviderTool};
-pub use upstream::{Reach, Upstream, UpstreamError};
+pub use upstream::{AddressScope, Upstream, UpstreamError};
 pub use usage::{ModelTotals, TokenCount, UsageTotals};

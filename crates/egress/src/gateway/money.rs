@@ -1,4 +1,4 @@
-//! An amount of money small enough for a single token.
+//! Amounts of money small enough for a single token.
 
 use std::fmt;
 
@@ -6,15 +6,14 @@ use belljar_contract::Usd;
 
 const PICOS_IN_MICRO: u64 = 1_000_000;
 
-/// US dollars in millionths of a millionth: the price of one token is a whole number of them.
+/// US dollars in units of 10⁻¹²: the price of one token is a whole number of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Cost(u64);
 
 impl Cost {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
 
-    /// This many tokens at a price for a million of them.
+    /// This many tokens at a price per million.
     pub(super) fn of(tokens: u64, micros_for_a_million: u64) -> Self {
         Self(tokens.saturating_mul(micros_for_a_million))
     }
@@ -24,13 +23,13 @@ impl Cost {
         self.0.div_ceil(PICOS_IN_MICRO)
     }
 
-    /// The sum, or the largest amount there is.
+    /// The sum, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, or nothing.
+    /// The difference, saturating at zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -44,7 +43,7 @@ impl From<Usd> for Cost {
 }
 
 impl fmt::Display for Cost {
-    /// In dollars and hundredths of a cent, rounded up.
+    /// In dollars with four decimals, rounded up.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = self.micros().div_ceil(100);
         write!(f, "${}.{:04}", hundredths / 10_000, hundredths % 10_000)
@@ -57,7 +56,7 @@ mod tests {
 
     #[test]
     fn no_token_is_lost_to_rounding() {
-        // Half a dollar for a million: half a millionth each.
+        // Half a dollar per million: half a millionth each.
         let one = Cost::of(1, 500_000);
         assert_eq!((one.plus(one).micros(), one.micros()), (1, 1));
         assert_eq!(Cost::of(1_000_000, 6_250_000).to_string(), "$6.2500");

@@ -1,4 +1,4 @@
-//! The seam for tapes: whoever answers can be watched, request by request and chunk by chunk, with the time of each.
+//! Observes exchanges request by request and chunk by chunk, with the time of each. Tapes are recorded this way.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,57 +9,50 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::{HeaderMap, StatusCode};
 
-use super::answer::{Answer, AnswerBody, Answering, Asked, Broken};
+use super::answer::{Answer, AnswerBody, AnswerFuture, Broken, GatewayRequest};
 
-/// Watches exchanges.
 pub trait Observe: Send + Sync {
-    /// A request is about to be answered. Its credentials are placeholders, as the agent has no others.
-    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer>;
+    /// Called before a request is answered. Its credentials are placeholders; the agent has no others.
+    fn asked(&self, asked: &GatewayRequest) -> Box<dyn ObserveAnswer>;
 }
 
-/// Watches one answer. Dropped without [`ObserveAnswer::ended`], it was not delivered to its end.
+/// Observes one response. If it is dropped without [`ObserveAnswer::ended`], the response was not delivered completely.
 pub trait ObserveAnswer: Send {
-    /// The head of the answer.
     fn head(&mut self, status: StatusCode, headers: &HeaderMap, at: Instant);
-    /// A piece of its body, as it goes to the client.
+    /// A piece of the body, as it is sent to the client.
     fn chunk(&mut self, bytes: &Bytes, at: Instant);
-    /// How it ended.
     fn ended(self: Box<Self>, end: AnswerEnd, at: Instant);
 }
 
-/// Watches an answer that nobody wants to know of.
-pub(crate) struct Unwatched;
+/// Ignores a response.
+pub(crate) struct Unobserved;
 
-impl ObserveAnswer for Unwatched {
+impl ObserveAnswer for Unobserved {
     fn head(&mut self, _status: StatusCode, _headers: &HeaderMap, _at: Instant) {}
     fn chunk(&mut self, _bytes: &Bytes, _at: Instant) {}
     fn ended(self: Box<Self>, _end: AnswerEnd, _at: Instant) {}
 }
 
-/// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerEnd {
-    /// At its end.
     Complete,
-    /// Before it.
     Broken,
 }
 
-/// An answer with someone watching.
+/// A backend with an observer.
 pub struct Observed {
     inner: Arc<dyn Answer>,
     observer: Arc<dyn Observe>,
 }
 
 impl Observed {
-    /// Watches `inner`.
     pub fn new(inner: Arc<dyn Answer>, observer: Arc<dyn Observe>) -> Self {
         Self { inner, observer }
     }
 }
 
 impl Answer for Observed {
-    fn answer(&self, asked: Asked) -> Answering {
+    fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let mut watcher = self.observer.asked(&asked);
         let answering = self.inner.answer(asked);
         Box::pin(async move {
@@ -101,7 +94,7 @@ impl Body for WatchedBody {
                 if let (Some(bytes), Some(watcher)) = (frame.data_ref(), &mut this.watcher) {
                     watcher.chunk(bytes, Instant::now());
                 }
-                // A body of known length is not asked for its end once it has given all.
+                // hyper does not poll a body of known length again once it has returned everything.
                 if this.inner.is_end_stream() {
                     this.end(AnswerEnd::Complete);
                 }

@@ -1,5 +1,5 @@
-//! A request of belljar's own to whoever answers for the model: by the same way as the agent's, so that it is paid for
-//! out of the same budget, written down in the same log, and carries no credential before the gateway gives it one.
+//! A request of belljar itself to the model. It takes the same path as the agent's requests: it is charged to the same
+//! budget, logged in the same log, and gets its credential from the gateway.
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
@@ -7,43 +7,35 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Uri};
 use serde_json::Value;
 
-use super::answer::{Answer, Asked, HangUp};
+use super::answer::{Answer, GatewayRequest, HangUp};
 
-/// An answer is a few words; a longer document is none.
+/// Limit for the response, which should be a few words.
 const LONGEST: usize = 1 << 20;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OwnRequestError {
-    /// The connection closed.
-    #[error("the model gave no answer")]
+    #[error("the model did not respond")]
     Nothing,
-    /// The answer broke off, or is too long.
-    #[error("the model's answer could not be read")]
+    /// The response is incomplete or too long.
+    #[error("the model's response could not be read")]
     Broken,
-    /// It says no.
-    #[error("the model's service answered {status}: {message}")]
-    Refused {
-        /// The status.
-        status: u16,
-        /// What it says.
-        message: String,
-    },
-    /// It is no message.
-    #[error("the model's answer is no message with a text")]
+    #[error("the model's API returned {status}: {message}")]
+    Refused { status: u16, message: String },
+    #[error("the model's response is not a message with text")]
     Form,
 }
 
-/// Asks the model once and gives the text of its answer.
+/// Asks the model once and returns the text of its response.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no such text.
 pub async fn ask(answer: &dyn Answer, request: &Value) -> Result<String, OwnRequestError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let version = HeaderName::from_static("anthropic-version");
     headers.insert(version, HeaderValue::from_static("2023-06-01"));
-    let asked = Asked {
+    let asked = GatewayRequest {
         method: Method::POST,
         uri: Uri::from_static("/v1/messages"),
         headers,

@@ -1,4 +1,4 @@
-//! Connections that are used again: one that carries many requests at once, or a few that wait for their next.
+//! Reuses connections: one HTTP/2 connection for several requests at once, or a few idle HTTP/1.1 connections.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,45 +12,43 @@ use super::connect::{ConnectError, Dialler, History, Link};
 use super::upstream::Scheme;
 use crate::tls::Chosen;
 
-/// Connections that wait at most.
+/// The most idle connections that are kept.
 const MAX_WAITING: usize = 16;
 
 /// How long a connection that just carried a request may take to be ready for the next.
 const READY_WITHIN: Duration = Duration::from_millis(100);
 
-/// Connections to one host.
 pub(super) struct Pool {
     dialler: Dialler,
     idle_within: Duration,
-    kept: Mutex<Kept>,
-    /// Held while the first connection is made over TLS: it may turn out to carry all the others.
+    kept: Mutex<IdleLinks>,
+    /// Held while the first connection is made over TLS: if it is HTTP/2, it carries all other requests too.
     first: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct IdleLinks {
     shared: Option<Link>,
     waiting: Vec<(Link, Instant)>,
     protocol: Option<Chosen>,
 }
 
-/// A request to the model's host.
-pub(super) struct Outgoing {
+pub(super) struct UpstreamRequest {
     pub path: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-/// Why a request got no answer.
+/// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
-    /// Nothing of it was sent.
+    /// Nothing of the request was sent.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// It was sent, at least in part.
+    /// At least a part of the request was sent.
     #[error("{0}")]
     Broken(hyper::Error),
-    /// It cannot be written as a request.
+    /// The request could not be built.
     #[error("{0}")]
     Form(hyper::http::Error),
 }
@@ -60,9 +58,9 @@ impl Pool {
         Self { dialler, idle_within, kept: Mutex::default(), first: tokio::sync::Mutex::default() }
     }
 
-    /// Sends a request. Nothing is sent twice, but for one case: a connection that was used before and was closed
-    /// without a byte of an answer. Its host had given it up before the request came.
-    pub async fn send(&self, outgoing: &Outgoing) -> Result<(Response<Incoming>, Link), SendError> {
+    /// Sends a request. A request is repeated in one case only: a reused connection was closed without a byte of a response,
+    /// because the host had already given it up.
+    pub async fn send(&self, outgoing: &UpstreamRequest) -> Result<(Response<Incoming>, Link), SendError> {
         let mut link = self.take().await?;
         let before = link.read_bytes();
         let error = match link.send(self.request(outgoing, &link)?).await {
@@ -83,7 +81,7 @@ impl Pool {
         }
     }
 
-    /// Takes a connection back whose answer was read to its end.
+    /// Takes back a connection whose response was read to its end.
     pub fn give_back(&self, mut link: Link) {
         if link.protocol() == Chosen::Http2 || link.is_closed() {
             return;
@@ -139,15 +137,15 @@ impl Pool {
         }
     }
 
-    /// Gives up a shared connection that failed.
+    /// Drops a shared connection that failed.
     fn forget(&self, link: &Link) {
         if link.protocol() == Chosen::Http2 {
             self.kept().shared = None;
         }
     }
 
-    fn request(&self, outgoing: &Outgoing, link: &Link) -> Result<Request<Full<Bytes>>, SendError> {
-        let Outgoing { path, headers, body } = outgoing;
+    fn request(&self, outgoing: &UpstreamRequest, link: &Link) -> Result<Request<Full<Bytes>>, SendError> {
+        let UpstreamRequest { path, headers, body } = outgoing;
         let authority = &self.dialler.upstream.authority;
         let builder = Request::builder().method(Method::POST);
         let builder = match link.protocol() {
@@ -164,7 +162,7 @@ impl Pool {
     }
 
     /// A panic elsewhere cannot leave the lists half changed: each change is a single push, take or retain.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, IdleLinks> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,13 @@
-//! What tokens cost: a dated table, kept beside the code as data.
+//! The price of tokens: a dated table, kept as data.
 
 use serde::Deserialize;
 
 use super::money::Cost;
 use super::usage::TokenCount;
 
-/// Largest price that is believed, in dollars for a million tokens.
+/// Upper limit for a plausible price, in dollars per million tokens.
 const MAX_DOLLARS: f64 = 100_000.0;
 
-/// The prices of the models that are known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriceTable {
     as_of: String,
@@ -16,30 +15,23 @@ pub struct PriceTable {
     entries: Vec<Entry>,
 }
 
-/// A table that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PriceTableError {
-    /// Not the form of a price table.
-    #[error("the price table cannot be read")]
+    #[error("the price table is malformed")]
     Form(#[source] toml::de::Error),
-    /// A price that is none.
-    #[error(
-        "the price table: `{0}` is not a price; prices are dollars for a million tokens, from 0 to {MAX_DOLLARS}"
-    )]
+    #[error("the price `{0}` must be between 0 and {MAX_DOLLARS} dollars per million tokens")]
     Price(f64),
-    /// Two entries for one model and speed.
-    #[error("the price table names `{0}` twice")]
+    #[error("the price table has two entries for `{0}` with the same speed")]
     Twice(String),
 }
 
-/// How fast a request wants its answer, which has a price.
+/// The speed that a request asks for, which has a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Speed {
-    /// As usual.
     #[default]
     Standard,
-    /// The tier that costs more.
+    /// The faster tier, which costs more.
     Fast,
 }
 
@@ -51,7 +43,7 @@ struct Entry {
     long: Option<(u64, Prices)>,
 }
 
-/// Prices of one model in millionths of a dollar for a million tokens.
+/// Prices of one model in millionths of a dollar per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Prices {
     input: u64,
@@ -61,15 +53,14 @@ struct Prices {
     cache_read: u64,
 }
 
-/// How long what is written to the cache may be kept, as far as the request tells.
+/// How long cache entries of a request may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheWrites {
     FiveMinutes,
-    /// It may ask for an hour, which costs more.
+    /// The request may ask for an hour, which costs more.
     PerhapsHour,
 }
 
-/// The price of one model at one speed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Priced<'t> {
     entry: &'t Entry,
@@ -77,16 +68,14 @@ pub(super) struct Priced<'t> {
 }
 
 impl PriceTable {
-    /// The table that belongs to this version.
+    /// The table of this version of belljar.
     ///
     /// # Panics
-    /// Never: a test reads it.
+    /// Never: a test parses it.
     pub fn built_in() -> Self {
-        Self::parse(include_str!("../../prices.toml")).expect("the table in the source is read by a test")
+        Self::parse(include_str!("../../prices.toml")).expect("a test parses the built-in table")
     }
 
-    /// Reads a table.
-    ///
     /// # Errors
     /// See [`PriceTableError`].
     pub fn parse(text: &str) -> Result<Self, PriceTableError> {
@@ -106,12 +95,11 @@ impl PriceTable {
         Ok(Self { as_of, web_search_micros_each, entries })
     }
 
-    /// The day the prices were looked at.
+    /// The date of the prices.
     pub fn as_of(&self) -> &str {
         &self.as_of
     }
 
-    /// The price of a model, if it is known.
     pub(super) fn find(&self, model: &str, speed: Speed) -> Option<Priced<'_>> {
         let of = |known: &String| is_version_of(model, known);
         let mut fitting = self.entries.iter().filter(|entry| entry.speed == speed);
@@ -119,7 +107,7 @@ impl PriceTable {
         Some(Priced { entry, web_search_micros_each: self.web_search_micros_each })
     }
 
-    /// What an answer of a model cost, if the model has a price.
+    /// The cost of a response, if the model's price is known.
     pub fn cost(&self, model: &str, speed: Speed, tokens: &TokenCount) -> Option<Cost> {
         self.find(model, speed).map(|priced| priced.cost(tokens))
     }
@@ -141,7 +129,7 @@ impl Priced<'_> {
             .plus(Cost::of(searches, self.web_search_micros_each))
     }
 
-    /// The most that this much input can cost.
+    /// The maximum cost of this much input.
     pub fn input_at_most(self, tokens: u64, cache: CacheWrites) -> Cost {
         let Prices { input, output: _, cache_write, cache_write_hour, cache_read } = self.at(tokens);
         let dearest = input.max(cache_write).max(cache_read);
@@ -151,7 +139,7 @@ impl Priced<'_> {
         }
     }
 
-    /// The most that this much output can cost after this much input.
+    /// The maximum cost of this much output after this much input.
     pub fn output_at_most(self, input_tokens: u64, tokens: u64) -> Cost {
         Cost::of(tokens, self.at(input_tokens).output)
     }
@@ -270,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_table_prices_the_families_and_nothing_else() {
+    fn the_built_in_table_has_prices_for_known_models_only() {
         let table = PriceTable::built_in();
         let million = TokenCount {
             input: 1_000_000,
@@ -285,7 +273,7 @@ mod tests {
         assert_eq!(micros("claude-opus-4-8", Speed::Fast), Some(73_500_000));
         assert_eq!(micros("claude-haiku-4-5-20251001", Speed::Standard), Some(7_350_000));
         assert_eq!(micros("claude-sonnet-4-6", Speed::Standard), Some(22_050_000));
-        // Three million tokens of input are a long request.
+        // Three million input tokens are a long request.
         assert_eq!(micros("claude-sonnet-4-5", Speed::Standard), Some(36_600_000));
         assert_eq!(micros("claude-haiku-4-5", Speed::Fast), None);
         assert_eq!(micros("claude-opus-9", Speed::Standard), None);

@@ -1,11 +1,11 @@
-//! What a request makes the provider do on its own: search, fetch, execute, connect. That is a way out of the sandbox
-//! that no proxy sees, so it is closed unless it was named.
+//! Provider tools: what a request makes the provider do on its own, such as searching, fetching and executing. That is
+//! egress that no proxy sees, so it is refused unless the manifest allows it by name.
 
 use std::collections::BTreeSet;
 
 use super::messages::{MessagesView, ToolView};
 
-/// The abilities that are known, by the name that allows them, and the type of the tools that use them.
+/// The known abilities of the provider: the name that allows them, and the types of the tools that use them.
 ///
 /// A type is a name and a date (`web_search_20250305`). A tool without a type, or with `custom`, is the agent's own.
 const ABILITIES: [(&str, &[&str]); 3] = [
@@ -14,49 +14,47 @@ const ABILITIES: [(&str, &[&str]); 3] = [
     ("code_execution", &["code_execution", "bash_code_execution", "text_editor_code_execution"]),
 ];
 
-/// Types that the agent executes itself, or that touch nothing but the request.
+/// Types of tools that the agent executes itself, or that only concern the request.
 const OWN_TYPES: [&str; 6] =
     ["bash", "computer", "memory", "text_editor", "tool_search_tool_bm25", "tool_search_tool_regex"];
 
 /// The member `mcp_servers`, and tools that belong to it.
 const MCP_SERVERS: &str = "mcp_servers";
-/// The member `container`.
 const CONTAINER: &str = "container";
-/// Pictures and documents by their address.
+/// Images and documents by URL.
 const URL_SOURCES: &str = "url_sources";
-/// Pictures and documents that lie with the provider.
+/// Images and documents that are stored at the provider.
 const FILE_SOURCES: &str = "file_sources";
 
-/// The provider's abilities that a run may use. None, unless named.
+/// The provider tools that a run may use. None, unless named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProviderTools {
     allowed: BTreeSet<String>,
 }
 
-/// A name that is not an ability of the provider.
+/// The name is not an ability of the provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is not an ability of the provider; known are {}", ProviderTools::known().join(", "))]
+#[error("`{name}` is not a tool of the provider; known are {}", ProviderTools::known().join(", "))]
 pub struct UnknownProviderTool {
-    /// The name.
     pub name: String,
 }
 
-/// What becomes of a request.
+/// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Screening {
-    /// As it is.
+    /// Forward it unchanged.
     Pass,
-    /// Without these tools; their names are told.
+    /// Remove these tools and report their names.
     Strip { tools: Vec<usize>, names: Vec<String> },
-    /// Not at all; the name of what it wants.
+    /// Refuse it because of this tool.
     Refuse { name: String },
 }
 
 impl ProviderTools {
-    /// Allows abilities by name.
+    /// Allows provider tools by name.
     ///
     /// # Errors
-    /// For a name that is not known.
+    /// When a name is unknown.
     pub fn allowing<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Self, UnknownProviderTool> {
         let mut allowed = BTreeSet::new();
         for name in names {
@@ -68,17 +66,16 @@ impl ProviderTools {
         Ok(Self { allowed })
     }
 
-    /// The names that there are.
     pub fn known() -> Vec<&'static str> {
         let tools = ABILITIES.iter().map(|(name, _)| *name);
         tools.chain([MCP_SERVERS, CONTAINER, URL_SOURCES, FILE_SOURCES]).collect()
     }
 
-    /// Looks at a request.
+    /// Checks a request.
     ///
-    /// A request that would make the provider act in a way that cannot be taken out of it is refused. One that only
-    /// offers such tools is refused as well: the agent sends it for a tool of its own, whose call then fails with our
-    /// words. One that offers others besides loses them, so that the conversation goes on.
+    /// A request is refused if it would make the provider act in a way that cannot be removed from it. It is also refused if
+    /// all of its tools are forbidden: the agent sends such a request for a tool of its own, whose call then fails with our
+    /// message. Otherwise the forbidden tools are removed, so that the conversation continues.
     pub(super) fn screen(&self, view: &MessagesView) -> Screening {
         let members = [
             (view.has_mcp_servers, MCP_SERVERS),
@@ -107,7 +104,7 @@ impl ProviderTools {
     }
 }
 
-/// The ability that a tool uses; none for the agent's own. A type that nobody knows has its own name, which cannot be
+/// The ability that a tool uses; `None` for the agent's own tools. An unknown type stands for itself and cannot be
 /// allowed.
 fn ability(tool: &ToolView) -> Option<String> {
     let kind = tool.kind.as_deref().filter(|kind| *kind != "custom")?;
@@ -122,7 +119,7 @@ fn ability(tool: &ToolView) -> Option<String> {
     Some(known.map_or_else(|| kind.chars().take(64).collect(), |(name, _)| (*name).to_owned()))
 }
 
-/// A type without the date behind it.
+/// The type without its date.
 fn undated(kind: &str) -> &str {
     match kind.rsplit_once('_') {
         Some((name, date)) if date.len() == 8 && date.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -130,14 +127,14 @@ fn undated(kind: &str) -> &str {
     }
 }
 
-/// A body without some of its tools; every other byte is as it was.
+/// The body without some of its tools; every other byte is unchanged.
 pub(super) fn strip(body: &[u8], all: &[ToolView], tools: &[usize]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(body.len());
     let mut from = 0;
     for at in tools {
         let gone = &all[*at].at;
-        // The comma before it goes with it; the first of the list takes the one behind. Between elements there is
-        // nothing else but blanks.
+        // The comma before a removed element is removed too, or the one after it for the first element. Between elements
+        // there is only white space.
         let first_kept = (0..*at).all(|before| tools.contains(&before));
         let (start, end) = if first_kept {
             (gone.start, all.get(at + 1).map_or(gone.end, |next| next.at.start))
@@ -174,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_provider_is_used_unless_named() {
+    fn provider_tools_are_refused_unless_named() {
         let none = ProviderTools::default();
         let refused = |name: &str| Screening::Refuse { name: name.into() };
         for (body, expected) in [
@@ -219,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_passes_and_nothing_else() {
+    fn only_named_provider_tools_pass() {
         let search = ProviderTools::allowing(["web_search"]).unwrap();
         let asks = |kind: &str| search.screen(&view(&with(json!({"tools": [{"type": kind}]}))));
         assert_eq!(asks("web_search_20250305"), Screening::Pass);
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripped_body_differs_in_nothing_else() {
+    fn stripping_tools_changes_nothing_else() {
         let tool = |number: usize| json!({"name": format!("t{number}"), "note": "a, b ] }"});
         for count in 1..=4_usize {
             for gone in 1..(1_usize << count) - 1 {

@@ -1,7 +1,7 @@
-//! An answer on its way from upstream to the agent: each piece as it comes, counted as it passes.
+//! Relays a response from the model's host to the agent piece by piece, and counts its tokens.
 //!
-//! Nothing is kept and nothing is fetched ahead: the agent's reading pulls each piece. When the agent leaves, this is
-//! dropped, and with it the request upstream.
+//! Nothing is stored or read ahead: the agent's reading pulls each piece. When the agent closes the connection, the body
+//! is dropped, and with it the request to the host.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use super::event::RequestEnd;
 use super::pool::Pool;
 use super::usage::Meter;
 
-/// The body of an answer of the live model.
+/// The body of a response of the live model.
 pub(super) struct RelayBody {
     incoming: Incoming,
-    /// Takes the credential out, should the host repeat it.
+    /// Redacts the credential, should the host repeat it.
     scrubbed: ScrubStream,
     silence: Pin<Box<Sleep>>,
     silent_within: Duration,
-    running: Option<Running>,
+    running: Option<Settlement>,
 }
 
-/// What is settled when the answer ends.
-pub(super) struct Running {
+/// What is settled when the response ends.
+pub(super) struct Settlement {
     pub meter: Meter,
     pub account: Account,
     pub status: u16,
@@ -39,7 +39,12 @@ pub(super) struct Running {
 }
 
 impl RelayBody {
-    pub fn new(incoming: Incoming, scrubbed: ScrubStream, silent_within: Duration, running: Running) -> Self {
+    pub fn new(
+        incoming: Incoming,
+        scrubbed: ScrubStream,
+        silent_within: Duration,
+        running: Settlement,
+    ) -> Self {
         let silence = Box::pin(tokio::time::sleep(silent_within));
         let mut body = Self { incoming, scrubbed, silence, silent_within, running: Some(running) };
         if body.incoming.is_end_stream() {
@@ -57,14 +62,14 @@ impl RelayBody {
     }
 
     fn complete(&mut self) {
-        if let Some(Running { meter, account, status, link, pool }) = self.running.take() {
+        if let Some(Settlement { meter, account, status, link, pool }) = self.running.take() {
             account.close(RequestEnd::Complete, Some(status), &meter.reading());
             pool.give_back(link);
         }
     }
 
     fn end(&mut self, end: RequestEnd) {
-        if let Some(Running { meter, account, status, link: _, pool: _ }) = self.running.take() {
+        if let Some(Settlement { meter, account, status, link: _, pool: _ }) = self.running.take() {
             account.close(end, Some(status), &meter.reading());
         }
     }
@@ -82,7 +87,7 @@ impl Body for RelayBody {
         loop {
             match Pin::new(&mut this.incoming).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers end here; the agent knows none.
+                    // Trailers are dropped; the agent does not use them.
                     let Ok(bytes) = frame.into_data() else { continue };
                     this.take(&bytes);
                     let clear = this.scrubbed.lets_pass(&bytes);
@@ -98,7 +103,7 @@ impl Body for RelayBody {
                     return Poll::Ready(Some(Ok(Frame::data(leaving))));
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    this.end(RequestEnd::Failed(format!("the answer broke off: {error}")));
+                    this.end(RequestEnd::Failed(format!("the response was interrupted: {error}")));
                     return Poll::Ready(Some(Err(Broken::Close)));
                 }
                 Poll::Ready(None) => {
@@ -110,7 +115,7 @@ impl Body for RelayBody {
                 Poll::Pending => {
                     if this.running.is_some() && this.silence.as_mut().poll(context).is_ready() {
                         let silent = this.silent_within;
-                        this.end(RequestEnd::Failed(format!("upstream was silent for {silent:?}")));
+                        this.end(RequestEnd::Failed(format!("the model's host was silent for {silent:?}")));
                         return Poll::Ready(Some(Err(Broken::Close)));
                     }
                     return Poll::Pending;
@@ -119,7 +124,7 @@ impl Body for RelayBody {
         }
     }
 
-    /// A credential that is taken out changes the length.
+    /// Redacting the credential changes the length.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }
@@ -135,13 +140,13 @@ impl Drop for RelayBody {
     }
 }
 
-/// How an answer is read, by what it says of itself.
+/// Chooses how to count the tokens of a response, by its content type.
 pub(super) fn meter(headers: &hyper::HeaderMap) -> Meter {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = value("content-type").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "text/event-stream" => Meter::stream(),
         "application/json" => Meter::document(),
-        _ => Meter::Blind,
+        _ => Meter::Uncounted,
     }
 }

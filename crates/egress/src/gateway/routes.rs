@@ -1,32 +1,32 @@
-//! What is served: the paths that go to the model's host, and nothing besides.
+//! The paths that are served; all others are refused.
 
 use hyper::Method;
 
-/// What a method and a path ask for.
+/// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     /// A turn of a conversation, which costs money.
     Messages,
-    /// A count of tokens, which costs none.
+    /// A count of tokens, which is free.
     CountTokens,
-    /// A look whether someone is there, answered here.
+    /// A health check, answered by the gateway itself.
     Health,
-    /// A path that is served, with another method.
-    OtherMethod { allowed: &'static str },
-    /// Not served.
+    /// A known path with an unsupported method.
+    OtherMethod {
+        allowed: &'static str,
+    },
     Unknown,
 }
 
-/// The paths that are served. Anything else is refused, whatever the agent's own rules would allow.
+/// Everything else is refused, even if the agent's egress rules would allow it.
 const SERVED: [(&str, &str, Route); 4] = [
     ("POST", "/v1/messages", Route::Messages),
     ("POST", "/v1/messages/count_tokens", Route::CountTokens),
-    // The agent looks whether its base URL is alive.
+    // The agent checks whether its base URL is alive.
     ("HEAD", "/", Route::Health),
     ("GET", "/", Route::Health),
 ];
 
-/// The route of a request.
 pub(super) fn route(method: &Method, path: &str) -> Route {
     let mut at_path = SERVED.iter().filter(|(_, served, _)| *served == path);
     let exact = at_path.clone().find(|(served, _, _)| *served == method.as_str());
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listed_is_served() {
+    fn only_listed_paths_are_served() {
         assert_eq!(route(&Method::POST, "/v1/messages"), Route::Messages);
         assert_eq!(route(&Method::POST, "/v1/messages/count_tokens"), Route::CountTokens);
         assert_eq!(route(&Method::HEAD, "/"), Route::Health);

@@ -1,8 +1,8 @@
-//! A client's socket that can be broken on purpose, and that does not wait for a client that has stopped reading.
+//! A client's socket that can be cut on purpose, with a timeout for clients that stop reading.
 //!
-//! hyper drops what it has buffered when a body fails, so a body cannot break a stream *after* a given event. Instead
-//! the body asks for the break here and falls silent; hyper then flushes, and the break happens at the end of that
-//! flush, when everything before it is on its way.
+//! hyper drops its buffer when a body fails, so that a body cannot cut a stream *after* a given event. Instead the body
+//! requests the cut here and stays pending. hyper then flushes, and the connection is cut at the end of that flush, when
+//! everything before the cut was sent.
 
 use std::io;
 use std::pin::Pin;
@@ -16,16 +16,16 @@ use tokio::time::Sleep;
 
 use super::answer::Broken;
 
-/// The wish to break a connection, shared by the body that has it and the socket that grants it.
+/// A request to cut a connection, shared by the body and the socket.
 #[derive(Debug, Default)]
-pub(super) struct Severance(AtomicU8);
+pub(super) struct CutSignal(AtomicU8);
 
 const INTACT: u8 = 0;
 const CLOSE: u8 = 1;
 const RESET: u8 = 2;
 
-impl Severance {
-    /// Asks for the connection to end at the next flush.
+impl CutSignal {
+    /// Requests that the connection be cut at the next flush.
     pub fn request(&self, end: Broken) {
         let end = match end {
             Broken::Close => CLOSE,
@@ -39,40 +39,39 @@ impl Severance {
     }
 }
 
-/// An accepted connection.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ClientStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// A connection together with the wish to break it.
+/// A connection that can be cut.
 #[derive(Debug)]
 pub(super) struct Transport {
-    stream: Stream,
-    severance: std::sync::Arc<Severance>,
+    stream: ClientStream,
+    cut: std::sync::Arc<CutSignal>,
     patience: Duration,
-    /// Runs while the client takes nothing.
+    /// Runs while the client reads nothing.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl Transport {
-    /// A connection whose client may take nothing for as long as `patience`.
-    pub fn new(stream: Stream, severance: std::sync::Arc<Severance>, patience: Duration) -> Self {
-        Self { stream, severance, patience, stall: None }
+    /// A connection whose client may read nothing for as long as `patience`.
+    pub fn new(stream: ClientStream, cut: std::sync::Arc<CutSignal>, patience: Duration) -> Self {
+        Self { stream, cut, patience, stall: None }
     }
 
     fn reader(&mut self) -> Pin<&mut (dyn AsyncRead + Unpin + '_)> {
         match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream),
-            Stream::Unix(stream) => Pin::new(stream),
+            ClientStream::Tcp(stream) => Pin::new(stream),
+            ClientStream::Unix(stream) => Pin::new(stream),
         }
     }
 
     fn writer(&mut self) -> Pin<&mut (dyn AsyncWrite + Unpin + '_)> {
         match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream),
-            Stream::Unix(stream) => Pin::new(stream),
+            ClientStream::Tcp(stream) => Pin::new(stream),
+            ClientStream::Unix(stream) => Pin::new(stream),
         }
     }
 }
@@ -103,7 +102,7 @@ impl AsyncWrite for Transport {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.writer().poll_flush(context))?;
-        match this.severance.get() {
+        match this.cut.get() {
             INTACT => Poll::Ready(Ok(())),
             _ => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
         }
@@ -116,11 +115,11 @@ impl AsyncWrite for Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        if let Stream::Tcp(stream) = &self.stream
-            && self.severance.get() == RESET
+        if let ClientStream::Tcp(stream) = &self.stream
+            && self.cut.get() == RESET
         {
-            // With no time to linger the close that follows sends a reset. If the option is refused the client sees
-            // an orderly close, which is as near as can be.
+            // With a linger time of zero, closing the socket sends a reset. If the option fails, the client sees an orderly
+            // close.
             stream.set_zero_linger().ok();
         }
     }

@@ -1,84 +1,78 @@
-//! Where the model really is, as the user declared it.
+//! The base URL of the model's host, as the user configured it.
 
 use std::net::IpAddr;
 
 use belljar_contract::{AddressClass, Destination, DestinationError, Port};
 use hyper::Uri;
 
-/// The model's host when the user names none.
+/// The base URL if the user configures none.
 const DEFAULT_URL: &str = "https://api.anthropic.com";
 
-/// The port of HTTP.
 const HTTP: Port = match Port::new(80) {
     Some(port) => port,
     None => panic!("80 is a port"),
 };
 
-/// Which addresses a declared host may have.
+/// Which addresses the model's host may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Public ones.
+pub enum AddressScope {
     Public,
-    /// Also this machine and private networks: a company's gateway, or a server of a test. Said by the user.
+    /// Also this machine and private networks, for a company's gateway or a test's server. The user has to ask for it.
     Private,
 }
 
-/// A base URL: scheme, host, port and a prefix of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub(super) scheme: Scheme,
     pub(super) destination: Destination,
-    /// As it stands in the URL, for `host` and `:authority`.
+    /// The authority of the URL, for `host` and `:authority`.
     pub(super) authority: String,
     prefix: String,
-    reach: Reach,
+    reach: AddressScope,
 }
 
-/// How it is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Https,
     Http,
 }
 
-/// Why a text is not a base URL.
+/// Why a text is not a valid base URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// Not a URL with a host.
-    #[error("`{0}` is not the address of a model's host, such as `https://llm.example.org/team`")]
+    /// The text is not a URL with a host.
+    #[error("`{0}` is not a base URL of a model's host, such as `https://llm.example.org/team`")]
     Form(String),
-    /// The scheme is not one that is spoken.
-    #[error("`{0}`: a model's host is reached by https, or by http on this machine and private networks")]
+    /// The scheme is not supported.
+    #[error("`{0}` must begin with `https://`; `http://` is possible for this machine and private networks")]
     Scheme(String),
-    /// The key would be readable on its way.
-    #[error("`{0}`: http would show the key to the network; use https, or say that the host is private")]
+    /// The credential would be sent unencrypted.
+    #[error("`{0}` would send the credential unencrypted; use https, or declare the host as private")]
     InTheClear(String),
-    /// The host or port is none.
-    #[error("the address of the model's host is wrong")]
+    /// The host or port is invalid.
+    #[error("the base URL of the model's host is invalid")]
     Destination(#[source] DestinationError),
 }
 
-/// Why an address of the host is not dialled.
+/// Why an address of the host is not dialled. The texts follow the name of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotDialled {
     #[error("its address {0} is {what}, which has to be declared", what = .1.describe())]
     Class(IpAddr, AddressClass),
-    #[error("its address {0} is public, and http would show the key to the network")]
+    #[error("its address {0} is public, and http would send the credential unencrypted")]
     InTheClear(IpAddr),
 }
 
 impl Default for Upstream {
     fn default() -> Self {
-        Self::parse(DEFAULT_URL, Reach::Public).expect("the default is read by a test")
+        Self::parse(DEFAULT_URL, AddressScope::Public).expect("the default is read by a test")
     }
 }
 
 impl Upstream {
-    /// Reads a base URL.
-    ///
     /// # Errors
     /// See [`UpstreamError`].
-    pub fn parse(text: &str, reach: Reach) -> Result<Self, UpstreamError> {
+    pub fn parse(text: &str, reach: AddressScope) -> Result<Self, UpstreamError> {
         let form = || UpstreamError::Form(shown(text));
         let uri: Uri = text.parse().ok().ok_or_else(form)?;
         let authority = uri.authority().ok_or_else(form)?.as_str();
@@ -87,7 +81,7 @@ impl Upstream {
         }
         let (scheme, port) = match uri.scheme_str() {
             Some("https") => (Scheme::Https, Port::HTTPS),
-            Some("http") if reach == Reach::Private => (Scheme::Http, HTTP),
+            Some("http") if reach == AddressScope::Private => (Scheme::Http, HTTP),
             Some("http") => return Err(UpstreamError::InTheClear(shown(text))),
             Some(_) | None => return Err(UpstreamError::Scheme(shown(text))),
         };
@@ -97,12 +91,10 @@ impl Upstream {
         Ok(Self { scheme, destination, authority: authority.to_ascii_lowercase(), prefix, reach })
     }
 
-    /// Host and port.
     pub fn destination(&self) -> &Destination {
         &self.destination
     }
 
-    /// The path and query for a request.
     pub(super) fn path(&self, path: &str, query: Option<&str>) -> String {
         let Self { prefix, .. } = self;
         match query {
@@ -119,7 +111,7 @@ impl Upstream {
             (AddressClass::Public, _, Scheme::Http) => Err(NotDialled::InTheClear(address)),
             (
                 AddressClass::Loopback | AddressClass::Private | AddressClass::SharedByProviders,
-                Reach::Private,
+                AddressScope::Private,
                 _,
             ) => Ok(()),
             (
@@ -137,7 +129,7 @@ impl Upstream {
     }
 }
 
-/// A text of the user's, without what could be a password in it.
+/// A text of the user without a possible password.
 fn shown(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((_, host)) => format!("…@{}", host.escape_debug()),
@@ -154,28 +146,28 @@ mod tests {
         let default = Upstream::default();
         assert_eq!(default.destination().to_string(), "api.anthropic.com:443");
         assert_eq!(default.path("/v1/messages", Some("beta=true")), "/v1/messages?beta=true");
-        let company = Upstream::parse("https://LLM.example.org:8443/team/a/", Reach::Public).unwrap();
+        let company = Upstream::parse("https://LLM.example.org:8443/team/a/", AddressScope::Public).unwrap();
         assert_eq!(company.destination().to_string(), "llm.example.org:8443");
         assert_eq!(company.path("/v1/messages", None), "/team/a/v1/messages");
-        let local = Upstream::parse("http://127.0.0.1:9", Reach::Private).unwrap();
+        let local = Upstream::parse("http://127.0.0.1:9", AddressScope::Private).unwrap();
         assert_eq!((local.path("/", None).as_str(), local.authority.as_str()), ("/", "127.0.0.1:9"));
     }
 
     #[test]
-    fn what_is_no_base_url() {
+    fn invalid_base_urls() {
         for (text, reach) in [
-            ("", Reach::Private),
-            ("api.example.org", Reach::Private),
-            ("/v1", Reach::Private),
-            ("ftp://x.example", Reach::Private),
-            ("unix:/run/x", Reach::Private),
-            ("http://llm.example.org", Reach::Public),
-            ("https://llm.example.org/?a=b", Reach::Public),
-            ("https://llm.example.org/#a", Reach::Public),
-            ("https://user:hush@llm.example.org", Reach::Public),
-            ("https://:443", Reach::Public),
-            ("https://llm.example.org:0", Reach::Public),
-            ("https://127.1", Reach::Private),
+            ("", AddressScope::Private),
+            ("api.example.org", AddressScope::Private),
+            ("/v1", AddressScope::Private),
+            ("ftp://x.example", AddressScope::Private),
+            ("unix:/run/x", AddressScope::Private),
+            ("http://llm.example.org", AddressScope::Public),
+            ("https://llm.example.org/?a=b", AddressScope::Public),
+            ("https://llm.example.org/#a", AddressScope::Public),
+            ("https://user:hush@llm.example.org", AddressScope::Public),
+            ("https://:443", AddressScope::Public),
+            ("https://llm.example.org:0", AddressScope::Public),
+            ("https://127.1", AddressScope::Private),
         ] {
             let error = Upstream::parse(text, reach).unwrap_err();
             assert!(!format!("{error:?} {error}").contains("hush"), "{error}");
@@ -183,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_declared_is_not_dialled() {
+    fn undeclared_addresses_are_not_dialled() {
         let at = |url: &str, reach, address: &str| {
             Upstream::parse(url, reach).unwrap().check(address.parse().unwrap()).is_ok()
         };
@@ -198,9 +190,9 @@ mod tests {
             ("224.0.0.1", false, false, false),
             ("0.0.0.0", false, false, false),
         ] {
-            assert_eq!(at("https://x.example", Reach::Public, address), public, "{address}");
-            assert_eq!(at("https://x.example", Reach::Private, address), private, "{address}");
-            assert_eq!(at("http://x.example", Reach::Private, address), clear, "{address}");
+            assert_eq!(at("https://x.example", AddressScope::Public, address), public, "{address}");
+            assert_eq!(at("https://x.example", AddressScope::Private, address), private, "{address}");
+            assert_eq!(at("http://x.example", AddressScope::Private, address), clear, "{address}");
         }
     }
 }

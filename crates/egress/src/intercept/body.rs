@@ -1,4 +1,4 @@
-//! Bodies that pass through a piece at a time.
+//! Bodies that are forwarded piece by piece.
 
 use belljar_contract::{ScrubStream, Scrubber};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -10,24 +10,24 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Why a body broke off. One type, so that futures that carry it stay simple to name.
+/// Why a body is incomplete. It is one type, so that the futures that carry it are easy to name.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    #[error("the other side broke off")]
+    #[error("the connection was interrupted")]
     Broken(#[source] hyper::Error),
-    #[error("nothing came for {0:?}")]
+    #[error("no data for {0:?}")]
     Stalled(Duration),
 }
 
-/// The body of an answer.
-pub(super) enum AnswerBody {
-    /// A text of ours.
+/// The body of a response.
+pub(super) enum ResponseBody {
+    /// Text of belljar itself.
     Text(Option<Bytes>),
-    /// As it comes.
-    Passing(Watched),
-    /// Without secrets. Trailers wait until what was held back has left.
+    /// Forwarded unchanged.
+    Passing(TimedBody),
+    /// Forwarded with secrets redacted. Trailers are sent after the bytes that were held back.
     Scrubbed {
-        body: Watched,
+        body: TimedBody,
         stream: ScrubStream,
         scrubber: Arc<Scrubber>,
         trailers: Option<HeaderMap>,
@@ -35,21 +35,21 @@ pub(super) enum AnswerBody {
     },
 }
 
-impl AnswerBody {
+impl ResponseBody {
     pub fn scrubbed(body: Incoming, scrubber: &Arc<Scrubber>, stall: Duration) -> Self {
         let (stream, scrubber) = (scrubber.stream(), Arc::clone(scrubber));
-        Self::Scrubbed { body: Watched::new(body, stall), stream, scrubber, trailers: None, ended: false }
+        Self::Scrubbed { body: TimedBody::new(body, stall), stream, scrubber, trailers: None, ended: false }
     }
 }
 
-/// A body that must not stand still.
-pub(super) struct Watched {
+/// A body with a timeout between two pieces.
+pub(super) struct TimedBody {
     body: Incoming,
     stall: Duration,
     sleep: Pin<Box<Sleep>>,
 }
 
-impl Watched {
+impl TimedBody {
     pub fn new(body: Incoming, stall: Duration) -> Self {
         Self { body, stall, sleep: Box::pin(tokio::time::sleep(stall)) }
     }
@@ -63,18 +63,18 @@ impl Watched {
     }
 }
 
-/// Header values without secrets.
+/// Redacts secrets in header values.
 pub(super) fn scrub_headers(headers: &mut HeaderMap, scrubber: &Scrubber) {
     for value in headers.values_mut() {
         let Some(scrubbed) = scrubber.scrub_bytes(value.as_bytes()) else { continue };
-        // The mark is a plain text, so this holds unless a name is odd; then the whole value goes.
+        // The replacement is plain text and valid unless a credential has an unusual name; then the whole value is replaced.
         *value = scrubbed
             .try_into()
             .unwrap_or_else(|_invalid| hyper::header::HeaderValue::from_static("[redacted]"));
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -133,7 +133,7 @@ impl Body for AnswerBody {
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Self::Passing(body) => body.body.size_hint(),
             Self::Scrubbed { body, .. } if body.body.is_end_stream() => SizeHint::with_exact(0),
-            // A mark is longer or shorter than what it stands for.
+            // A replacement may be longer or shorter than the secret.
             Self::Scrubbed { .. } => SizeHint::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! A stream that counts what passes.
+//! A stream that counts the bytes read and written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What has passed so far.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     pub read: AtomicU64,
     pub written: AtomicU64,
 }
 
-/// Counts into a place that outlives the stream.
+/// Counts into a counter that outlives the stream.
 pub(super) struct Counted<S> {
     pub stream: S,
     pub count: Arc<Count>,

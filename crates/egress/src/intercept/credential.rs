@@ -1,74 +1,55 @@
-//! A credential and the one place that it goes to.
+//! Credentials, each bound to one destination.
 
 use belljar_contract::{Destination, SCRUBBED_MIN, Secret};
 use hyper::header::{self, HeaderName, HeaderValue};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// A piece of a credential's value.
+/// A part of a credential's value.
 #[derive(Debug, Clone)]
 pub enum ValuePart {
     /// Public text, such as `Bearer `.
     Text(String),
-    /// The secret.
     Secret(Arc<Secret>),
 }
 
-/// What a credential is made of, as it was declared.
+/// A credential as it was declared.
 #[derive(Debug)]
 pub struct CredentialSpec {
-    /// What logs call it.
+    /// The name for logs.
     pub name: String,
-    /// Where it goes, and nowhere else.
+    /// The only destination that it is sent to.
     pub destination: Destination,
-    /// The header it is put in.
+    /// The header that carries it.
     pub header: String,
-    /// The header's value.
     pub value: Vec<ValuePart>,
 }
 
-/// Why a credential cannot be bound. No value is in it.
+/// Why a credential cannot be bound. The error never contains its value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    /// Not a header, or one that the transport owns.
+    /// The header name is invalid, or the header belongs to the connection.
     #[error("the credential {name} cannot be put in the header `{header}`")]
-    Header {
-        /// The credential.
-        name: String,
-        /// The header.
-        header: String,
-    },
-    /// The value cannot stand in a header.
+    Header { name: String, header: String },
+    /// The value is not a valid header value.
+    #[error("the value of the credential {name} must not contain line breaks or control characters")]
+    Value { name: String },
+    /// The value contains no secret, or an empty one.
+    #[error("the value of the credential {name} must not be empty")]
+    Empty { name: String },
+    /// The value could not be redacted from responses.
     #[error(
-        "the value of the credential {name} cannot stand in a header: it has a line break or a control character"
+        "the value of the credential {name} must have at least {SCRUBBED_MIN} characters, and must not be too long to be redacted from responses"
     )]
-    Value {
-        /// The credential.
-        name: String,
-    },
-    /// It has no secret in it, or an empty one.
-    #[error("the credential {name} has no value")]
-    Empty {
-        /// The credential.
-        name: String,
-    },
-    /// It could not be kept out of what comes back.
-    #[error(
-        "the value of the credential {name} is shorter than {SCRUBBED_MIN} characters, or too long to be kept out of answers"
-    )]
-    Unsearchable {
-        /// The credential.
-        name: String,
-    },
+    Unsearchable { name: String },
 }
 
-/// A credential, ready to be sent.
 #[derive(Debug)]
 pub(super) struct BoundCredential {
     pub name: String,
     pub destination: Destination,
     pub header: HeaderName,
-    /// Marked as sensitive, so that it is not printed and not indexed by HTTP/2.
+    /// Marked as sensitive, so that it is neither printed nor put in HTTP/2's header table.
     pub value: HeaderValue,
     pub secrets: Vec<Arc<Secret>>,
 }

@@ -1,4 +1,4 @@
-//! What happens to the head of a request and of an answer, as functions of the head.
+//! Decisions and changes that depend on the head of a request or response only.
 
 use super::credential::BoundCredential;
 use crate::overrides;
@@ -6,32 +6,30 @@ use belljar_contract::{Destination, EgressRule, Port, RequestDenial, request_all
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 
-/// Why a request does not go on, and how that is answered.
+/// Why a request is refused, and the response to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct RequestRefusal {
     pub status: StatusCode,
     pub rule: Option<String>,
     pub reason: String,
     pub hint: Option<String>,
 }
 
-impl Refusal {
+impl RequestRefusal {
     fn forbidden(rule: Option<&str>, reason: impl Into<String>) -> Self {
         let rule = rule.map(str::to_owned);
         Self { status: StatusCode::FORBIDDEN, rule, reason: reason.into(), hint: None }
     }
 }
 
-/// A request that goes on.
+/// A request that is allowed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Allowed {
-    /// The rule.
+pub(super) struct AllowedRequest {
     pub rule: String,
-    /// The path to be sent, where it was compared.
+    /// The normalised path to send, if a rule compared the path.
     pub path: Option<String>,
 }
 
-/// The head of a request.
 pub(super) struct RequestHead<'h> {
     pub method: &'h Method,
     pub uri: &'h Uri,
@@ -43,40 +41,43 @@ pub(super) fn decide(
     head: &RequestHead<'_>,
     destination: &Destination,
     rules: &[EgressRule],
-) -> Result<Allowed, Refusal> {
+) -> Result<AllowedRequest, RequestRefusal> {
     same_name(head, destination)?;
     if matches!(*head.method, Method::CONNECT | Method::TRACE) {
-        return Err(Refusal::forbidden(None, format!("{} is not passed on", head.method)));
+        return Err(RequestRefusal::forbidden(None, format!("{} is not forwarded", head.method)));
     }
     if head.headers.contains_key(header::UPGRADE) || head.headers.contains_key("http2-settings") {
-        return Err(Refusal::forbidden(
+        return Err(RequestRefusal::forbidden(
             None,
-            "another protocol was asked for, and requests could not be looked at in it",
+            "the request asks for another protocol, which cannot be inspected",
         ));
     }
     let admission = request_allowed(rules, destination, head.method.as_str(), head.uri.path().as_bytes());
     let admission = admission.map_err(|denial| denied(&denial))?;
     let meant = overrides::find(head.headers.keys().map(HeaderName::as_str), head.uri.query());
     if let Some(reason) = meant.filter(|_| requests_matter(rules, destination)) {
-        return Err(Refusal::forbidden(Some(&admission.rule.id), reason));
+        return Err(RequestRefusal::forbidden(Some(&admission.rule.id), reason));
     }
-    Ok(Allowed { rule: admission.rule.id.clone(), path: admission.path.map(|path| path.as_str().to_owned()) })
+    Ok(AllowedRequest {
+        rule: admission.rule.id.clone(),
+        path: admission.path.map(|path| path.as_str().to_owned()),
+    })
 }
 
-fn denied(denial: &RequestDenial) -> Refusal {
+fn denied(denial: &RequestDenial) -> RequestRefusal {
     let hint = match denial {
         RequestDenial::NoRule => Some("add the host to `egress.allow` in belljar.toml".to_owned()),
         RequestDenial::Denied { rule } => Some(format!("`egress.{rule}` in belljar.toml denies it")),
         RequestDenial::NotAllowed { rules } => {
             rules.first().map(|(id, _)| format!("to allow it, widen `egress.{id}` in belljar.toml"))
         }
-        RequestDenial::Path { .. } => Some("write the path in its plain form".to_owned()),
+        RequestDenial::Path { .. } => Some("write the path in its normalised form".to_owned()),
     };
-    Refusal { hint, ..Refusal::forbidden(denial.rule(), denial.to_string()) }
+    RequestRefusal { hint, ..RequestRefusal::forbidden(denial.rule(), denial.to_string()) }
 }
 
-/// The request must be for the host that the tunnel is for, in every place where it names one.
-fn same_name(head: &RequestHead<'_>, destination: &Destination) -> Result<(), Refusal> {
+/// Checks that the request names the tunnel's host in every place where it names one.
+fn same_name(head: &RequestHead<'_>, destination: &Destination) -> Result<(), RequestRefusal> {
     let hosts = head.headers.get_all(header::HOST);
     let named: Vec<&[u8]> = hosts
         .iter()
@@ -88,11 +89,11 @@ fn same_name(head: &RequestHead<'_>, destination: &Destination) -> Result<(), Re
     if scheme && !named.is_empty() && hosts.iter().count() <= 1 && named.iter().all(same) {
         return Ok(());
     }
-    let reason = format!("the request is not for {destination}, which the tunnel is for");
-    Err(Refusal { status: StatusCode::MISDIRECTED_REQUEST, rule: None, reason, hint: None })
+    let reason = format!("the tunnel is for {destination}, but the request is for another host");
+    Err(RequestRefusal { status: StatusCode::MISDIRECTED_REQUEST, rule: None, reason, hint: None })
 }
 
-/// Headers that are for one connection only.
+/// Headers that concern one connection only.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     header::TE,
@@ -104,7 +105,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::EXPECT,
 ];
 
-/// Takes out what is for one connection only, also what `Connection` names.
+/// Removes the headers that concern one connection only, including those that `Connection` names.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -119,7 +120,7 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The head that is sent on: without what was for this connection, with the credentials of this destination.
+/// Prepares the headers of a forwarded request: removes those of this connection and adds the destination's credentials.
 pub(super) fn rewrite(headers: &mut HeaderMap, credentials: &[&BoundCredential]) {
     let wants_trailers = headers.get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers");
     strip_hop_by_hop(headers);
@@ -129,12 +130,12 @@ pub(super) fn rewrite(headers: &mut HeaderMap, credentials: &[&BoundCredential])
     if credentials.is_empty() {
         return;
     }
-    // What is compressed, or comes in parts that the client chooses, cannot be searched.
+    // Compressed bodies, and ranges that the client chooses, cannot be searched for the credential.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.remove(header::RANGE);
     headers.remove(header::IF_RANGE);
     for credential in credentials {
-        // Whatever stood there, the placeholder for one, goes; nowhere else is anything replaced.
+        // Replaces the client's value, such as a placeholder. No other header is changed.
         headers.insert(credential.header.clone(), credential.value.clone());
     }
 }

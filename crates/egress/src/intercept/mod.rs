@@ -1,55 +1,52 @@
-//! Opens TLS to the hosts whose requests are looked at, or get a credential that the sandbox must not see.
+//! TLS interception for the hosts whose requests are checked, or get a credential that the sandbox must not see.
 //!
-//! Exactly those hosts: every other tunnel passes unopened. What comes in is held to one name from end to end (the
-//! tunnel's, the one in the TLS handshake and the one in each request), each request is held to the rules, and the
-//! credential is put in behind that, for its own destination and in its own header. What comes back has the values
-//! taken out, whatever the other side did with them.
+//! TLS to all other hosts passes through unchanged. In an intercepted tunnel the name of the tunnel, the server name of the
+//! TLS handshake and the host of each request have to agree. Each request is checked against the rules; then the
+//! credential is added, for its own destination and in its own header only. Credentials are redacted from responses,
+//! whatever the host did with them.
 
-mod authority;
-mod beside;
 mod body;
-mod bulk;
+mod ca;
 mod counted;
 mod credential;
 mod head;
+mod host_client;
 mod service;
 mod trust;
-mod upstream;
 
-pub use authority::{Authority, AuthorityError};
+pub use ca::{CaError, CertificateAuthority};
 pub use credential::{CredentialError, CredentialSpec, ValuePart};
 pub use trust::{TrustBundle, trust_bundle};
 
 use crate::proxy::{Intercept, Tunnel, TunnelEnd};
 use crate::tls::TlsClient;
 use belljar_contract::{Destination, EgressRule, Host, HostName, HostTarget, Scrubber, requests_matter};
-use beside::Beside;
 use credential::BoundCredential;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Read from a socket at once. TLS alone asks for 4 KiB at a time.
+/// Size of the read buffer under TLS, which by itself reads 4 KiB at a time.
 const READ_AHEAD: usize = 64 << 10;
 
-/// Of a body, the most that is passed on at once. More is not faster, and the allocator keeps blocks of this size for the
-/// next instead of giving them back.
+/// The most of a body that is forwarded at once. More is not faster, and the allocator reuses blocks of this size
+/// instead of returning them to the system.
 const PIECE: usize = 128 << 10;
 
-/// How long the other side is waited for.
+/// Timeouts towards the host and the client.
 #[derive(Debug, Clone, Copy)]
-pub struct Waits {
-    /// For a connection, and for each handshake.
+pub struct InterceptTimeouts {
+    /// For connecting, and for each handshake.
     pub dial: Duration,
-    /// For the head of an answer, from the first byte of the request.
+    /// For the head of a response, from the first byte of the request.
     pub answer: Duration,
     /// For the next piece of a body.
     pub stall: Duration,
 }
 
-impl Default for Waits {
-    /// Long enough for an answer that takes thinking.
+impl Default for InterceptTimeouts {
+    /// Long enough for a response that takes a model minutes.
     fn default() -> Self {
         Self {
             dial: Duration::from_secs(15),
@@ -59,44 +56,39 @@ impl Default for Waits {
     }
 }
 
-/// Why tunnels cannot be opened.
+/// Why interception cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InterceptError {
-    /// A credential.
     #[error(transparent)]
     Credential(#[from] CredentialError),
 }
 
-/// What an [`Interceptor`] is made of.
+/// Everything that an [`Interceptor`] needs.
 pub struct Interception {
-    /// The rules of the run.
     pub rules: Vec<EgressRule>,
-    /// The credentials.
     pub credentials: Vec<CredentialSpec>,
-    /// Signs for the hosts.
-    pub authority: Arc<Authority>,
-    /// TLS towards the world.
+    /// Signs the certificates that clients see.
+    pub ca: Arc<CertificateAuthority>,
+    /// The TLS client for connections to hosts.
     pub tls: TlsClient,
-    /// How long is waited.
-    pub waits: Waits,
+    pub timeouts: InterceptTimeouts,
 }
 
-/// Opens tunnels.
+/// Intercepts TLS tunnels.
 pub struct Interceptor {
-    shared: Arc<Shared>,
-    beside: Arc<Beside>,
+    shared: Arc<InterceptState>,
 }
 
-struct Shared {
+struct InterceptState {
     rules: Vec<EgressRule>,
     credentials: Vec<BoundCredential>,
-    authority: Arc<Authority>,
+    ca: Arc<CertificateAuthority>,
     tls: TlsClient,
-    waits: Waits,
+    timeouts: InterceptTimeouts,
     scrubber: Arc<Scrubber>,
 }
 
-impl Shared {
+impl InterceptState {
     fn credentials_for<'s>(
         &'s self,
         destination: &'s Destination,
@@ -106,12 +98,12 @@ impl Shared {
 }
 
 impl Interceptor {
-    /// Takes the rules and binds the credentials.
+    /// Binds the credentials to their destinations.
     ///
     /// # Errors
-    /// When a credential cannot be sent, or could not be kept out of what comes back.
+    /// When a credential cannot be sent in a header, or could not be redacted from responses.
     pub fn new(interception: Interception) -> Result<Self, InterceptError> {
-        let Interception { rules, credentials, authority, tls, waits } = interception;
+        let Interception { rules, credentials, ca, tls, timeouts } = interception;
         let credentials: Vec<BoundCredential> =
             credentials.into_iter().map(BoundCredential::new).collect::<Result<_, _>>()?;
         let secrets = credentials.iter().flat_map(|credential| {
@@ -122,12 +114,11 @@ impl Interceptor {
             return Err(CredentialError::Unsearchable { name: one.name }.into());
         }
         let scrubber = Arc::new(scrubber);
-        let shared = Arc::new(Shared { rules, credentials, authority, tls, waits, scrubber });
-        Ok(Self { shared, beside: Beside::new() })
+        Ok(Self { shared: Arc::new(InterceptState { rules, credentials, ca, tls, timeouts, scrubber }) })
     }
 }
 
-/// The names that an authority has to sign for: those with a credential, and those whose requests are looked at.
+/// The names that the CA has to sign for: those with a credential, and those whose requests are checked.
 #[must_use]
 pub fn intercepted_hosts(rules: &[EgressRule], credentials: &[CredentialSpec]) -> Vec<HostName> {
     let bound = credentials.iter().filter_map(|credential| match &credential.destination.host {
@@ -152,17 +143,6 @@ impl Intercept for Interceptor {
     }
 
     fn serve(&self, tunnel: Tunnel) -> Pin<Box<dyn Future<Output = TunnelEnd> + Send>> {
-        let served = Arc::clone(&self.beside).carry_out(service::serve(Arc::clone(&self.shared), tunnel));
-        Box::pin(async move {
-            served.await.unwrap_or_else(|| TunnelEnd {
-                sent: 0,
-                received: 0,
-                failure: Some("it broke off by itself".to_owned()),
-            })
-        })
-    }
-
-    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.beside.settled())
+        Box::pin(service::serve(Arc::clone(&self.shared), tunnel))
     }
 }

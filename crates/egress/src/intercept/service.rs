@@ -1,14 +1,13 @@
-//! One tunnel: the handshake with the client, then its requests.
+//! One intercepted tunnel: the TLS handshake with the client, then its requests.
 
-use super::body::{AnswerBody, Watched, scrub_headers};
-use super::bulk::Bulk;
+use super::body::{ResponseBody, TimedBody, scrub_headers};
 use super::counted::{Count, Counted};
 use super::credential::BoundCredential;
-use super::head::{Refusal, RequestHead, decide, rewrite, strip_hop_by_hop};
-use super::upstream::{Upstream, UpstreamError};
-use super::{PIECE, READ_AHEAD, Shared};
+use super::head::{RequestHead, RequestRefusal, decide, rewrite, strip_hop_by_hop};
+use super::host_client::{HostClient, HostClientError};
+use super::{InterceptState, PIECE, READ_AHEAD};
 use crate::coding::unsearchable;
-use crate::proxy::{InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
+use crate::proxy::{ByteStream, InterceptedRequest, RequestSink, Tunnel, TunnelEnd};
 use belljar_contract::{Destination, Host, HostName, Port};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -25,35 +24,33 @@ use tokio::io::BufReader;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The largest head of a request.
 const HEAD_MAX: usize = 64 << 10;
 
-/// Requests that one connection may have under way at once.
+/// Concurrent requests on one connection.
 const STREAMS_MAX: u32 = 100;
 
-/// The longest path that is written down.
+/// The longest path that is logged.
 const LOGGED_PATH: usize = 1024;
 
-/// The client, within the tunnel.
-type Inside = BufReader<Counted<Box<dyn Stream>>>;
+/// The client's stream inside the tunnel.
+type Inside = BufReader<Counted<Box<dyn ByteStream>>>;
 
 /// What the requests of one tunnel share.
-struct Served {
-    shared: Arc<Shared>,
+struct TunnelContext {
+    shared: Arc<InterceptState>,
     destination: Destination,
-    upstream: Upstream,
+    upstream: HostClient,
     log: Arc<dyn RequestSink>,
 }
 
-/// Serves a tunnel to its end.
-pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
+pub(super) async fn serve(shared: Arc<InterceptState>, tunnel: Tunnel) -> TunnelEnd {
     let Tunnel { client, destination, address, rule: _, log } = tunnel;
     let count = Arc::new(Count::default());
     let client = Counted { stream: client, count: Arc::clone(&count) };
     let client = BufReader::with_capacity(READ_AHEAD, client);
-    let served = async {
+    let serving = async {
         let Host::Name(name) = &destination.host else {
-            return Err("a host without a name has no certificate".to_owned());
+            return Err("TLS to an address cannot be intercepted, only to a name".to_owned());
         };
         let stream = accept(&shared, name, client).await?;
         let authority = match destination.port {
@@ -61,12 +58,13 @@ pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
             port => format!("{name}:{port}"),
         };
         let server_name = ServerName::try_from(name.to_string())
-            .map_err(|_invalid| format!("TLS cannot be spoken to {name}"))?;
-        let upstream = Upstream::new(shared.tls.clone(), address, server_name, authority, shared.waits);
-        let served = Served { shared: Arc::clone(&shared), destination: destination.clone(), upstream, log };
-        requests(Arc::new(served), stream).await
+            .map_err(|_invalid| format!("`{name}` is not a valid server name for TLS"))?;
+        let upstream = HostClient::new(shared.tls.clone(), address, server_name, authority, shared.timeouts);
+        let context =
+            TunnelContext { shared: Arc::clone(&shared), destination: destination.clone(), upstream, log };
+        requests(Arc::new(context), stream).await
     };
-    let failure = served.await.err();
+    let failure = serving.await.err();
     TunnelEnd {
         sent: count.read.load(Ordering::Relaxed),
         received: count.written.load(Ordering::Relaxed),
@@ -74,35 +72,39 @@ pub(super) async fn serve(shared: Arc<Shared>, tunnel: Tunnel) -> TunnelEnd {
     }
 }
 
-/// Speaks TLS as the host, if it is that host that the client wants to speak to.
-async fn accept(shared: &Shared, name: &HostName, client: Inside) -> Result<TlsStream<Inside>, String> {
+/// Accepts TLS in the host's name, if the client's handshake is for that host.
+async fn accept(
+    shared: &InterceptState,
+    name: &HostName,
+    client: Inside,
+) -> Result<TlsStream<Inside>, String> {
     let handshake = async {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), client).await;
-        let start = start.map_err(|error| format!("the client did not begin TLS: {error}"))?;
+        let start = start.map_err(|error| format!("the client did not start TLS: {error}"))?;
         let wanted = start.client_hello().server_name().map(str::to_ascii_lowercase);
         if wanted.as_deref() != Some(name.as_str()) {
             let wanted = wanted.map_or_else(|| "no host".to_owned(), |wanted| format!("`{wanted}`"));
-            return Err(format!("the tunnel is for {name}, and the TLS in it for {wanted}"));
+            return Err(format!("the tunnel is for {name}, but the TLS handshake in it is for {wanted}"));
         }
-        let config = shared.authority.server(name).map_err(|error| error.to_string())?;
+        let config = shared.ca.server(name).map_err(|error| error.to_string())?;
         start
             .into_stream(config)
             .await
-            .map_err(|error| format!("the client broke the TLS handshake off: {error}"))
+            .map_err(|error| format!("the client aborted the TLS handshake: {error}"))
     };
     let late = || "the client did not finish the TLS handshake in time".to_owned();
-    tokio::time::timeout(shared.waits.dial, handshake).await.map_err(|_elapsed| late())?
+    tokio::time::timeout(shared.timeouts.dial, handshake).await.map_err(|_elapsed| late())?
 }
 
-async fn requests(served: Arc<Served>, mut stream: TlsStream<Inside>) -> Result<(), String> {
-    // A piece leaves in one write.
+async fn requests(context: Arc<TunnelContext>, mut stream: TlsStream<Inside>) -> Result<(), String> {
+    // One piece leaves in one write.
     stream.get_mut().1.set_buffer_limit(Some(PIECE));
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request| {
-        let served = Arc::clone(&served);
-        async move { Ok::<_, Infallible>(answer(&served, request).await) }
+        let context = Arc::clone(&context);
+        async move { Ok::<_, Infallible>(answer(&context, request).await) }
     });
-    let stream = TokioIo::new(Bulk::new(stream));
+    let stream = TokioIo::new(stream);
     let ended = if http2 {
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -119,50 +121,50 @@ async fn requests(served: Arc<Served>, mut stream: TlsStream<Inside>) -> Result<
             .await
     };
     match ended {
-        // A client that is done may go without a word.
+        // A client may close the connection without a TLS close message.
         Err(error) if !error.is_shutdown() => Err(format!("the client's connection ended early: {error}")),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// One request, from its head to the head of its answer.
-async fn answer(served: &Served, request: Request<Incoming>) -> Response<AnswerBody> {
+/// Handles one request up to the head of its response.
+async fn answer(context: &TunnelContext, request: Request<Incoming>) -> Response<ResponseBody> {
     let method = request.method().clone();
     let head = RequestHead { method: &method, uri: request.uri(), headers: request.headers() };
-    let decided = decide(&head, &served.destination, &served.shared.rules);
+    let decided = decide(&head, &context.destination, &context.shared.rules);
     let credentials: Vec<&BoundCredential> =
-        served.shared.credentials_for(&served.destination).filter(|_| decided.is_ok()).collect();
+        context.shared.credentials_for(&context.destination).filter(|_| decided.is_ok()).collect();
     let row = InterceptedRequest {
-        method: served.shared.scrubber.scrub(method.as_str()),
-        path: logged_path(served, request.uri()),
+        method: context.shared.scrubber.scrub(method.as_str()),
+        path: logged_path(context, request.uri()),
         rule: match &decided {
             Ok(allowed) => Some(allowed.rule.clone()),
             Err(refusal) => refusal.rule.clone(),
         },
         allowed: decided.is_ok(),
-        reason: decided.as_ref().err().map(|refusal| served.shared.scrubber.scrub(&refusal.reason)),
+        reason: decided.as_ref().err().map(|refusal| context.shared.scrubber.scrub(&refusal.reason)),
         credential: join(&credentials),
     };
-    if served.log.decided(&row).is_err() {
-        return text(StatusCode::BAD_GATEWAY, "the request cannot be written down, so it is not sent");
+    if context.log.decided(&row).is_err() {
+        return text(StatusCode::BAD_GATEWAY, "the request could not be logged, so it was not sent");
     }
     let allowed = match decided {
         Ok(allowed) => allowed,
-        Err(refusal) => return refused(served, &method, request.uri(), &refusal),
+        Err(refusal) => return refused(context, &method, request.uri(), &refusal),
     };
     let Some(request) = prepared(request, allowed.path.as_deref(), &credentials) else {
         return text(StatusCode::BAD_REQUEST, "the request has no target");
     };
-    match served.upstream.send(request).await {
-        Ok(response) => passed_on(served, response, &method, row),
+    match context.upstream.send(request).await {
+        Ok(response) => forward_response(context, response, &method, row),
         Err(error) => {
             let status = match error {
-                UpstreamError::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
-                UpstreamError::Dial { .. } | UpstreamError::Tls { .. } | UpstreamError::Http { .. } => {
+                HostClientError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+                HostClientError::Dial { .. } | HostClientError::Tls { .. } | HostClientError::Http { .. } => {
                     StatusCode::BAD_GATEWAY
                 }
             };
-            text(status, &served.shared.scrubber.scrub(&with_causes(&error)))
+            text(status, &context.shared.scrubber.scrub(&with_causes(&error)))
         }
     }
 }
@@ -172,10 +174,10 @@ fn join(credentials: &[&BoundCredential]) -> Option<String> {
     Some(names.join(", ")).filter(|names| !names.is_empty())
 }
 
-/// The path as it is written down. What stands behind `?` is often a secret of somebody's; that it was there is told.
-fn logged_path(served: &Served, uri: &Uri) -> String {
+/// The path for the log. The query often holds a secret, so that only its presence is logged.
+fn logged_path(context: &TunnelContext, uri: &Uri) -> String {
     let query = if uri.query().is_some() { "?…" } else { "" };
-    let path = served.shared.scrubber.scrub(uri.path());
+    let path = context.shared.scrubber.scrub(uri.path());
     let mut short: String = path.chars().take(LOGGED_PATH).collect();
     if short.len() < path.len() {
         short.push('…');
@@ -183,7 +185,7 @@ fn logged_path(served: &Served, uri: &Uri) -> String {
     short + query
 }
 
-/// The request as it is sent on: its target is a path, in the spelling that was looked at.
+/// The request to forward: its target is the normalised path that was checked.
 fn prepared(
     request: Request<Incoming>,
     path: Option<&str>,
@@ -201,67 +203,72 @@ fn prepared(
     Some(Request::from_parts(parts, body))
 }
 
-/// The answer as it goes to the client.
-fn passed_on(
-    served: &Served,
+/// The response for the client.
+fn forward_response(
+    context: &TunnelContext,
     response: Response<Incoming>,
     method: &Method,
     asked: InterceptedRequest,
-) -> Response<AnswerBody> {
+) -> Response<ResponseBody> {
     let has_credential = asked.credential.is_some();
     let (mut parts, body) = response.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        return text(StatusCode::BAD_GATEWAY, "the host changed the protocol, which nobody asked for");
+        return text(StatusCode::BAD_GATEWAY, "the host switched protocols without being asked to");
     }
     if let Some(coding) = unsearchable(&parts.headers).filter(|_| has_credential) {
-        return withheld(served, asked, &coding);
+        return withheld(context, asked, &coding);
     }
     strip_hop_by_hop(&mut parts.headers);
-    // Among them the words behind the status, which are the other side's text.
+    // The extensions include the reason phrase, which is text of the host.
     parts.extensions.clear();
-    let stall = served.shared.waits.stall;
+    let stall = context.shared.timeouts.stall;
     if !has_credential {
-        return Response::from_parts(parts, AnswerBody::Passing(Watched::new(body, stall)));
+        return Response::from_parts(parts, ResponseBody::Passing(TimedBody::new(body, stall)));
     }
-    let scrubber = &served.shared.scrubber;
+    let scrubber = &context.shared.scrubber;
     scrub_headers(&mut parts.headers, scrubber);
     let without_body =
         *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !without_body {
         parts.headers.remove(header::CONTENT_LENGTH);
     }
-    Response::from_parts(parts, AnswerBody::scrubbed(body, scrubber, stall))
+    Response::from_parts(parts, ResponseBody::scrubbed(body, scrubber, stall))
 }
 
-/// Says, in the log as well, that an answer could not be searched for the credential.
-fn withheld(served: &Served, asked: InterceptedRequest, coding: &str) -> Response<AnswerBody> {
+/// Withholds a response that cannot be searched for the credential, and logs that.
+fn withheld(context: &TunnelContext, asked: InterceptedRequest, coding: &str) -> Response<ResponseBody> {
     let reason = format!(
-        "{} answered in the coding `{coding}` though it was asked for none; what cannot be searched for the credential does not pass",
-        served.destination
+        "{} sent the encoding `{coding}` although none was accepted; a response that cannot be searched for the credential is withheld",
+        context.destination
     );
-    let reason = served.shared.scrubber.scrub(&reason);
+    let reason = context.shared.scrubber.scrub(&reason);
     let response = text(StatusCode::BAD_GATEWAY, &reason);
     let row = InterceptedRequest { allowed: false, reason: Some(reason), ..asked };
-    // Nothing passes either way; a log that cannot be written lets no further request out.
-    served.log.decided(&row).ok();
+    // The response is withheld either way, and a log that cannot be written refuses every further request.
+    context.log.decided(&row).ok();
     response
 }
 
-fn refused(served: &Served, method: &Method, uri: &Uri, refusal: &Refusal) -> Response<AnswerBody> {
-    let asked = format!("{method} {}{}", served.destination, uri.path());
+fn refused(
+    context: &TunnelContext,
+    method: &Method,
+    uri: &Uri,
+    refusal: &RequestRefusal,
+) -> Response<ResponseBody> {
+    let asked = format!("{method} {}{}", context.destination, uri.path());
     let mut lines = format!("{asked} is refused: {}\n", refusal.reason);
     if let Some(hint) = &refusal.hint {
         lines += &format!("hint: {hint}\n");
     }
-    let mut response = text(refusal.status, served.shared.scrubber.scrub(&lines).trim_end());
+    let mut response = text(refusal.status, context.shared.scrubber.scrub(&lines).trim_end());
     if let Some(rule) = refusal.rule.as_deref().and_then(|rule| HeaderValue::from_str(rule).ok()) {
         response.headers_mut().insert("x-belljar-rule", rule);
     }
     response
 }
 
-fn text(status: StatusCode, words: &str) -> Response<AnswerBody> {
-    let body = AnswerBody::Text(Some(Bytes::from(format!("belljar: {words}\n"))));
+fn text(status: StatusCode, message: &str) -> Response<ResponseBody> {
+    let body = ResponseBody::Text(Some(Bytes::from(format!("belljar: {message}\n"))));
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -270,11 +277,11 @@ fn text(status: StatusCode, words: &str) -> Response<AnswerBody> {
 }
 
 fn with_causes(error: &dyn Error) -> String {
-    let mut words = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        words += &format!(": {error}");
+        text += &format!(": {error}");
         cause = error.source();
     }
-    words
+    text
 }

@@ -1,27 +1,27 @@
-//! Makes the programs inside trust the run's authority, besides the authorities of the machine.
+//! Files that make programs in the sandbox trust the run's CA as well as the CAs of the machine.
 
 mod keystore;
 
 use rustls::pki_types::CertificateDer;
 
-/// Files that programs inside read. None of them holds a secret.
+/// Files for programs in the sandbox. None of them holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustBundle {
-    /// The machine's authorities and the run's, as PEM.
+    /// The machine's CA certificates and the run's, as PEM.
     pub bundle: String,
-    /// The run's authority alone, as PEM, for programs that add to what they have.
-    pub authority: String,
-    /// The same as the bundle, as Java keeps it.
+    /// The run's CA certificate alone, as PEM, for programs that add it to their own list.
+    pub ca: String,
+    /// The same certificates as the bundle, as a Java keystore.
     pub keystore: Vec<u8>,
 }
 
-/// Joins the machine's authorities and the run's.
+/// Combines the machine's CA certificates and the run's.
 #[must_use]
-pub fn trust_bundle(machine: &[CertificateDer<'_>], authority: &CertificateDer<'_>) -> TrustBundle {
-    let all: Vec<&CertificateDer<'_>> = machine.iter().chain([authority]).collect();
+pub fn trust_bundle(machine: &[CertificateDer<'_>], ca: &CertificateDer<'_>) -> TrustBundle {
+    let all: Vec<&CertificateDer<'_>> = machine.iter().chain([ca]).collect();
     TrustBundle {
         bundle: all.iter().map(|certificate| pem(certificate)).collect(),
-        authority: pem(authority),
+        ca: pem(ca),
         keystore: keystore::keystore(&all),
     }
 }

@@ -1,13 +1,13 @@
-//! The message of an answer, streamed or whole.
+//! The message in a response, streamed or not.
 
 use belljar_contract::{ServedBlock, ServedMessage, input_forms, text_digest};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Characters that are kept of a text in which an answer ended.
+/// How many characters are kept of a text that is cut off.
 const OPEN_TEXT: usize = 256 << 10;
 
-/// A block as it came, piece by piece.
+/// A block, assembled from its pieces.
 #[derive(Default)]
 struct Raw {
     block: Value,
@@ -15,7 +15,7 @@ struct Raw {
     is_complete: bool,
 }
 
-/// The message that an answer's body holds, as far as it goes.
+/// The message in a response's body, which may be incomplete.
 pub(super) fn read(body: &[u8], redact: &dyn Fn(&mut Value)) -> Option<ServedMessage> {
     if let Ok(Value::Object(document)) = serde_json::from_slice::<Value>(body) {
         return whole(&document, redact);

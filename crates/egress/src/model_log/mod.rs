@@ -1,13 +1,13 @@
-//! The writer of the model log: observes the model's answers, live, scripted or replayed.
+//! Writes the model log: the requests to the model and its responses, whether live, scripted or replayed.
 
 mod message;
 mod of_tape;
 mod remembered;
 mod request;
 
-pub use of_tape::{Settled, exchanges_of_tape};
+pub use of_tape::{FrameNormaliser, exchanges_of_tape};
 
-use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer, Unwatched};
+use crate::gateway::{AnswerEnd, GatewayRequest, Observe, ObserveAnswer, Unobserved};
 use belljar_contract::{
     Digest, EgressChain, ExchangeEnd, MODEL_LOG_FORMAT, ModelAnswer, ModelRequest, ModelRow, RunId,
     without_reminders,
@@ -20,37 +20,36 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Replaces secrets in every text of a value, as the record of the frames does.
+/// Redacts every text of a value, in the same way as in the recorded frames.
 pub type RedactValue = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
-/// Bytes of the log. What is inside can make requests at will, and must not be able to fill the disk with them.
+/// Limit of the log. Processes in the sandbox can send any number of requests, and must not be able to fill the disk.
 pub const MODEL_LOG_LIMIT: u64 = 128 << 20;
 
-/// An answer that is longer cannot be compared, and the log has failed.
+/// A longer response cannot be compared, and makes the log fail.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// A request with more items cannot be compared, and the log has failed.
+/// A request with more items cannot be compared, and makes the log fail.
 const MOST_ITEMS: usize = 100_000;
 
 pub(crate) const SESSION_HEADER: &str = "x-claude-code-session-id";
 const AGENT_HEADER: &str = "x-claude-code-agent-id";
-/// Bytes of a mark that are kept.
-const MARK_BYTES: usize = 128;
+/// How many characters of an id are kept.
+const ID_CHARS: usize = 128;
 
-/// A log that is being written.
 #[derive(Clone)]
 pub struct ModelLog {
-    shared: Arc<Shared>,
+    shared: Arc<ModelLogInner>,
 }
 
-struct Shared {
+struct ModelLogInner {
     redact: RedactValue,
-    /// The start of the run; frames count from it, too.
+    /// The start of the run. Times of frames count from it too.
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<ModelLogState>,
 }
 
-struct State {
+struct ModelLogState {
     sink: Box<dyn Write + Send>,
     chain: EgressChain,
     room: u64,
@@ -60,9 +59,9 @@ struct State {
 }
 
 impl ModelLog {
-    /// Writes the first row.
+    /// Opens the log and writes its first row.
     pub fn open(sink: impl Write + Send + 'static, run: RunId, began: Instant, redact: RedactValue) -> Self {
-        let mut state = State {
+        let mut state = ModelLogState {
             sink: Box::new(sink),
             chain: EgressChain::START,
             room: MODEL_LOG_LIMIT,
@@ -71,33 +70,33 @@ impl ModelLog {
             failure: None,
         };
         state.write(&ModelRow::Opened { format: MODEL_LOG_FORMAT, run });
-        Self { shared: Arc::new(Shared { redact, began, state: Mutex::new(state) }) }
+        Self { shared: Arc::new(ModelLogInner { redact, began, state: Mutex::new(state) }) }
     }
 
-    /// Writes the last row and returns its chain; all answers have ended.
+    /// Writes the last row and returns its chain value. All responses have to have ended.
     ///
     /// # Errors
-    /// When a row is missing, in a line for people.
+    /// When a row is missing, with the reason.
     pub fn close(&self) -> Result<Digest, String> {
         let mut state = self.shared.state();
         let exchanges = state.exchanges;
         state.write(&ModelRow::Closed { exchanges });
         match (state.failure.take(), state.chain.head()) {
             (None, Some(head)) => Ok(head),
-            (Some(failure), _) => Err(format!("the model log is not complete: {failure}")),
+            (Some(failure), _) => Err(format!("the model log is incomplete: {failure}")),
             (None, None) => Err("the model log is empty".to_owned()),
         }
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ModelLogInner {
+    fn state(&self) -> MutexGuard<'_, ModelLogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// A row that cannot be written is remembered for good: a log with a hole has no end.
+impl ModelLogState {
+    /// If a row cannot be written, the failure is kept and no further row is written.
     fn write(&mut self, row: &ModelRow) {
         if self.failure.is_some() {
             return;
@@ -123,29 +122,29 @@ impl State {
 }
 
 impl Observe for ModelLog {
-    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer> {
+    fn asked(&self, asked: &GatewayRequest) -> Box<dyn ObserveAnswer> {
         if asked.method != Method::POST || !asked.uri.path().ends_with("/v1/messages") {
-            return Box::new(Unwatched);
+            return Box::new(Unobserved);
         }
-        // A log that failed stays failed, and nothing more is read for it.
+        // A failed log stays failed, and takes no further requests.
         if self.shared.state().failure.is_some() {
-            return Box::new(Unwatched);
+            return Box::new(Unobserved);
         }
         let at_ms = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mark = |name: &str| {
-            let text: String = asked.headers.get(name)?.to_str().ok()?.chars().take(MARK_BYTES).collect();
+            let text: String = asked.headers.get(name)?.to_str().ok()?.chars().take(ID_CHARS).collect();
             let mut value = Value::String(text);
             (self.shared.redact)(&mut value);
             value.as_str().map(str::to_owned)
         };
-        // One that could not be read was refused, and vouches for nothing.
+        // A body that could not be read was refused, and has no items.
         let redact = &self.shared.redact;
         let items = asked.body.as_ref().map(|body| request::items(body, &**redact, without_reminders));
         let items = items.unwrap_or_default();
         let mut state = self.shared.state();
         if items.len() > MOST_ITEMS {
             state.fail(format!("a request has more than {MOST_ITEMS} items"));
-            return Box::new(Unwatched);
+            return Box::new(Unobserved);
         }
         let exchange = state.exchanges;
         let (repeats, items) = state.known.compact(exchange, items);
@@ -155,20 +154,20 @@ impl Observe for ModelLog {
         state.exchanges += 1;
         drop(state);
         let shared = Arc::clone(&self.shared);
-        Box::new(Watch { shared, exchange, status: None, body: Vec::new(), written: false })
+        Box::new(AnswerObserver { shared, exchange, status: None, body: Vec::new(), written: false })
     }
 }
 
-/// An answer on its way.
-struct Watch {
-    shared: Arc<Shared>,
+/// A response on its way.
+struct AnswerObserver {
+    shared: Arc<ModelLogInner>,
     exchange: u64,
     status: Option<u16>,
     body: Vec<u8>,
     written: bool,
 }
 
-impl Watch {
+impl AnswerObserver {
     fn end(&mut self, end: ExchangeEnd) {
         if std::mem::replace(&mut self.written, true) {
             return;
@@ -180,14 +179,14 @@ impl Watch {
     }
 }
 
-impl ObserveAnswer for Watch {
+impl ObserveAnswer for AnswerObserver {
     fn head(&mut self, status: StatusCode, _headers: &HeaderMap, _at: Instant) {
         self.status = Some(status.as_u16());
     }
 
     fn chunk(&mut self, bytes: &Bytes, _at: Instant) {
         if self.body.len() + bytes.len() > LONGEST_ANSWER {
-            self.shared.state().fail(format!("an answer is longer than {LONGEST_ANSWER} bytes"));
+            self.shared.state().fail(format!("a response is longer than {LONGEST_ANSWER} bytes"));
             return;
         }
         self.body.extend_from_slice(bytes);
@@ -201,8 +200,8 @@ impl ObserveAnswer for Watch {
     }
 }
 
-impl Drop for Watch {
-    /// The agent left, or the connection was closed without an answer.
+impl Drop for AnswerObserver {
+    /// The agent closed the connection, or the connection was closed without a response.
     fn drop(&mut self) {
         self.end(ExchangeEnd::Left);
     }

@@ -1,57 +1,56 @@
-//! The log of the model that a tape stands for: what was asked and served, read from the kept exchanges.
+//! Reads the model log of a recorded run from the exchanges of its tape.
 
 use super::message::read;
 use super::remembered::Remembered;
 use super::request::items;
 use super::{AGENT_HEADER, MOST_ITEMS, SESSION_HEADER};
-use crate::tape::{Alike, Normaliser, TapeBodies, without_agents_words};
+use crate::tape::{Normaliser, TapeBodies, TextNormaliser, without_agents_words};
 use belljar_contract::{
     ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelRequest,
 };
 use serde_json::Value;
 
-/// Brings frames into the form in which they are compared with a tape's exchanges.
-pub struct Settled(Alike);
+/// Normalises frames so that they can be compared with the exchanges of a tape.
+pub struct FrameNormaliser(TextNormaliser);
 
-impl Settled {
-    /// For a tape with these normalisers and exchanges.
+impl FrameNormaliser {
     #[must_use]
     pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
-        Self(Alike::new(normalisers, exchanges))
+        Self(TextNormaliser::new(normalisers, exchanges))
     }
 
-    /// A frame changed as the requests on the tape were changed; none where that leaves it as it is.
+    /// The frame, normalised as the requests on the tape were; `None` if nothing changes.
     #[must_use]
     pub fn frame(&self, frame: &Value) -> Option<Value> {
         let session = frame.get("session_id").and_then(Value::as_str);
         if !self.0.changes(frame, session) {
             return None;
         }
-        let mut settled = frame.clone();
-        self.0.texts(&mut settled, session);
-        // Which conversation it is stays comparable.
-        if let (Some(session), Some(members)) = (session, settled.as_object_mut()) {
+        let mut normaliser = frame.clone();
+        self.0.texts(&mut normaliser, session);
+        // The session id is kept, because it identifies the conversation.
+        if let (Some(session), Some(members)) = (session, normaliser.as_object_mut()) {
             members.insert("session_id".to_owned(), Value::from(session));
         }
-        Some(settled)
+        Some(normaliser)
     }
 }
 
-/// What a tape's model was asked and served, in the order of the requests. Times count from the first one.
+/// The requests and responses of a tape, in the order of the requests. Times count from the first one.
 ///
 /// # Errors
-/// When a body cannot be read or compared, in a line for people.
+/// When a body cannot be read or compared, with the reason.
 pub fn exchanges_of_tape(
     exchanges: &[Exchange],
     bodies: &dyn TapeBodies,
-    settled: &Settled,
+    normaliser: &FrameNormaliser,
 ) -> Result<Vec<ModelExchange>, String> {
     let mut known = Remembered::default();
     let mut out: Vec<ModelExchange> = Vec::new();
     for exchange in exchanges.iter().filter(|exchange| is_message(&exchange.request)) {
         let failed = |error| format!("cannot read a body of exchange {}: {error}", exchange.seq);
         let session = session(&exchange.request);
-        let put_back = |value: &mut Value| Alike::request(&exchange.request, value);
+        let put_back = |value: &mut Value| TextNormaliser::request(&exchange.request, value);
         let body = bodies.body(exchange.request.body).map_err(failed)?;
         let items = items(&body, &put_back, without_agents_words);
         if items.len() > MOST_ITEMS {
@@ -61,7 +60,7 @@ pub fn exchanges_of_tape(
         let answer = match &exchange.answer {
             None => None,
             Some(answer) => {
-                let settle = |value: &mut Value| settled.0.texts(value, session.as_deref());
+                let settle = |value: &mut Value| normaliser.0.texts(value, session.as_deref());
                 let body = bodies.body(answer.body).map_err(failed)?;
                 let served = (200..300).contains(&answer.status);
                 let message = served.then(|| read(&body, &settle)).flatten();
@@ -83,7 +82,7 @@ fn header(request: &ExchangeRequest, name: &str) -> Option<String> {
     request.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
 }
 
-/// The session that the request named; older tapes have it among the ids alone.
+/// The session of a request; older tapes only have it among the ids.
 fn session(request: &ExchangeRequest) -> Option<String> {
     let of_ids = || {
         let known = Normaliser::SessionId.name();

@@ -1,15 +1,14 @@
-//! The last requests, so that a later one names only what is new in it.
+//! Recent requests, so that a later one is logged without the part that it repeats.
 
 use belljar_contract::{Digest, ModelItem, Repeated};
 use std::collections::VecDeque;
 
-/// Requests whose items are remembered.
+/// How many requests are remembered.
 const MOST: usize = 64;
 
-/// Bytes of those items: the agent chooses how many there are and how long their ids and names are.
+/// Limit in bytes: the agent chooses how many items there are, and how long their ids and names are.
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
-/// Numbers and items of requests.
 #[derive(Default)]
 pub(super) struct Remembered {
     pub requests: VecDeque<(u64, Vec<ModelItem>)>,
@@ -17,7 +16,7 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// Names only what a request has beyond the beginning that it shares with an earlier one.
+    /// The items of a request without the beginning that it shares with an earlier one.
     pub fn compact(&mut self, exchange: u64, items: Vec<ModelItem>) -> (Option<Repeated>, Vec<ModelItem>) {
         let shared = |known: &[ModelItem]| known.iter().zip(&items).take_while(|(a, b)| a == b).count();
         let best = self.requests.iter().map(|(exchange, known)| (shared(known), *exchange)).max();
@@ -27,7 +26,7 @@ impl Remembered {
         (repeats.map(|(count, exchange)| Repeated { exchange, items: count as u64 }), fresh)
     }
 
-    /// Keeps the items of a request in the place of the oldest ones.
+    /// Remembers the items of a request in place of the oldest ones.
     fn remember(&mut self, exchange: u64, items: Vec<ModelItem>) {
         let bytes = bytes_of(&items);
         if bytes > MOST_BYTES {
@@ -42,7 +41,7 @@ impl Remembered {
     }
 }
 
-/// About the memory that items take.
+/// Approximate memory of items.
 fn bytes_of(items: &[ModelItem]) -> usize {
     let beyond = |item: &ModelItem| match item {
         ModelItem::Text { .. } | ModelItem::Said { .. } => 0,

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text without the reminders that the agent adds to it; none where it has none.
+/// Removes the reminders that the agent adds to a text; `None` if there are none.
 pub(super) type Bare = fn(&str) -> Option<String>;
 
-/// The items of a body, not many more than [`MOST_ITEMS`]; none where it is not a request for a message.
+/// The items of a body, at most a few more than [`MOST_ITEMS`]; none if it is not a messages request.
 pub(super) fn items(body: &[u8], redact: &dyn Fn(&mut Value), bare: Bare) -> Vec<ModelItem> {
-    let Ok(Body { messages: Some(Value::Array(messages)) }) = serde_json::from_slice(body) else {
+    let Ok(RequestMessages { messages: Some(Value::Array(messages)) }) = serde_json::from_slice(body) else {
         return Vec::new();
     };
     let mut out = Vec::new();
@@ -64,7 +64,7 @@ fn item(role: &str, block: &Value, bare: Bare) -> Option<ModelItem> {
     }
 }
 
-/// A result's content is a text, or a list of blocks of which the texts count; as the frames are read.
+/// The text of a tool result, which is a text or a list of blocks. Frames are read in the same way.
 fn result_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -75,22 +75,22 @@ fn result_text(content: &Value) -> String {
     }
 }
 
-/// What is read of a body. The rest, mostly definitions of tools, must be JSON and is not kept.
-struct Body {
+/// The messages of a body. The rest, mostly definitions of tools, must be JSON and is skipped.
+struct RequestMessages {
     messages: Option<Value>,
 }
 
-impl<'de> Deserialize<'de> for Body {
+impl<'de> Deserialize<'de> for RequestMessages {
     fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Body;
+        struct MessagesVisitor;
+        impl<'de> Visitor<'de> for MessagesVisitor {
+            type Value = RequestMessages;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Body, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<RequestMessages, A::Error> {
                 let mut messages = None;
                 while let Some(name) = members.next_key::<Cow<'_, str>>()? {
                     match name.as_ref() {
@@ -100,9 +100,9 @@ impl<'de> Deserialize<'de> for Body {
                         }
                     }
                 }
-                Ok(Body { messages })
+                Ok(RequestMessages { messages })
             }
         }
-        body.deserialize_map(Members)
+        body.deserialize_map(MessagesVisitor)
     }
 }

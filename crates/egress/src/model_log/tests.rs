@@ -34,11 +34,11 @@ fn redact() -> RedactValue {
     Arc::new(walk)
 }
 
-fn asked(messages: Value) -> Asked {
+fn asked(messages: Value) -> GatewayRequest {
     let mut headers = HeaderMap::new();
     headers.insert(SESSION_HEADER, "session-1".parse().unwrap());
     let body = json!({"model": "m", "messages": messages}).to_string();
-    Asked {
+    GatewayRequest {
         method: Method::POST,
         uri: Uri::from_static("/v1/messages?beta=true"),
         headers,
@@ -52,7 +52,7 @@ fn stream(pieces: &[Value]) -> Bytes {
 }
 
 #[test]
-fn requests_and_answers_are_kept_without_words_and_without_repetition() {
+fn requests_and_responses_are_logged_as_digests_without_repetition() {
     let sink = Sink::default();
     let log = ModelLog::open(sink.clone(), RunId::new(7), Instant::now(), redact());
     let first = json!([{"role": "user", "content": [{"type": "text", "text": "go s3cret"}]},
@@ -104,7 +104,7 @@ fn requests_and_answers_are_kept_without_words_and_without_repetition() {
 }
 
 #[test]
-fn a_row_that_cannot_be_written_leaves_no_end() {
+fn a_log_with_a_failed_row_has_no_last_row() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _bytes: &[u8]) -> std::io::Result<usize> {
@@ -130,7 +130,7 @@ fn result_of(call: &str) -> Value {
     json!([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": "x"}]}])
 }
 
-/// Bytes of the texts that are remembered.
+/// Bytes of the remembered texts.
 fn remembered(log: &ModelLog) -> usize {
     let state = log.shared.state();
     let items = state.known.requests.iter().flat_map(|(_, items)| items);
@@ -142,7 +142,7 @@ fn remembered(log: &ModelLog) -> usize {
 }
 
 #[test]
-fn what_is_remembered_of_requests_is_bounded() {
+fn the_memory_for_requests_is_limited() {
     let log = ModelLog::open(Sink::default(), RunId::new(7), Instant::now(), redact());
     let long = |at: usize| format!("{at}{}", "c".repeat(REMEMBERED_BYTES / 5));
     for at in 0..12 {
@@ -150,7 +150,7 @@ fn what_is_remembered_of_requests_is_bounded() {
         assert!(remembered(&log) <= REMEMBERED_BYTES, "{} after {at}", remembered(&log));
     }
     assert!(remembered(&log) > REMEMBERED_BYTES / 2);
-    // One that is too large by itself.
+    // A single request that is too large.
     drop(log.asked(&asked(result_of(&"c".repeat(REMEMBERED_BYTES + 1)))));
     assert!(remembered(&log) <= REMEMBERED_BYTES);
 }

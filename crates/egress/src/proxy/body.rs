@@ -1,62 +1,59 @@
-//! Where a request's body ends: read strictly, so that nobody behind can see another end.
+//! Finds the end of a request's body. The parser is strict, so that no server behind it can see another end.
 
 use super::head::Framing;
 use std::ops::Range;
 
-/// The longest line that tells a chunk's size, and the most bytes of trailers.
+/// Longest line with a chunk's size.
 const LINE_LIMIT: usize = 256;
 const TRAILER_LIMIT: usize = 8 * 1024;
 
-/// A body that is not one.
+/// The chunks of a body are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the body's chunks are malformed")]
-pub struct BodyFault;
+pub struct ChunkError;
 
-/// A body on its way.
+/// A request body that is being read.
 #[derive(Debug)]
-pub enum Body {
-    /// So many bytes are still to come.
+pub enum RequestBody {
+    /// This many bytes are still missing.
     Length(u64),
-    /// Chunks are still to come.
+    /// A chunked body.
     Chunks(Chunks),
 }
 
-/// What a piece of input holds: how much of it was used, and which part of that is content.
+/// How much of the input was used, and which part of it is content.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Bytes used.
     pub used: usize,
-    /// Content among them.
     pub content: Range<usize>,
 }
 
-impl Body {
-    /// The body that a head announces.
+impl RequestBody {
+    /// Starts reading the body that a head announces.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
         match framing {
             Framing::Nothing => Self::Length(0),
             Framing::Length(length) => Self::Length(length),
             Framing::Chunked => {
-                Self::Chunks(Chunks { state: State::Size { value: None }, line: 0, trailers: 0 })
+                Self::Chunks(Chunks { state: ChunkState::Size { value: None }, line: 0, trailers: 0 })
             }
         }
     }
 
-    /// Whether it has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,
-            Self::Chunks(chunks) => chunks.state == State::Done,
+            Self::Chunks(chunks) => chunks.state == ChunkState::Done,
         }
     }
 
-    /// Reads on. Uses at least one byte of an input that is not empty, unless it has ended.
+    /// Reads from `input`. Uses at least one byte of a non-empty input, unless the body has ended.
     ///
     /// # Errors
     /// When the chunks are malformed.
-    pub fn take(&mut self, input: &[u8]) -> Result<Taken, BodyFault> {
+    pub fn take(&mut self, input: &[u8]) -> Result<Taken, ChunkError> {
         match self {
             Self::Length(left) => {
                 let used = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
@@ -68,21 +65,21 @@ impl Body {
     }
 }
 
-/// Chunks on their way.
+/// The state of a chunked body.
 #[derive(Debug)]
 pub struct Chunks {
-    state: State,
+    state: ChunkState,
     line: usize,
     trailers: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The digits of a size; `None` before the first.
+enum ChunkState {
+    /// The digits of a chunk's size; `None` before the first digit.
     Size {
         value: Option<u64>,
     },
-    /// What follows the digits up to the end of the line.
+    /// Chunk extensions, up to the end of the line.
     Extension {
         size: u64,
     },
@@ -94,7 +91,7 @@ enum State {
     },
     ContentCr,
     ContentLf,
-    /// At the beginning of a line behind the last chunk.
+    /// The start of a line after the last chunk.
     TrailerStart,
     Trailer,
     TrailerEnd,
@@ -103,16 +100,16 @@ enum State {
 }
 
 impl Chunks {
-    /// Reads up to the end of one run of content.
-    fn take(&mut self, input: &[u8]) -> Result<Taken, BodyFault> {
+    /// Reads up to the end of one run of content bytes.
+    fn take(&mut self, input: &[u8]) -> Result<Taken, ChunkError> {
         let mut used = 0;
         while let Some(byte) = input.get(used) {
             match self.state {
-                State::Done => break,
-                State::Content { left } => {
+                ChunkState::Done => break,
+                ChunkState::Content { left } => {
                     let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len() - used);
                     let left = left - length as u64;
-                    self.state = if left == 0 { State::ContentCr } else { State::Content { left } };
+                    self.state = if left == 0 { ChunkState::ContentCr } else { ChunkState::Content { left } };
                     return Ok(Taken { used: used + length, content: used..used + length });
                 }
                 state => self.state = self.step(state, *byte)?,
@@ -122,57 +119,56 @@ impl Chunks {
         Ok(Taken { used, content: 0..0 })
     }
 
-    fn step(&mut self, state: State, byte: u8) -> Result<State, BodyFault> {
+    fn step(&mut self, state: ChunkState, byte: u8) -> Result<ChunkState, ChunkError> {
         match state {
-            State::Size { .. } | State::Extension { .. } => self.line += 1,
-            State::TrailerStart | State::Trailer => self.trailers += 1,
-            State::SizeEnd { .. }
-            | State::Content { .. }
-            | State::ContentCr
-            | State::ContentLf
-            | State::TrailerEnd
-            | State::LastLf
-            | State::Done => self.line = 0,
+            ChunkState::Size { .. } | ChunkState::Extension { .. } => self.line += 1,
+            ChunkState::TrailerStart | ChunkState::Trailer => self.trailers += 1,
+            ChunkState::SizeEnd { .. }
+            | ChunkState::Content { .. }
+            | ChunkState::ContentCr
+            | ChunkState::ContentLf
+            | ChunkState::TrailerEnd
+            | ChunkState::LastLf
+            | ChunkState::Done => self.line = 0,
         }
         if self.line > LINE_LIMIT || self.trailers > TRAILER_LIMIT {
-            return Err(BodyFault);
+            return Err(ChunkError);
         }
         match (state, byte) {
-            (State::Size { value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkState::Size { value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
-                let value = value.unwrap_or(0).checked_mul(16).ok_or(BodyFault)?;
-                Ok(State::Size { value: Some(value | digit) })
+                let value = value.unwrap_or(0).checked_mul(16).ok_or(ChunkError)?;
+                Ok(ChunkState::Size { value: Some(value | digit) })
             }
-            (State::Size { value: Some(size) }, b'\r') | (State::Extension { size }, b'\r') => {
-                Ok(State::SizeEnd { size })
+            (ChunkState::Size { value: Some(size) }, b'\r') | (ChunkState::Extension { size }, b'\r') => {
+                Ok(ChunkState::SizeEnd { size })
             }
-            (State::Size { value: Some(size) }, b';') => Ok(State::Extension { size }),
-            (State::Extension { size }, b' '..=b'~' | b'\t') => Ok(State::Extension { size }),
-            (State::SizeEnd { size: 0 }, b'\n') => Ok(State::TrailerStart),
-            (State::SizeEnd { size }, b'\n') => Ok(State::Content { left: size }),
-            (State::ContentCr, b'\r') => Ok(State::ContentLf),
-            (State::ContentLf, b'\n') => Ok(State::Size { value: None }),
-            (State::TrailerStart, b'\r') => Ok(State::LastLf),
-            (State::TrailerStart | State::Trailer, b'!'..=b'~') | (State::Trailer, b' ' | b'\t' | 0x80..) => {
-                Ok(State::Trailer)
-            }
-            (State::Trailer, b'\r') => Ok(State::TrailerEnd),
-            (State::TrailerEnd, b'\n') => Ok(State::TrailerStart),
-            (State::LastLf, b'\n') => Ok(State::Done),
+            (ChunkState::Size { value: Some(size) }, b';') => Ok(ChunkState::Extension { size }),
+            (ChunkState::Extension { size }, b' '..=b'~' | b'\t') => Ok(ChunkState::Extension { size }),
+            (ChunkState::SizeEnd { size: 0 }, b'\n') => Ok(ChunkState::TrailerStart),
+            (ChunkState::SizeEnd { size }, b'\n') => Ok(ChunkState::Content { left: size }),
+            (ChunkState::ContentCr, b'\r') => Ok(ChunkState::ContentLf),
+            (ChunkState::ContentLf, b'\n') => Ok(ChunkState::Size { value: None }),
+            (ChunkState::TrailerStart, b'\r') => Ok(ChunkState::LastLf),
+            (ChunkState::TrailerStart | ChunkState::Trailer, b'!'..=b'~')
+            | (ChunkState::Trailer, b' ' | b'\t' | 0x80..) => Ok(ChunkState::Trailer),
+            (ChunkState::Trailer, b'\r') => Ok(ChunkState::TrailerEnd),
+            (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::TrailerStart),
+            (ChunkState::LastLf, b'\n') => Ok(ChunkState::Done),
             (
-                State::Size { .. }
-                | State::Extension { .. }
-                | State::SizeEnd { .. }
-                | State::Content { .. }
-                | State::ContentCr
-                | State::ContentLf
-                | State::TrailerStart
-                | State::Trailer
-                | State::TrailerEnd
-                | State::LastLf
-                | State::Done,
+                ChunkState::Size { .. }
+                | ChunkState::Extension { .. }
+                | ChunkState::SizeEnd { .. }
+                | ChunkState::Content { .. }
+                | ChunkState::ContentCr
+                | ChunkState::ContentLf
+                | ChunkState::TrailerStart
+                | ChunkState::Trailer
+                | ChunkState::TrailerEnd
+                | ChunkState::LastLf
+                | ChunkState::Done,
                 _,
-            ) => Err(BodyFault),
+            ) => Err(ChunkError),
         }
     }
 }
@@ -181,9 +177,9 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// Content and what is left behind the end; in pieces of this size.
-    fn read(framing: Framing, mut input: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>), BodyFault> {
-        let mut body = Body::new(framing);
+    /// Content, and the input that is left after the end; fed in pieces of this size.
+    fn read(framing: Framing, mut input: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>), ChunkError> {
+        let mut body = RequestBody::new(framing);
         let mut content = Vec::new();
         while !body.is_done() && !input.is_empty() {
             let taken = body.take(&input[..piece.min(input.len())])?;
@@ -191,7 +187,7 @@ mod tests {
             content.extend_from_slice(&input[taken.content]);
             input = &input[taken.used..];
         }
-        if body.is_done() { Ok((content, input.to_vec())) } else { Err(BodyFault) }
+        if body.is_done() { Ok((content, input.to_vec())) } else { Err(ChunkError) }
     }
 
     #[test]
@@ -206,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_with_more_than_one_reading() {
+    fn ambiguous_chunks_are_malformed() {
         let long = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(300));
         let trailers = format!("0\r\n{}\r\n", "X: y\r\n".repeat(2000));
         for bytes in [
@@ -230,7 +226,7 @@ mod tests {
         ] {
             assert_eq!(
                 read(Framing::Chunked, bytes, 100),
-                Err(BodyFault),
+                Err(ChunkError),
                 "{:?}",
                 String::from_utf8_lossy(bytes)
             );

@@ -1,17 +1,16 @@
-//! A client's connection and the bytes of it that were read and not yet used.
+//! A client's connection, and the bytes that were read from it and are not used yet.
 
-use super::answer::Answer;
+use super::error_response::ErrorResponse;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How much is read at once.
 const READ_SIZE: usize = 8 * 1024;
 
-/// What is still read from a client that was sent away: enough to let the answer arrive, not more.
-const FAREWELL_BYTES: usize = 256 * 1024;
-const FAREWELL_TIME: Duration = Duration::from_secs(2);
+/// How much is still read from a client after the last response: enough to let the response arrive, not more.
+const DRAIN_BYTES: usize = 256 * 1024;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -24,12 +23,12 @@ impl Client {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Reads more; zero at the client's end.
+    /// Reads more bytes; returns zero at the end of the stream.
     pub async fn fill(&mut self) -> io::Result<usize> {
         fill(&mut self.stream, &mut self.buffer).await
     }
 
-    /// Takes a message from the front of what came, reading on until it is whole; `None` at the client's end.
+    /// Takes one message from the front of the buffer, reading until it is complete; `None` at the end of the stream.
     pub async fn message<T, E>(
         &mut self,
         mut read: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, E>,
@@ -49,20 +48,20 @@ impl Client {
         }
     }
 
-    /// Sends an answer of ours and ends the connection.
-    pub async fn send_away(mut self, answer: &Answer, method: &str) -> io::Result<()> {
+    /// Sends a response of the proxy itself and ends the connection.
+    pub async fn reject(mut self, answer: &ErrorResponse, method: &str) -> io::Result<()> {
         self.stream.write_all(&answer.bytes(method)).await?;
         self.leave().await
     }
 
-    /// Ends the connection so that what was written arrives: a socket that is closed with unread bytes in it is reset,
-    /// and takes the answer with it.
+    /// Ends the connection so that the response arrives: closing a socket with unread bytes resets the connection, and the
+    /// client could lose the response.
     pub async fn leave(mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
         let drain = async {
             let mut seen = 0;
             let mut scrap = [0; 4096];
-            while seen < FAREWELL_BYTES {
+            while seen < DRAIN_BYTES {
                 match self.stream.read(&mut scrap).await? {
                     0 => break,
                     count => seen += count,
@@ -70,11 +69,11 @@ impl Client {
             }
             Ok(())
         };
-        tokio::time::timeout(FAREWELL_TIME, drain).await.unwrap_or(Ok(()))
+        tokio::time::timeout(DRAIN_TIME, drain).await.unwrap_or(Ok(()))
     }
 }
 
-/// Reads more into a buffer; zero at the end.
+/// Reads more bytes into a buffer; returns zero at the end of the stream.
 pub(super) async fn fill(
     reader: &mut (impl tokio::io::AsyncRead + Unpin),
     buffer: &mut Vec<u8>,

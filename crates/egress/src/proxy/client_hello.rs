@@ -1,9 +1,8 @@
-//! The name in the first message of TLS, read without ending the TLS.
+//! Reads the server name of a TLS ClientHello without terminating the TLS.
 //!
-//! A total function of the bytes that have come so far. Everything that is not exactly one well-formed ClientHello is
-//! malformed: the other side might read it differently.
+//! Any input that is not exactly one well-formed ClientHello counts as malformed: the server might read it differently.
 
-/// The most bytes in which a ClientHello must have come.
+/// A ClientHello has to be complete within this many bytes.
 pub const HELLO_LIMIT: usize = 64 * 1024;
 
 const HANDSHAKE: u8 = 22;
@@ -13,23 +12,20 @@ const VERSION_AND_RANDOM: usize = 2 + 32;
 const SERVER_NAME: [u8; 2] = [0, 0];
 const HOST_NAME: [u8; 1] = [0];
 
-/// What the bytes are so far.
+/// What the bytes received so far are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
-    /// The beginning of one; more must come.
+    /// The start of a ClientHello; more bytes are needed.
     Partial,
-    /// Not TLS.
     NotTls,
-    /// TLS, and not one well-formed ClientHello.
+    /// TLS, but not exactly one well-formed ClientHello.
     Malformed,
-    /// A whole one.
     Whole {
-        /// The name that it asks for.
         server_name: Option<Vec<u8>>,
     },
 }
 
-/// Reads the bytes that a client has sent from the beginning of its stream.
+/// Parses the bytes that a client sent from the start of its stream.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Hello {
     match bytes {
@@ -40,10 +36,10 @@ pub fn read(bytes: &[u8]) -> Hello {
     join_records(bytes).unwrap_or(Hello::Malformed)
 }
 
-/// The bytes have another form than a ClientHello.
+/// The bytes are not a well-formed ClientHello.
 struct Malformed;
 
-/// The message in the records, as far as they have come.
+/// Joins the records received so far and parses the message in them.
 fn join_records(bytes: &[u8]) -> Result<Hello, Malformed> {
     let mut message = Vec::new();
     let mut records = Fields(bytes);
@@ -59,7 +55,7 @@ fn join_records(bytes: &[u8]) -> Result<Hello, Malformed> {
     }
 }
 
-/// The fragment in the next record, once that is there.
+/// Takes the fragment of the next record, if it is complete.
 fn next_record<'b>(records: &mut Fields<'b>) -> Result<Option<&'b [u8]>, Malformed> {
     let wrong = |at: usize, right: u8| records.0.get(at).is_some_and(|byte| *byte != right);
     if wrong(0, HANDSHAKE) || wrong(1, 3) {
@@ -75,7 +71,7 @@ fn next_record<'b>(records: &mut Fields<'b>) -> Result<Option<&'b [u8]>, Malform
     Ok(Some(fragment))
 }
 
-/// The body of a ClientHello, once it is whole. Nothing may stand behind it.
+/// The body of the ClientHello, if it is complete. No bytes may follow it.
 fn whole(message: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return Err(Malformed);
@@ -88,7 +84,7 @@ fn whole(message: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     Ok((body.len() == length).then_some(body))
 }
 
-/// The name in the body of a ClientHello.
+/// The server name in the body of a ClientHello.
 fn server_name(body: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut body = Fields(body);
     body.take(VERSION_AND_RANDOM)?;
@@ -114,7 +110,7 @@ fn server_name(body: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     Ok(found)
 }
 
-/// The only entry of a list of names.
+/// The only entry of a server name list.
 fn one_host_name(content: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut content = Fields(content);
     let mut names = Fields(content.vector(2)?);
@@ -125,7 +121,7 @@ fn one_host_name(content: &[u8]) -> Result<Vec<u8>, Malformed> {
     if kind == HOST_NAME && !name.is_empty() { Ok(name.to_vec()) } else { Err(Malformed) }
 }
 
-/// What is left to read.
+/// The input that is left.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Fields<'b> {
@@ -135,7 +131,7 @@ impl<'b> Fields<'b> {
         Ok(taken)
     }
 
-    /// Bytes behind their length, which has this many bytes itself.
+    /// Takes bytes that are preceded by their length, which is `width` bytes itself.
     fn vector(&mut self, width: usize) -> Result<&'b [u8], Malformed> {
         let length = self.take(width)?.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         self.take(length)

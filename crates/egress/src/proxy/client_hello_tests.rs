@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 const RECORD_HEADER: usize = 5;
 
-/// What rustls sends first for this name.
+/// The first message that rustls sends for this name.
 fn hello_for(name: &str) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -53,7 +53,7 @@ fn many_records_are_one_message() {
 }
 
 #[test]
-fn no_name_is_no_name() {
+fn an_absent_server_name_is_reported_as_absent() {
     assert_eq!(read(&hello_for("192.0.2.1")), Hello::Whole { server_name: None });
 }
 
@@ -67,7 +67,7 @@ fn other_protocols_are_not_tls() {
 }
 
 #[test]
-fn what_two_readers_could_read_differently_is_malformed() {
+fn ambiguous_input_is_malformed() {
     let hello = hello_for("allowed.test");
     let change = |at: usize, to: u8| {
         let mut changed = hello.clone();
@@ -88,7 +88,6 @@ fn what_two_readers_could_read_differently_is_malformed() {
     assert_eq!(read(&endless), Hello::Malformed, "longer than any");
 }
 
-/// A hello with these extensions.
 fn made(extensions: &[u8]) -> Vec<u8> {
     let number = |length: usize| u16::try_from(length).unwrap().to_be_bytes();
     let mut body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 1], &[1, 0]].concat();
@@ -122,7 +121,7 @@ fn one_name_and_only_one() {
     assert_eq!(
         read(&made(b"\xfe\x0d\x00\x02ab")),
         Hello::Whole { server_name: None },
-        "an encrypted name is none"
+        "an encrypted name does not count"
     );
 }
 
@@ -132,7 +131,7 @@ fn fuzz_client_hello() {
     let everyday = std::time::Duration::from_millis(400);
     bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
         assert!(!matches!(read(bytes), Hello::Whole { server_name: Some(name) } if name.is_empty()));
-        // More bytes never change an answer that was given.
+        // More bytes must never change a final result.
         let mut changed = hello.clone();
         for pair in bytes.chunks_exact(2) {
             let at = usize::from(pair[0]) % changed.len();

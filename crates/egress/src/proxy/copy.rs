@@ -1,7 +1,7 @@
-//! Bytes between two sockets, each direction by itself.
+//! Copies bytes between two sockets, one direction at a time.
 //!
-//! A direction begins with a buffer that exists only while bytes are there, so that thousands of quiet tunnels cost
-//! nothing. One that has moved a lot goes on through a pipe (`splice`): the bytes then stay in the kernel.
+//! The buffer of a direction exists only while there are bytes to copy, so that thousands of idle tunnels take no memory.
+//! A direction that has copied a lot continues with `splice` through a pipe, which keeps the bytes in the kernel.
 
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -14,19 +14,19 @@ use tokio::net::TcpStream;
 
 const BUFFER: usize = 32 * 1024;
 
-/// From here on a pipe is worth its making.
+/// A direction that has copied this much continues with `splice`. For less, creating a pipe costs more than it saves.
 const SPLICE_FROM: u64 = 256 * 1024;
 
-/// What a pipe is asked to take at once; it takes what fits.
+/// How much one `splice` call is asked to move; it moves what fits.
 const SPLICE_SIZE: usize = 1024 * 1024;
 
-/// Moves bytes until `from` ends, and then ends `to` in this direction.
+/// Copies until `from` ends, then shuts down the writing side of `to`.
 pub(super) async fn one_way(from: &TcpStream, to: &TcpStream, moved: &AtomicU64) -> io::Result<()> {
     if buffered(from, to, moved).await? == Next::Splice {
         spliced(from, to, moved).await?;
     }
     match rustix::net::shutdown(to, Shutdown::Write) {
-        // It has gone already; that is for the other direction to notice.
+        // The connection is gone already; the other direction reports it.
         Err(Errno::NOTCONN) => Ok(()),
         result => Ok(result?),
     }
@@ -59,7 +59,7 @@ async fn buffered(from: &TcpStream, to: &TcpStream, moved: &AtomicU64) -> io::Re
     }
 }
 
-/// Writes everything, counting what has gone.
+/// Writes everything and counts what was written.
 pub(super) async fn write_all(to: &TcpStream, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.try_write(bytes) {
@@ -76,7 +76,7 @@ pub(super) async fn write_all(to: &TcpStream, mut bytes: &[u8], moved: &AtomicU6
 
 async fn spliced(from: &TcpStream, to: &TcpStream, moved: &AtomicU64) -> io::Result<()> {
     let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // More room is better and never needed: the system may have none left for this user.
+    // A larger pipe is faster but not needed; the kernel limits the total size of pipes for each user.
     rustix::pipe::fcntl_setpipe_size(&into, SPLICE_SIZE).ok();
     loop {
         let mut inside = from.async_io(Interest::READABLE, || splice_in(from, &into)).await?;

@@ -1,16 +1,16 @@
 //! Plain HTTP: one request at a time, to the host that it names and no other.
 //!
-//! The connection to a host is kept for the client's next request to it. It belongs to this client's connection alone.
+//! A connection to a host is kept for the client's next request to that host. Clients do not share connections.
 
-use super::Shared;
-use super::answer::Answer;
-use super::body::Body;
+use super::ProxyState;
+use super::body::RequestBody;
 use super::client::{Client, fill};
-use super::gate::{Ask, Moved, Passage, Stop, Watch};
+use super::error_response::ErrorResponse;
+use super::gate::{ByteCounts, EgressRequest, FinishGuard, Permit, Rejection};
 use super::head::{Framing, Head, HeadFault};
-use super::respond::{Ending, HOP_BY_HOP, Then, send_response};
+use super::host_connection::{ForwardedBody, HostConnection, Unsent};
+use super::respond::{AfterResponse, HOP_BY_HOP, ResponseError, send_response};
 use super::tunnel::unreachable;
-use super::upstream::{Outgoing, Unsent, Upstream};
 use crate::overrides;
 use crate::resolve::dial;
 use belljar_contract::{Destination, EgressRefusal, EgressWay, Port};
@@ -23,28 +23,28 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::ReadHalf;
 use tokio::sync::mpsc;
 
-/// A request that was read and is not refused for its form.
-pub(super) struct Plain {
-    pub ask: Ask,
+/// A request whose form is valid.
+pub(super) struct PlainRequest {
+    pub request: EgressRequest,
     pub path: String,
     pub framing: Framing,
 }
 
-/// Why a request is not one that can be decided on.
-pub(super) enum NotPlain {
+/// Why a request is refused before the policy is asked.
+pub(super) enum PlainError {
     Fault(HeadFault),
-    Refused(Box<Ask>, EgressRefusal),
+    Refused(Box<EgressRequest>, EgressRefusal),
 }
 
-impl From<HeadFault> for NotPlain {
+impl From<HeadFault> for PlainError {
     fn from(fault: HeadFault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl Plain {
-    /// Looks at a head that is not CONNECT.
-    pub fn of(head: &Head) -> Result<Self, NotPlain> {
+impl PlainRequest {
+    /// Checks a head that is not CONNECT.
+    pub fn of(head: &Head) -> Result<Self, PlainError> {
         let (authority, path) = head.absolute()?;
         let framing = head.framing()?;
         let destination = Destination::parse_with_default(authority.as_bytes(), Port::HTTP)
@@ -53,55 +53,61 @@ impl Plain {
         let without_query = path.split('?').next().unwrap_or_default().to_owned();
         let method = Some(head.method.clone());
         let headers = head.headers.iter().map(|(name, _)| name.as_str());
-        let meant = overrides::find(headers, path.split_once('?').map(|(_, query)| query));
-        let ask = Ask { way: EgressWay::Http, destination, method, path: Some(without_query), meant };
+        let overridden = overrides::find(headers, path.split_once('?').map(|(_, query)| query));
+        let request = EgressRequest {
+            way: EgressWay::Http,
+            destination,
+            method,
+            path: Some(without_query),
+            overridden,
+        };
         if !is_host {
-            return Err(NotPlain::Refused(Box::new(ask), EgressRefusal::HostMismatch));
+            return Err(PlainError::Refused(Box::new(request), EgressRefusal::HostMismatch));
         }
         if head.wants_upgrade() {
-            return Err(NotPlain::Refused(Box::new(ask), EgressRefusal::Upgrade));
+            return Err(PlainError::Refused(Box::new(request), EgressRefusal::Upgrade));
         }
-        Ok(Self { ask, path, framing })
+        Ok(Self { request, path, framing })
     }
 }
 
-/// Serves one request. `kept` is the connection of the request before.
+/// Serves one request. `kept` is the host connection of the previous request.
 pub(super) async fn serve(
-    shared: &Shared,
+    shared: &ProxyState,
     client: &mut Client,
-    kept: &mut Option<Upstream>,
+    kept: &mut Option<HostConnection>,
     head: &Head,
-    plain: Plain,
-) -> Result<Then, Answer> {
-    let Plain { ask, path, framing } = plain;
-    let refused = |stop: Stop| Answer::to(&stop, &shared.gate.agent);
-    let reusable = match kept.take().filter(|upstream| upstream.destination == ask.destination) {
+    plain: PlainRequest,
+) -> Result<AfterResponse, ErrorResponse> {
+    let PlainRequest { request, path, framing } = plain;
+    let refused = |rejection: Rejection| ErrorResponse::for_rejection(&rejection, &shared.gate.agent);
+    let reusable = match kept.take().filter(|upstream| upstream.destination == request.destination) {
         Some(mut upstream) => upstream.is_ready().await.then_some(upstream),
         None => None,
     };
-    let (mut passage, upstream) = match reusable {
-        Some(upstream) => (shared.gate.pass_again(ask, upstream.address).map_err(refused)?, upstream),
+    let (mut permit, upstream) = match reusable {
+        Some(upstream) => (shared.gate.decide_again(request, upstream.address).map_err(refused)?, upstream),
         None => {
-            let mut passage = shared.gate.pass(ask).await.map_err(refused)?;
-            let upstream = connect(shared, &mut passage).await?;
-            (passage, upstream)
+            let mut permit = shared.gate.decide(request).await.map_err(refused)?;
+            let upstream = connect(shared, &mut permit).await?;
+            (permit, upstream)
         }
     };
-    passage.watch.address = Some(upstream.address);
+    permit.finish.address = Some(upstream.address);
     let head_size = head.headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum::<usize>();
-    passage.watch.moved.sent.fetch_add((head_size + path.len()) as u64, Ordering::Relaxed);
-    let exchange = Exchange { head, path: &path, framing, passage: &mut passage };
+    permit.finish.bytes.sent.fetch_add((head_size + path.len()) as u64, Ordering::Relaxed);
+    let exchange = Exchange { head, path: &path, framing, permit: &mut permit };
     exchange.run(shared, client, kept, upstream).await
 }
 
-async fn connect(shared: &Shared, passage: &mut Passage) -> Result<Upstream, Answer> {
+async fn connect(shared: &ProxyState, permit: &mut Permit) -> Result<HostConnection, ErrorResponse> {
     let connecting = async {
-        let (stream, address) = dial(&passage.addresses, shared.limits.dial).await?;
-        Upstream::new(stream, passage.destination.clone(), address).await
+        let (stream, address) = dial(&permit.addresses, shared.limits.dial).await?;
+        HostConnection::new(stream, permit.destination.clone(), address).await
     };
     connecting.await.map_err(|error| {
-        passage.watch.failure = Some(format!("cannot connect: {error}"));
-        unreachable(&passage.destination, &error)
+        permit.finish.failure = Some(format!("cannot connect: {error}"));
+        unreachable(&permit.destination, &error)
     })
 }
 
@@ -109,71 +115,70 @@ struct Exchange<'e> {
     head: &'e Head,
     path: &'e str,
     framing: Framing,
-    passage: &'e mut Passage,
+    permit: &'e mut Permit,
 }
 
 impl Exchange<'_> {
     async fn run(
         self,
-        shared: &Shared,
+        shared: &ProxyState,
         client: &mut Client,
-        kept: &mut Option<Upstream>,
-        mut upstream: Upstream,
-    ) -> Result<Then, Answer> {
-        let Self { head, path, framing, passage } = self;
+        kept: &mut Option<HostConnection>,
+        mut upstream: HostConnection,
+    ) -> Result<AfterResponse, ErrorResponse> {
+        let Self { head, path, framing, permit } = self;
         let Client { stream, buffer } = client;
         let (mut reader, mut writer) = stream.split();
-        let mut body = Body::new(framing);
+        let mut body = RequestBody::new(framing);
         let waits = !body.is_done()
             && buffer.is_empty()
-            && head.words("expect").iter().any(|word| word == "100-continue");
+            && head.tokens("expect").iter().any(|word| word == "100-continue");
         if waits && writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
-            return Ok(Then::Break);
+            return Ok(AfterResponse::Reset);
         }
-        let (outgoing, feed) = Outgoing::new(framing);
-        let request = request(head, path, &passage.destination, outgoing)?;
-        let Watch { moved, failure, .. } = &mut passage.watch;
+        let (outgoing, feed) = ForwardedBody::new(framing);
+        let request = request(head, path, &permit.destination, outgoing)?;
+        let FinishGuard { bytes: moved, failure, .. } = &mut permit.finish;
         let feeding = send_body(&mut reader, buffer, &mut body, feed, moved);
         let answering = async {
             let idle = shared.limits.idle_tunnel;
             let response = tokio::select! {
-                response = ask(shared, &mut upstream, request) => response.map_err(Ending::NoAnswer)?,
-                () = moved.quiet(idle) => return Err(Ending::NoAnswer("nothing came for too long".to_owned())),
+                response = send(shared, &mut upstream, request) => response.map_err(ResponseError::Missing)?,
+                () = moved.idle_for(idle) => return Err(ResponseError::Missing("no response for too long".to_owned())),
             };
             tokio::select! {
                 sent = send_response(&mut writer, head, response, moved) => sent,
-                () = moved.quiet(idle) => Err(Ending::Broken("nothing moved for too long".to_owned())),
+                () = moved.idle_for(idle) => Err(ResponseError::Interrupted("no data for too long".to_owned())),
             }
         };
         let (fed, answered) = until_answered(feeding, answering).await;
         let complete = body.is_done() && fed.is_none_or(|fed| fed.is_ok());
         match answered {
-            Ok(Then::Next) if complete => {
+            Ok(AfterResponse::KeepAlive) if complete => {
                 *kept = Some(upstream);
-                Ok(Then::Next)
+                Ok(AfterResponse::KeepAlive)
             }
-            Ok(Then::Next | Then::Close) => Ok(Then::Close),
-            Ok(Then::Break) => Ok(Then::Break),
-            Err(Ending::NoAnswer(why)) => {
+            Ok(AfterResponse::KeepAlive | AfterResponse::Close) => Ok(AfterResponse::Close),
+            Ok(AfterResponse::Reset) => Ok(AfterResponse::Reset),
+            Err(ResponseError::Missing(why)) => {
                 *failure = Some(why.clone());
                 let text =
-                    format!("belljar: {} is allowed, and did not answer: {why}.\n", passage.destination);
-                Err(Answer::new("502 Bad Gateway", text))
+                    format!("belljar: {} is allowed, but did not respond: {why}.\n", permit.destination);
+                Err(ErrorResponse::new("502 Bad Gateway", text))
             }
-            Err(Ending::Broken(why)) => {
+            Err(ResponseError::Interrupted(why)) => {
                 *failure = Some(why);
-                Ok(Then::Break)
+                Ok(AfterResponse::Reset)
             }
         }
     }
 }
 
-/// Sends a request. A connection that was kept may have been ended by the host; then it is made again, once, to the same
-/// address.
-async fn ask(
-    shared: &Shared,
-    upstream: &mut Upstream,
-    request: Request<Outgoing>,
+/// Sends a request. The host may have closed a kept connection; then one new connection is made, to the same address.
+async fn send(
+    shared: &ProxyState,
+    upstream: &mut HostConnection,
+    request: Request<ForwardedBody>,
 ) -> Result<Response<Incoming>, String> {
     let request = match upstream.send(request).await {
         Ok(response) => return Ok(response),
@@ -182,7 +187,7 @@ async fn ask(
     };
     let again = async {
         let (stream, address) = dial(&[upstream.address], shared.limits.dial).await?;
-        Upstream::new(stream, upstream.destination.clone(), address).await
+        HostConnection::new(stream, upstream.destination.clone(), address).await
     };
     *upstream = again.await.map_err(|error| format!("cannot connect: {error}"))?;
     upstream.send(*request).await.map_err(|unsent| match unsent {
@@ -191,7 +196,7 @@ async fn ask(
     })
 }
 
-/// Sends the body while the answer is awaited and passed on; the answer's end ends both.
+/// Sends the body while waiting for the response and relaying it; both end with the response.
 async fn until_answered<F, A>(
     feeding: impl Future<Output = F>,
     answering: impl Future<Output = A>,
@@ -203,18 +208,18 @@ async fn until_answered<F, A>(
     }
 }
 
-/// The request as it goes to its host.
+/// Builds the request for the host.
 fn request(
     head: &Head,
     path: &str,
     destination: &Destination,
-    body: Outgoing,
-) -> Result<Request<Outgoing>, Answer> {
-    let bad = || Answer::new("400 Bad Request", "belljar: the request was not understood.\n");
+    body: ForwardedBody,
+) -> Result<Request<ForwardedBody>, ErrorResponse> {
+    let bad = || ErrorResponse::new("400 Bad Request", "belljar: the request is malformed.\n");
     let host =
         if destination.port == Port::HTTP { destination.host.to_string() } else { destination.to_string() };
     let mut request = Request::builder().method(head.method.as_str()).uri(path).header("host", host);
-    let named = head.words("connection");
+    let named = head.tokens("connection");
     for (name, value) in &head.headers {
         let ours = name == "host" || HOP_BY_HOP.contains(&name.as_str());
         if ours || named.contains(name) && name != "content-length" {
@@ -226,17 +231,17 @@ fn request(
     request.body(body).map_err(|_error| bad())
 }
 
-/// Passes the client's body on.
+/// Forwards the client's body.
 async fn send_body(
     reader: &mut ReadHalf<'_>,
     buffer: &mut Vec<u8>,
-    body: &mut Body,
+    body: &mut RequestBody,
     feed: mpsc::Sender<io::Result<Bytes>>,
-    moved: &Moved,
+    moved: &ByteCounts,
 ) -> io::Result<()> {
     while !body.is_done() {
         if buffer.is_empty() && fill(reader, buffer).await? == 0 {
-            // Whoever gets it must see that it is not whole.
+            // The host must see that the body is incomplete.
             feed.send(Err(io::ErrorKind::UnexpectedEof.into())).await.ok();
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

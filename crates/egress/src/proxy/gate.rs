@@ -1,6 +1,6 @@
-//! Where it is decided: the one place that asks the policy, resolves, and writes the decision down.
+//! The one place that asks the policy, resolves names and logs decisions.
 
-use super::refusal::{Asked, Refusal};
+use super::refusal::{Refusal, RefusedTarget};
 use crate::log::{EgressLog, LogError, milliseconds};
 use crate::resolve::Resolve;
 use belljar_contract::{
@@ -13,63 +13,62 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Addresses of one name that are looked at.
+/// How many addresses of one name are considered.
 const ADDRESSES_LIMIT: usize = 16;
 
-/// Destinations that are remembered in [`Mode::Learn`].
+/// How many destinations [`Mode::Learn`] collects.
 const NEEDED_LIMIT: usize = 4096;
 
-/// Whether what is refused is remembered.
+/// Whether refused destinations are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Refuse.
     Enforce,
-    /// Refuse, and remember what a rule would have to name, so that rules can be proposed.
+    /// Refuse, and collect what a rule would have to name, so that rules can be proposed.
     Learn,
 }
 
-/// Whether what the rules allow is dialled.
+/// Whether allowed destinations are dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// It is.
+    /// Dial what the rules allow.
     AsRuled,
-    /// No: decisions are made and logged, no name is resolved and no connection opened.
+    /// Decide and log only: resolve no name and open no connection.
     Nowhere,
 }
 
-/// Is told of every refusal.
+/// Called for every refusal.
 pub type OnRefusal = Arc<dyn Fn(&Refusal) + Send + Sync>;
 
-/// What is asked for.
+/// A request for a destination, before it is decided on.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct EgressRequest {
     pub way: EgressWay,
     pub destination: Destination,
     pub method: Option<String>,
     pub path: Option<String>,
-    /// What in it lets another request be meant, in words.
-    pub meant: Option<String>,
+    /// Why the request may mean another method or path than the ones given here.
+    pub overridden: Option<String>,
 }
 
-/// Why something does not go on.
+/// Why a request is not allowed to continue.
 #[derive(Debug)]
-pub(super) enum Stop {
-    /// It was refused, and that is in the log.
+pub(super) enum Rejection {
+    /// The request was refused, and the refusal is logged.
     Refused(Refusal),
-    /// It could not be written down.
+    /// The decision could not be logged.
     Unlogged(LogError),
 }
 
-/// Something that may go on, and only to these addresses.
+/// Permission to connect to these addresses, and to no others.
 #[derive(Debug)]
-pub(super) struct Passage {
+pub(super) struct Permit {
     pub destination: Destination,
     pub addresses: Vec<SocketAddr>,
     pub rule: String,
-    pub watch: Watch,
+    pub finish: FinishGuard,
 }
 
-pub(super) struct Gate {
+pub(super) struct EgressGate {
     pub policy: Arc<EgressPolicy>,
     pub resolver: Arc<dyn Resolve>,
     pub log: Arc<EgressLog>,
@@ -80,7 +79,7 @@ pub(super) struct Gate {
     pub tally: Tally,
 }
 
-/// What is told at the end.
+/// Counts that are returned when the proxy ends.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub connections: AtomicU64,
@@ -89,24 +88,24 @@ pub(super) struct Tally {
     pub needed: Mutex<BTreeSet<Destination>>,
 }
 
-impl Gate {
-    /// Decides. The decision is in the log when this returns, and no name that is refused has been resolved.
-    pub async fn pass(&self, ask: Ask) -> Result<Passage, Stop> {
-        // Before a name goes to a resolver: a log that is broken must let nothing out at all.
+impl EgressGate {
+    /// Decides on a request. The decision is logged when this returns, and a refused name has not been resolved.
+    pub async fn decide(&self, request: EgressRequest) -> Result<Permit, Rejection> {
+        // Checked before a name is sent to a resolver: with a broken log nothing may leave at all.
         if let Some(failure) = self.log.failure() {
-            return Err(Stop::Unlogged(failure));
+            return Err(Rejection::Unlogged(failure));
         }
-        let admission = match self.policy.admit(&ask.destination) {
+        let admission = match self.policy.admit(&request.destination) {
             Ok(admission) => admission,
-            Err(denial) => return Err(self.deny(&ask, None, denial)),
+            Err(denial) => return Err(self.deny(&request, None, denial)),
         };
-        self.look_into(&ask)?;
-        if let (Reach::Nowhere, Host::Name(_)) = (self.reach, &ask.destination.host) {
+        self.check_request(&request)?;
+        if let (Reach::Nowhere, Host::Name(_)) = (self.reach, &request.destination.host) {
             let rule = admission.rule.id.clone();
-            return Err(self.not_dialled(ask, Vec::new(), rule));
+            return Err(self.not_dialled(request, Vec::new(), rule));
         }
-        let Ok(found) = self.addresses_of(&ask.destination.host).await else {
-            return Err(self.refuse(&ask, None, None, EgressRefusal::Unresolved));
+        let Ok(found) = self.addresses_of(&request.destination.host).await else {
+            return Err(self.refuse(&request, None, None, EgressRefusal::Unresolved));
         };
         let mut first_denial = None;
         let mut checked = Vec::new();
@@ -116,7 +115,7 @@ impl Gate {
             match self.policy.check(&admission, address) {
                 Ok(opener) => {
                     rule.get_or_insert_with(|| opener.id.clone());
-                    checked.push(SocketAddr::new(address, ask.destination.port.get()));
+                    checked.push(SocketAddr::new(address, request.destination.port.get()));
                 }
                 Err(denial) => {
                     first_denial.get_or_insert((address, denial));
@@ -125,51 +124,51 @@ impl Gate {
         }
         match (rule, first_denial) {
             (Some(rule), _) => match self.reach {
-                Reach::AsRuled => self.allow(ask, checked, rule),
-                Reach::Nowhere => Err(self.not_dialled(ask, checked, rule)),
+                Reach::AsRuled => self.allow(request, checked, rule),
+                Reach::Nowhere => Err(self.not_dialled(request, checked, rule)),
             },
-            (None, Some((address, denial))) => Err(self.deny(&ask, Some(address), denial)),
-            (None, None) => Err(self.refuse(&ask, None, None, EgressRefusal::Unresolved)),
+            (None, Some((address, denial))) => Err(self.deny(&request, Some(address), denial)),
+            (None, None) => Err(self.refuse(&request, None, None, EgressRefusal::Unresolved)),
         }
     }
 
-    /// Decides on one more request to a destination that was reached before at this address.
-    pub fn pass_again(&self, ask: Ask, address: SocketAddr) -> Result<Passage, Stop> {
-        let admission = match self.policy.admit(&ask.destination) {
+    /// Decides on one more request to a destination that was already reached at this address.
+    pub fn decide_again(&self, request: EgressRequest, address: SocketAddr) -> Result<Permit, Rejection> {
+        let admission = match self.policy.admit(&request.destination) {
             Ok(admission) => admission,
-            Err(denial) => return Err(self.deny(&ask, None, denial)),
+            Err(denial) => return Err(self.deny(&request, None, denial)),
         };
-        self.look_into(&ask)?;
+        self.check_request(&request)?;
         match self.policy.check(&admission, address.ip()) {
             Ok(opener) => {
                 let rule = opener.id.clone();
                 match self.reach {
-                    Reach::AsRuled => self.allow(ask, vec![address], rule),
-                    Reach::Nowhere => Err(self.not_dialled(ask, vec![address], rule)),
+                    Reach::AsRuled => self.allow(request, vec![address], rule),
+                    Reach::Nowhere => Err(self.not_dialled(request, vec![address], rule)),
                 }
             }
-            Err(denial) => Err(self.deny(&ask, Some(address.ip()), denial)),
+            Err(denial) => Err(self.deny(&request, Some(address.ip()), denial)),
         }
     }
 
-    /// A request that can be read is held to the rules about requests.
-    fn look_into(&self, ask: &Ask) -> Result<(), Stop> {
-        let (Some(method), Some(path)) = (&ask.method, &ask.path) else { return Ok(()) };
-        if !requests_matter(self.policy.rules(), &ask.destination) {
+    /// Applies the rules about methods and paths to a request that can be read.
+    fn check_request(&self, request: &EgressRequest) -> Result<(), Rejection> {
+        let (Some(method), Some(path)) = (&request.method, &request.path) else { return Ok(()) };
+        if !requests_matter(self.policy.rules(), &request.destination) {
             return Ok(());
         }
-        match request_allowed(self.policy.rules(), &ask.destination, method, path.as_bytes()) {
-            Ok(admission) => match &ask.meant {
+        match request_allowed(self.policy.rules(), &request.destination, method, path.as_bytes()) {
+            Ok(admission) => match &request.overridden {
                 None => Ok(()),
                 Some(what) => {
                     let reason = EgressRefusal::Request { what: what.clone() };
-                    Err(self.refuse(ask, None, Some(admission.rule.id.clone()), reason))
+                    Err(self.refuse(request, None, Some(admission.rule.id.clone()), reason))
                 }
             },
             Err(denial) => {
                 let rule = denial.rule().map(str::to_owned);
                 let what = denial.to_string();
-                Err(self.refuse(ask, None, rule, EgressRefusal::Request { what }))
+                Err(self.refuse(request, None, rule, EgressRefusal::Request { what }))
             }
         }
     }
@@ -181,66 +180,71 @@ impl Gate {
         }
     }
 
-    /// Writes down that the rules allow something, and that it ended before it was dialled.
-    fn not_dialled(&self, ask: Ask, addresses: Vec<SocketAddr>, rule: String) -> Stop {
+    /// Logs that the rules allow a request, and that it ended before anything was dialled.
+    fn not_dialled(&self, request: EgressRequest, addresses: Vec<SocketAddr>, rule: String) -> Rejection {
         let reason = EgressRefusal::Request { what: EGRESS_NOT_DIALLED.to_owned() };
-        let asked = Asked::Destination(ask.destination.clone());
-        let refusal = Refusal { way: ask.way, asked, address: None, rule: Some(rule.clone()), reason };
-        match self.allow(ask, addresses, rule) {
+        let target = RefusedTarget::Destination(request.destination.clone());
+        let refusal = Refusal { way: request.way, target, address: None, rule: Some(rule.clone()), reason };
+        match self.allow(request, addresses, rule) {
             Err(stop) => stop,
-            Ok(mut passage) => {
-                passage.watch.failure = Some(EGRESS_NOT_DIALLED.to_owned());
-                drop(passage);
+            Ok(mut permit) => {
+                permit.finish.failure = Some(EGRESS_NOT_DIALLED.to_owned());
+                drop(permit);
                 (self.on_refusal)(&refusal);
-                Stop::Refused(refusal)
+                Rejection::Refused(refusal)
             }
         }
     }
 
-    fn allow(&self, ask: Ask, addresses: Vec<SocketAddr>, rule: String) -> Result<Passage, Stop> {
+    fn allow(
+        &self,
+        request: EgressRequest,
+        addresses: Vec<SocketAddr>,
+        rule: String,
+    ) -> Result<Permit, Rejection> {
         let decision = EgressDecision {
-            way: ask.way,
-            destination: ask.destination.to_string(),
+            way: request.way,
+            destination: request.destination.to_string(),
             addresses: addresses.iter().map(SocketAddr::ip).collect(),
             rule: Some(rule.clone()),
             verdict: EgressVerdict::Allowed,
-            method: ask.method,
-            path: ask.path,
+            method: request.method,
+            path: request.path,
             credential: None,
             within: None,
         };
-        let seq = self.log.decide(decision).map_err(Stop::Unlogged)?;
+        let seq = self.log.decide(decision).map_err(Rejection::Unlogged)?;
         self.tally.allowed.fetch_add(1, Ordering::Relaxed);
-        let watch = Watch::new(Arc::clone(&self.log), seq);
-        Ok(Passage { destination: ask.destination, addresses, rule, watch })
+        let finish = FinishGuard::new(Arc::clone(&self.log), seq);
+        Ok(Permit { destination: request.destination, addresses, rule, finish })
     }
 
-    fn deny(&self, ask: &Ask, address: Option<IpAddr>, denial: Denial) -> Stop {
-        self.refuse(ask, address, denial.rule, denial.reason.into())
+    fn deny(&self, request: &EgressRequest, address: Option<IpAddr>, denial: Denial) -> Rejection {
+        self.refuse(request, address, denial.rule, denial.reason.into())
     }
 
-    /// Writes a refusal of a destination down.
+    /// Logs the refusal of a destination.
     pub fn refuse(
         &self,
-        ask: &Ask,
+        request: &EgressRequest,
         address: Option<IpAddr>,
         rule: Option<String>,
         reason: EgressRefusal,
-    ) -> Stop {
-        let asked = Asked::Destination(ask.destination.clone());
-        let refusal = Refusal { way: ask.way, asked, address, rule, reason };
+    ) -> Rejection {
+        let target = RefusedTarget::Destination(request.destination.clone());
+        let refusal = Refusal { way: request.way, target, address, rule, reason };
         self.refused(
             refusal,
-            Circumstances { method: ask.method.clone(), path: ask.path.clone(), within: None },
+            RequestDetails { method: request.method.clone(), path: request.path.clone(), within: None },
         )
     }
 
-    /// Writes a refusal down, tells of it and gives it back.
-    pub fn refused(&self, refusal: Refusal, circumstances: Circumstances) -> Stop {
-        let Circumstances { method, path, within } = circumstances;
+    /// Logs a refusal, reports it and returns it.
+    pub fn refused(&self, refusal: Refusal, details: RequestDetails) -> Rejection {
+        let RequestDetails { method, path, within } = details;
         let decision = EgressDecision {
             way: refusal.way,
-            destination: refusal.asked.to_string(),
+            destination: refusal.target.to_string(),
             addresses: refusal.address.into_iter().collect(),
             rule: refusal.rule.clone(),
             verdict: EgressVerdict::Denied { reason: refusal.reason.clone() },
@@ -250,7 +254,7 @@ impl Gate {
             within,
         };
         if let Err(error) = self.log.decide(decision) {
-            return Stop::Unlogged(error);
+            return Rejection::Unlogged(error);
         }
         self.tally.denied.fetch_add(1, Ordering::Relaxed);
         if self.mode == Mode::Learn
@@ -262,28 +266,28 @@ impl Gate {
             }
         }
         (self.on_refusal)(&refusal);
-        Stop::Refused(refusal)
+        Rejection::Refused(refusal)
     }
 }
 
-/// What surrounds a refusal.
+/// Details of the refused request for the log.
 #[derive(Debug, Default)]
-pub(super) struct Circumstances {
+pub(super) struct RequestDetails {
     pub method: Option<String>,
     pub path: Option<String>,
     pub within: Option<u64>,
 }
 
-/// Bytes that moved.
+/// Bytes sent and received so far.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(super) struct ByteCounts {
     pub sent: AtomicU64,
     pub received: AtomicU64,
 }
 
-impl Moved {
-    /// Ends when nothing has moved for at least this long, and less than twice as long.
-    pub async fn quiet(&self, idle: Duration) {
+impl ByteCounts {
+    /// Completes when nothing was sent or received for at least `idle`, and less than twice as long.
+    pub async fn idle_for(&self, idle: Duration) {
         let total = || {
             let sent = self.sent.load(Ordering::Relaxed);
             sent.wrapping_add(self.received.load(Ordering::Relaxed))
@@ -300,42 +304,42 @@ impl Moved {
     }
 }
 
-/// Something that was allowed and has not ended. Its end is written down when this goes, however that happens.
-pub(super) struct Watch {
+/// An allowed request that has not ended. Dropping this value logs the end, whatever the cause.
+pub(super) struct FinishGuard {
     log: Arc<EgressLog>,
     pub seq: u64,
     began: Instant,
-    pub moved: Arc<Moved>,
+    pub bytes: Arc<ByteCounts>,
     pub address: Option<SocketAddr>,
     pub failure: Option<String>,
 }
 
-impl Watch {
+impl FinishGuard {
     fn new(log: Arc<EgressLog>, seq: u64) -> Self {
         let began = Instant::now();
-        Self { log, seq, began, moved: Arc::default(), address: None, failure: None }
+        Self { log, seq, began, bytes: Arc::default(), address: None, failure: None }
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for FinishGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch")
+        f.debug_struct("FinishGuard")
             .field("seq", &self.seq)
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Watch {
+impl Drop for FinishGuard {
     fn drop(&mut self) {
         let end = EgressEnd {
             address: self.address,
-            sent: self.moved.sent.load(Ordering::Relaxed),
-            received: self.moved.received.load(Ordering::Relaxed),
+            sent: self.bytes.sent.load(Ordering::Relaxed),
+            received: self.bytes.received.load(Ordering::Relaxed),
             duration_ms: milliseconds(self.began.elapsed()),
             failure: self.failure.take(),
         };
-        // A log that cannot take the row remembers that itself and lets nothing more through.
+        // A log that cannot take the row keeps the failure and refuses every further decision.
         self.log.finish(self.seq, end).ok();
     }
 }

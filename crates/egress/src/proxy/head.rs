@@ -1,79 +1,72 @@
-//! The head of a request: taken only if it can be understood in one way.
+//! Parses the head of a request, and rejects every head that two servers could read differently.
 //!
-//! Two servers that read one message differently can be played against each other. What leaves room for that (lines
-//! that end in a bare line feed, folded headers, two lengths) is refused here, whatever the standards would forgive.
+//! Request smuggling depends on such differences. Lines that end in a bare line feed, folded headers and a second length
+//! are rejected here, even where the standards tolerate them.
 
 use belljar_contract::{Destination, Port};
 
-/// The longest head.
 pub const HEAD_LIMIT: usize = 16 * 1024;
 
-/// The most headers in it.
 pub const HEADERS_LIMIT: usize = 100;
 
-/// A request up to its body.
+/// The head of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The method.
     pub method: String,
-    /// The target as written.
+    /// The request target, unchanged.
     pub target: String,
-    /// The protocol's version.
     pub version: Version,
-    /// The headers in their order; names in lower case.
+    /// The headers in order; names in lower case.
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
-/// The versions that are spoken here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
     Http11,
 }
 
-/// How the body ends.
+/// How the end of the body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none.
+    /// The request has no body.
     Nothing,
-    /// After this many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// After the last chunk.
+    /// The body ends after the last chunk.
     Chunked,
 }
 
-/// Why a head is not taken.
+/// Why a head is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeadFault {
     /// Longer than [`HEAD_LIMIT`], or more headers than [`HEADERS_LIMIT`].
     #[error("the head of the request is too large")]
     Large,
-    /// A line that ends otherwise than in CR LF, or a CR or LF within one.
+    /// A line does not end in CR LF, or contains a CR or LF.
     #[error("a line of the head does not end in CR LF")]
     LineEnd,
-    /// Not the head of a request in HTTP/1.
-    #[error("the head is not one of HTTP/1")]
+    /// The head is not a valid HTTP/1 request.
+    #[error("the request head is not valid HTTP/1")]
     Syntax,
-    /// More than one way to tell where the body ends.
-    #[error("the end of the body is told in more than one way, or in one that is not known here")]
+    /// The end of the body is ambiguous.
+    #[error("the length of the body is given twice, or in an unsupported way")]
     Framing,
-    /// None or several.
-    #[error("the request does not have exactly one `Host`")]
+    /// The `Host` header is missing or repeated.
+    #[error("the request must have exactly one `Host` header")]
     Host,
-    /// A path alone, as one sends to a server.
+    /// The target is only a path, as it is sent to a server.
     #[error("this is a proxy: the request must name its host, as in `GET http://host/path`")]
     OriginForm,
-    /// Another scheme than http.
-    #[error("only `http://` can be asked for this way; use CONNECT for the rest")]
+    /// The scheme is not http.
+    #[error("only `http://` is forwarded; use CONNECT for other schemes")]
     Scheme,
-    /// A target that is none.
-    #[error("the target is not one of a request")]
+    /// The request target is invalid.
+    #[error("the request target is invalid")]
     Target,
 }
 
-/// Where the head ends, once it has come.
+/// The length of the head, once it is complete.
 #[must_use]
 pub fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     let from = searched.saturating_sub(3);
@@ -81,7 +74,7 @@ pub fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     Some(from + found + 4)
 }
 
-/// Reads a whole head, its empty line included.
+/// Parses a complete head, including its empty line.
 ///
 /// # Errors
 /// See [`HeadFault`].
@@ -90,7 +83,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head, HeadFault> {
         return Err(HeadFault::Large);
     }
     lines_end_well(bytes)?;
-    // The parser forgives empty lines in front.
+    // httparse skips empty lines before the request line.
     if bytes.starts_with(b"\r") {
         return Err(HeadFault::Syntax);
     }
@@ -114,7 +107,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head, HeadFault> {
     Ok(Head { method: method.to_owned(), target: target.to_owned(), version, headers: headers.collect() })
 }
 
-/// No CR without its LF and no LF without its CR.
+/// Rejects a CR without LF and an LF without CR.
 fn lines_end_well(bytes: &[u8]) -> Result<(), HeadFault> {
     let lone = |pair: &[u8]| (pair[0] == b'\r') != (pair[1] == b'\n');
     let first_is_lf = bytes.first() == Some(&b'\n');
@@ -123,23 +116,22 @@ fn lines_end_well(bytes: &[u8]) -> Result<(), HeadFault> {
 }
 
 impl Head {
-    /// The values of a header.
     pub fn values<'h>(&'h self, name: &'h str) -> impl Iterator<Item = &'h [u8]> {
         self.headers.iter().filter(move |(header, _)| header == name).map(|(_, value)| value.as_slice())
     }
 
-    /// The words of a header that is a list, in lower case.
-    pub fn words(&self, name: &str) -> Vec<String> {
+    /// The items of a comma-separated header, in lower case.
+    pub fn tokens(&self, name: &str) -> Vec<String> {
         let values = self.values(name).map(|value| String::from_utf8_lossy(value).to_ascii_lowercase());
         let words =
             values.flat_map(|value| value.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>());
         words.filter(|word| !word.is_empty()).collect()
     }
 
-    /// How the body ends.
+    /// How the end of the body is determined.
     ///
     /// # Errors
-    /// When that is told in more than one way.
+    /// When the headers are ambiguous.
     pub fn framing(&self) -> Result<Framing, HeadFault> {
         let lengths: Vec<&[u8]> = self.values("content-length").collect();
         let codings: Vec<&[u8]> = self.values("transfer-encoding").collect();
@@ -157,16 +149,16 @@ impl Head {
         }
     }
 
-    /// Whether the connection is to become something else.
+    /// Whether the client asks for another protocol on this connection.
     pub fn wants_upgrade(&self) -> bool {
         self.values("upgrade").next().is_some()
             || self.values("http2-settings").next().is_some()
-            || self.words("connection").iter().any(|word| word == "upgrade")
+            || self.tokens("connection").iter().any(|word| word == "upgrade")
     }
 
-    /// Whether the client goes on with this connection.
+    /// Whether the client wants to keep the connection open.
     pub fn keeps_alive(&self) -> bool {
-        let words = [self.words("connection"), self.words("proxy-connection")].concat();
+        let words = [self.tokens("connection"), self.tokens("proxy-connection")].concat();
         let says = |wanted: &str| words.iter().any(|word| word == wanted);
         match self.version {
             Version::Http11 => !says("close"),
@@ -174,10 +166,10 @@ impl Head {
         }
     }
 
-    /// Whether `Host` names this destination; one without a port is taken to mean `default`.
+    /// Whether `Host` names this destination; a host without a port gets the port `default`.
     ///
     /// # Errors
-    /// When there are several, or none where there must be one.
+    /// When the header is repeated, or is missing where it is required.
     pub fn host_is(&self, destination: &Destination, default: Port) -> Result<bool, HeadFault> {
         let hosts: Vec<&[u8]> = self.values("host").collect();
         match hosts.as_slice() {
@@ -190,10 +182,10 @@ impl Head {
         }
     }
 
-    /// Authority and path of an absolute target.
+    /// The authority and path of an absolute-form target.
     ///
     /// # Errors
-    /// When it is of another form.
+    /// When the target has another form.
     pub fn absolute(&self) -> Result<(&str, String), HeadFault> {
         let target = self.target.as_str();
         if target.starts_with('/') || target == "*" {

@@ -116,7 +116,7 @@ fn one_host_that_is_the_target() {
 }
 
 #[test]
-fn what_wants_to_become_something_else() {
+fn upgrades_are_refused() {
     for header in ["Upgrade: websocket", "Connection: keep-alive, Upgrade", "HTTP2-Settings: AAMAAABk"] {
         assert!(with(header).unwrap().wants_upgrade(), "{header}");
     }
@@ -175,7 +175,7 @@ fn fuzz_http_head() {
     });
 }
 
-/// What was taken is written out again in its one form, and that reads as the same.
+/// Writes the parsed head in its canonical form, which must parse to the same head.
 fn one_reading(bytes: &[u8]) {
     let Ok(head) = parse(bytes) else { return };
     head.framing().ok();

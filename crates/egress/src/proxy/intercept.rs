@@ -1,4 +1,4 @@
-//! The seam to whoever takes a tunnel over instead of letting its bytes pass.
+//! The interface between the proxy and TLS interception.
 
 use belljar_contract::Destination;
 use std::future::Future;
@@ -8,70 +8,62 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A byte stream in both directions.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+/// A bidirectional byte stream.
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
-/// Takes over a tunnel instead of moving its bytes.
+/// Takes over tunnels instead of relaying their bytes.
 pub trait Intercept: Send + Sync {
-    /// Whether this destination is taken over.
+    /// Whether tunnels to this destination are taken over.
     fn wants(&self, destination: &Destination) -> bool;
 
     /// Serves the client's side of an accepted tunnel until it ends.
     fn serve(&self, tunnel: Tunnel) -> Pin<Box<dyn Future<Output = TunnelEnd> + Send>>;
-
-    /// Waits until everything has ended whose future was dropped.
-    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// An accepted tunnel; the client has been told so and nothing else.
+/// An accepted tunnel. The client was sent the acceptance and nothing else.
 pub struct Tunnel {
-    /// The client.
-    pub client: Box<dyn Stream>,
-    /// What it asked for.
+    pub client: Box<dyn ByteStream>,
     pub destination: Destination,
-    /// The address that was checked, and the only one that may be dialled.
+    /// The address that was checked. No other address may be dialled.
     pub address: SocketAddr,
-    /// The rule that allows it.
     pub rule: String,
-    /// Where each request is told of, before its first byte moves.
+    /// Logs each request before its first byte is sent.
     pub log: Arc<dyn RequestSink>,
 }
 
-/// What became of a tunnel that was taken over.
+/// The result of a tunnel that was taken over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelEnd {
-    /// Bytes to the world.
+    /// Bytes from the client.
     pub sent: u64,
-    /// Bytes from the world.
+    /// Bytes to the client.
     pub received: u64,
-    /// What went wrong, where something did.
+    /// What went wrong, if anything did.
     pub failure: Option<String>,
 }
 
-/// Takes down the requests inside a tunnel.
+/// Logs the requests inside a tunnel.
 pub trait RequestSink: Send + Sync {
-    /// One call per request, before its first byte moves; one more where its answer is not passed on.
+    /// Called once for each request before its first byte is sent, and once more if its response is withheld.
     ///
     /// # Errors
-    /// When it could not be written down; the request is to be refused then.
+    /// When the row could not be written; the request has to be refused then.
     fn decided(&self, request: &InterceptedRequest) -> io::Result<()>;
 }
 
-/// A request inside a tunnel.
+/// A request inside an intercepted tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterceptedRequest {
-    /// Its method.
     pub method: String,
-    /// Its path, without secrets.
+    /// The path with secrets redacted.
     pub path: String,
-    /// The rule that decided, where one did.
+    /// The rule that decided, if there is one.
     pub rule: Option<String>,
-    /// Whether it goes on.
     pub allowed: bool,
-    /// Why not, where it does not.
+    /// Why the request was refused.
     pub reason: Option<String>,
-    /// The credential that was added, by name.
+    /// The names of the credentials that were added.
     pub credential: Option<String>,
 }

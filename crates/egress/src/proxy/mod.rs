@@ -1,37 +1,38 @@
-//! The way out: an HTTP proxy and a SOCKS 5 server on one port, closed unless a rule opens it.
+//! The egress proxy: an HTTP proxy and a SOCKS 5 server on one port. Everything is refused unless a rule allows it.
 //!
-//! A request becomes one [`Destination`], the policy decides on that, its name is resolved once, each address is
-//! decided on, and only such an address is dialled. The decision is in the log before the first byte moves.
+//! A request is reduced to one [`Destination`]. The policy decides on the destination, its name is resolved once, the
+//! policy decides on each address, and only an allowed address is dialled. The decision is logged before the first byte
+//! is sent.
 
-mod answer;
 mod body;
 mod client;
 mod client_hello;
 mod connection;
 mod copy;
-mod doors;
+mod error_response;
+mod first_bytes;
 mod forward;
 mod gate;
 mod head;
+mod host_connection;
 mod intercept;
-mod opening;
 mod refusal;
 mod respond;
 mod socks;
 mod token;
+mod transparent;
 mod tunnel;
-mod upstream;
 
-pub use doors::OpenDoors;
 pub use gate::{Mode, OnRefusal, Reach};
-pub use intercept::{Intercept, InterceptedRequest, RequestSink, Stream, Tunnel, TunnelEnd};
-pub use refusal::{Asked, Refusal};
+pub use intercept::{ByteStream, Intercept, InterceptedRequest, RequestSink, Tunnel, TunnelEnd};
+pub use refusal::{Refusal, RefusedTarget};
 pub use token::USER;
+pub use transparent::TransparentListeners;
 
 use crate::log::{EgressLog, LogError};
 use crate::resolve::Resolve;
 use belljar_contract::{AgentName, Destination, EgressPolicy, Secret};
-use gate::{Gate, Tally};
+use gate::{EgressGate, Tally};
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -43,52 +44,50 @@ use token::Token;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use transparent::TransparentProxy;
 
-/// Rest after a failed accept. The usual cause is a lack of descriptors, which an immediate retry would meet again.
-const ACCEPT_REST: Duration = Duration::from_millis(20);
+/// Pause after a failed accept. The usual cause is a lack of file descriptors, which an immediate retry would hit again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a proxy is made of.
+/// Everything that [`serve`] needs.
 pub struct ProxyConfig {
-    /// Where it is reached; bound already, perhaps in another network namespace.
+    /// Sockets that clients connect to. They are already bound, perhaps in another network namespace.
     pub listeners: Vec<std::net::TcpListener>,
-    /// Where programs are let out that know nothing of proxies.
-    pub doors: Option<OpenDoors>,
-    /// The rules.
+    /// Listeners for programs that do not know about proxies.
+    pub transparent: Option<TransparentListeners>,
     pub policy: Arc<EgressPolicy>,
-    /// Who knows names.
     pub resolver: Arc<dyn Resolve>,
-    /// Where decisions are written. Whoever opened it closes it, after every service of the run has ended.
+    /// The log of decisions. The caller closes it after every service of the run has ended.
     pub log: Arc<EgressLog>,
-    /// The run's token, which clients send with the user [`USER`].
+    /// The run's token, which clients send as the password of the user [`USER`].
     pub token: Arc<Secret>,
-    /// The agent, whose table a refusal tells to change.
+    /// The agent whose table in the manifest a refusal proposes to change.
     pub agent: AgentName,
-    /// Whether what is refused is remembered.
+    /// Whether refused destinations are collected.
     pub mode: Mode,
-    /// Whether what is allowed is dialled.
+    /// Whether allowed destinations are dialled.
     pub reach: Reach,
-    /// Who takes tunnels over.
+    /// Takes over the tunnels whose TLS is intercepted.
     pub intercept: Option<Arc<dyn Intercept>>,
-    /// Names whose tunnels need not begin with TLS though their port is 443, such as a forge's ssh.
+    /// Destinations on port 443 that need not speak TLS, such as a forge's SSH over port 443.
     pub raw: BTreeSet<Destination>,
-    /// Is told of every refusal.
+    /// Called for every refusal.
     pub on_refusal: OnRefusal,
-    /// Times and numbers.
     pub limits: ProxyLimits,
 }
 
-/// Times and numbers.
+/// Timeouts and limits of the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyLimits {
-    /// Connections at once; further ones wait to be accepted.
+    /// Concurrent connections; further ones wait to be accepted.
     pub connections: usize,
-    /// For a request's head, and for the rest of a tunnel's first message.
+    /// Time for a request's head, and for the rest of a tunnel's first message.
     pub head: Duration,
-    /// For a connection to one address.
+    /// Time to connect to one address.
     pub dial: Duration,
-    /// Without a byte in either direction of a tunnel or an answer.
+    /// Time without a byte in either direction of a tunnel or a response.
     pub idle_tunnel: Duration,
-    /// Between two requests of plain HTTP.
+    /// Time between two requests of plain HTTP.
     pub idle_keep_alive: Duration,
 }
 
@@ -104,52 +103,52 @@ impl Default for ProxyLimits {
     }
 }
 
-/// What a proxy did.
+/// Counts of a proxy that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySummary {
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub connections: u64,
-    /// Decisions that allowed.
+    /// Decisions to allow.
     pub allowed: u64,
-    /// Decisions that refused.
+    /// Decisions to refuse.
     pub denied: u64,
-    /// In [`Mode::Learn`], what rules would have to name; a proposal, never a permission.
+    /// In [`Mode::Learn`], the destinations that rules would have to name; a proposal, never a permission.
     pub needed: BTreeSet<Destination>,
-    /// Why nothing more was let through, where the log failed.
+    /// Why the proxy stopped allowing anything, if the log failed.
     pub log_failure: Option<LogError>,
 }
 
-/// Why a proxy cannot serve.
+/// Why a proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// A listener is not usable.
+    /// A bound listener cannot be registered with the runtime.
     #[error("cannot serve the bound listener")]
     Adopt(#[source] io::Error),
-    /// There is no token, so that everyone would have it.
+    /// An empty token would let every client in.
     #[error("the proxy's token is empty")]
     NoToken,
 }
 
-/// What all connections share.
-pub(crate) struct Shared {
-    gate: Gate,
+/// State that all connections share.
+pub(crate) struct ProxyState {
+    gate: EgressGate,
     token: Token,
     intercept: Option<Arc<dyn Intercept>>,
     raw: BTreeSet<Destination>,
     limits: ProxyLimits,
 }
 
-/// Serves until `shutdown` ends, and ends every connection then. Dropping the future does so as well.
+/// Serves until `shutdown` completes, then ends every connection. Dropping the future also ends them.
 ///
 /// # Errors
-/// When a listener is not usable or there is no token; nothing has been served then.
+/// When a listener is unusable or the token is empty; nothing has been served then.
 pub async fn serve(
     config: ProxyConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ProxySummary, ProxyError> {
     let ProxyConfig {
         listeners,
-        doors,
+        transparent,
         policy,
         resolver,
         log,
@@ -163,25 +162,22 @@ pub async fn serve(
         limits,
     } = config;
     let listeners = adopt(listeners)?;
-    let doors = doors.map(doors::Served::new).transpose()?;
+    let transparent = transparent.map(TransparentProxy::new).transpose()?;
     let token = Token::new(&token).ok_or(ProxyError::NoToken)?;
-    let gate = Gate { policy, resolver, log, agent, mode, reach, on_refusal, tally: Tally::default() };
-    let shared = Arc::new(Shared { gate, token, intercept, raw, limits });
+    let gate = EgressGate { policy, resolver, log, agent, mode, reach, on_refusal, tally: Tally::default() };
+    let shared = Arc::new(ProxyState { gate, token, intercept, raw, limits });
     let mut connections = JoinSet::new();
     tokio::select! {
         () = shutdown => {}
-        () = accept(&listeners, doors.as_ref(), &shared, &mut connections) => {}
-        () = doors::answer_lookups(doors.as_ref(), &shared) => {}
+        () = accept(&listeners, transparent.as_ref(), &shared, &mut connections) => {}
+        () = transparent::answer_lookups(transparent.as_ref(), &shared) => {}
     }
-    // Each one writes its end down as it goes.
+    // Each connection logs its end while it is dropped.
     connections.shutdown().await;
-    if let Some(intercept) = &shared.intercept {
-        intercept.settled().await;
-    }
     Ok(summary(&shared.gate))
 }
 
-fn summary(gate: &Gate) -> ProxySummary {
+fn summary(gate: &EgressGate) -> ProxySummary {
     let Tally { connections, allowed, denied, needed } = &gate.tally;
     ProxySummary {
         connections: connections.load(Ordering::Relaxed),
@@ -200,36 +196,35 @@ fn adopt(listeners: Vec<std::net::TcpListener>) -> Result<Vec<TcpListener>, Prox
     listeners.into_iter().map(adopt).collect::<io::Result<_>>().map_err(ProxyError::Adopt)
 }
 
-/// Accepts until it is dropped.
 async fn accept(
     listeners: &[TcpListener],
-    doors: Option<&doors::Served>,
-    shared: &Arc<Shared>,
+    transparent: Option<&TransparentProxy>,
+    shared: &Arc<ProxyState>,
     connections: &mut JoinSet<()>,
 ) {
     let places = Arc::new(Semaphore::new(shared.limits.connections));
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match next(listeners, doors.map_or(&[], |doors| doors.listeners.as_slice())).await {
-            Ok(Came::ToProxy(stream)) => {
+        match next(listeners, transparent.map_or(&[], |proxy| proxy.listeners.as_slice())).await {
+            Ok(Accepted::ByProxy(stream)) => {
                 let shared = Arc::clone(shared);
                 connections.spawn(async move {
-                    // How a connection ended is in the log as far as it concerns anyone.
+                    // Everything worth reporting about the end of a connection is in the log.
                     connection::serve(&shared, stream).await.ok();
                     drop(place);
                 });
             }
-            Ok(Came::ToDoor(stream)) => {
-                let destination = doors.and_then(|doors| doors.destination(&stream));
+            Ok(Accepted::Transparent(stream)) => {
+                let destination = transparent.and_then(|proxy| proxy.destination(&stream));
                 let shared = Arc::clone(shared);
                 connections.spawn(async move {
-                    doors::serve(&shared, stream, destination).await.ok();
+                    transparent::serve(&shared, stream, destination).await.ok();
                     drop(place);
                 });
             }
             Err(_) => {
-                tokio::time::sleep(ACCEPT_REST).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         }
@@ -238,23 +233,23 @@ async fn accept(
     }
 }
 
-/// Where a connection came to.
-enum Came {
-    ToProxy(TcpStream),
-    ToDoor(TcpStream),
+/// Which listener a connection arrived at.
+enum Accepted {
+    ByProxy(TcpStream),
+    Transparent(TcpStream),
 }
 
-/// The next connection on any of the listeners.
-async fn next(listeners: &[TcpListener], doors: &[TcpListener]) -> io::Result<Came> {
+/// Accepts the next connection on any of the listeners.
+async fn next(listeners: &[TcpListener], transparent: &[TcpListener]) -> io::Result<Accepted> {
     poll_fn(|context| {
         for listener in listeners {
             if let Poll::Ready(accepted) = listener.poll_accept(context) {
-                return Poll::Ready(accepted.map(|(stream, _)| Came::ToProxy(stream)));
+                return Poll::Ready(accepted.map(|(stream, _)| Accepted::ByProxy(stream)));
             }
         }
-        for door in doors {
-            if let Poll::Ready(accepted) = door.poll_accept(context) {
-                return Poll::Ready(accepted.map(|(stream, _)| Came::ToDoor(stream)));
+        for listener in transparent {
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                return Poll::Ready(accepted.map(|(stream, _)| Accepted::Transparent(stream)));
             }
         }
         Poll::Pending

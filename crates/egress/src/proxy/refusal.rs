@@ -1,38 +1,34 @@
-//! A refusal as the client and the terminal are told it: what, why, and the line that would change it.
+//! A refusal as the client and the user see it: what was refused, why, and which line of the manifest would allow it.
 
 use belljar_contract::{AgentName, Destination, EgressRefusal, EgressWay, Host, Port};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Something that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// How it was asked for.
+    /// How the client asked.
     pub way: EgressWay,
-    /// What was asked for.
-    pub asked: Asked,
-    /// The address that decided, where one did.
+    pub target: RefusedTarget,
+    /// The address that was refused, if it was an address.
     pub address: Option<IpAddr>,
-    /// The rule that decided, where one did.
+    /// The rule that decided, if there is one.
     pub rule: Option<String>,
-    /// Why.
     pub reason: EgressRefusal,
 }
 
-/// What was asked for.
+/// What the client asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// A destination.
+pub enum RefusedTarget {
     Destination(Destination),
-    /// Bytes that name none, escaped and cut.
+    /// Bytes that are not a destination, escaped and truncated.
     Other(String),
 }
 
-/// The most that is kept of bytes that name no destination.
+/// How many bytes of an invalid destination are kept.
 const OTHER_LIMIT: usize = 200;
 
-impl Asked {
-    /// Bytes that name no destination.
+impl RefusedTarget {
+    /// Keeps bytes that are not a destination.
     #[must_use]
     pub fn other(bytes: &[u8]) -> Self {
         let cut = bytes.get(..OTHER_LIMIT).unwrap_or(bytes);
@@ -40,7 +36,7 @@ impl Asked {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RefusedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Destination(destination) => destination.fmt(f),
@@ -50,7 +46,7 @@ impl fmt::Display for Asked {
 }
 
 impl Refusal {
-    /// The rule's id, or one word for the reason.
+    /// The rule's id, or a stable word for the reason.
     #[must_use]
     pub fn rule_or_reason(&self) -> &str {
         if let Some(rule) = &self.rule {
@@ -72,14 +68,14 @@ impl Refusal {
         }
     }
 
-    /// The destination that a rule would have to name, where a rule could open this.
+    /// The destination that a rule would have to name to allow this; `None` if no rule could.
     #[must_use]
     pub fn needed(&self) -> Option<Destination> {
-        let Asked::Destination(asked) = &self.asked else { return None };
+        let RefusedTarget::Destination(target) = &self.target else { return None };
         match (&self.reason, self.address) {
-            (EgressRefusal::NotAllowed | EgressRefusal::Port { .. }, _) => Some(asked.clone()),
+            (EgressRefusal::NotAllowed | EgressRefusal::Port { .. }, _) => Some(target.clone()),
             (EgressRefusal::Address { .. }, Some(address)) => {
-                Some(Destination { host: Host::of(address), port: asked.port })
+                Some(Destination { host: Host::of(address), port: target.port })
             }
             (
                 EgressRefusal::Address { .. }
@@ -97,48 +93,45 @@ impl Refusal {
         }
     }
 
-    /// What was refused and why, in a sentence.
+    /// What was refused and why.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let asked = &self.asked;
+        let target = &self.target;
         match &self.reason {
-            EgressRefusal::NotAllowed => format!("{asked} may not be reached: no rule allows it"),
+            EgressRefusal::NotAllowed => format!("{target} is not allowed: no rule allows it"),
             EgressRefusal::Denied => {
-                format!("{asked} may not be reached: the rule {} denies it", self.rule_or_reason())
+                format!("{target} is not allowed: the rule {} denies it", self.rule_or_reason())
             }
             EgressRefusal::Port { allowed } => {
                 let allowed: Vec<String> = allowed.iter().map(Port::to_string).collect();
-                format!(
-                    "{asked} may not be reached: this host is allowed on port {} only",
-                    allowed.join(", ")
-                )
+                format!("{target} is not allowed: this host is allowed on port {} only", allowed.join(", "))
             }
             EgressRefusal::Address { class } => {
                 let address = self.address.map_or("an address".to_owned(), |address| address.to_string());
                 let class = class.describe();
-                format!("{asked} may not be reached: it leads to {address}, {class}, which no rule names")
+                format!("{target} is not allowed: it resolves to {address}, {class}, which no rule names")
             }
-            EgressRefusal::Unresolved => format!("{asked} cannot be reached: the name has no address"),
-            EgressRefusal::Malformed { what } => format!("the request was not understood: {what}"),
+            EgressRefusal::Unresolved => format!("{target} cannot be reached: the name has no address"),
+            EgressRefusal::Malformed { what } => format!("the request is malformed: {what}"),
             EgressRefusal::Token => "the proxy's user and password are missing or wrong".to_owned(),
             EgressRefusal::HostMismatch => {
-                format!("the request is for {asked}, and its `Host` names something else")
+                format!("the request is for {target}, but its `Host` header names another host")
             }
             EgressRefusal::Upgrade => {
-                format!("the connection to {asked} may not be upgraded; use CONNECT for other protocols")
+                format!("the connection to {target} must not be upgraded; use CONNECT for other protocols")
             }
-            EgressRefusal::NotTls => format!("the tunnel to {asked} must begin with TLS"),
+            EgressRefusal::NotTls => format!("the tunnel to {target} must start with TLS"),
             EgressRefusal::Sni { found: Some(found) } => {
-                format!("the tunnel is for {asked}, and the TLS in it asks for {found}")
+                format!("the tunnel is for {target}, but the TLS handshake in it is for {found}")
             }
             EgressRefusal::Sni { found: None } => {
-                format!("the tunnel is for {asked}, and the TLS in it does not say for which host it is")
+                format!("the tunnel is for {target}, but the TLS handshake in it names no host")
             }
-            EgressRefusal::Request { what } => format!("{asked}: {what}"),
+            EgressRefusal::Request { what } => format!("{target}: {what}"),
         }
     }
 
-    /// What to change so that it would be allowed, where the manifest can.
+    /// What to change in the manifest to allow it, if the manifest can.
     #[must_use]
     pub fn advice(&self, agent: &AgentName) -> Option<String> {
         if self.reason == EgressRefusal::Denied {
@@ -154,13 +147,13 @@ mod tests {
     use super::*;
     use belljar_contract::AddressClass;
 
-    fn refusal(asked: &str, reason: EgressRefusal) -> Refusal {
-        let asked = Asked::Destination(Destination::parse_authority(asked.as_bytes()).unwrap());
-        Refusal { way: EgressWay::Connect, asked, address: None, rule: None, reason }
+    fn refusal(target: &str, reason: EgressRefusal) -> Refusal {
+        let target = RefusedTarget::Destination(Destination::parse_authority(target.as_bytes()).unwrap());
+        Refusal { way: EgressWay::Connect, target, address: None, rule: None, reason }
     }
 
     #[test]
-    fn the_line_to_add_is_told() {
+    fn the_advice_names_the_line_to_add() {
         let agent = AgentName::new("reviewer").unwrap();
         let advice = |refusal: &Refusal| refusal.advice(&agent);
         let add = |pattern: &str| Some(format!("add \"{pattern}\" to [agents.reviewer.egress] allow"));

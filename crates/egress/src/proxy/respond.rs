@@ -1,6 +1,6 @@
-//! A host's answer on its way to the client: whole, or visibly not whole.
+//! Relays a host's response to the client, and resets the connection if the response is incomplete.
 
-use super::gate::Moved;
+use super::gate::ByteCounts;
 use super::head::{Head, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::WriteHalf;
 
-/// Headers that speak of one connection, and go no further.
+/// Headers that concern one connection and are not forwarded.
 pub(super) const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -24,22 +24,22 @@ pub(super) const HOP_BY_HOP: [&str; 10] = [
     "expect",
 ];
 
-/// What becomes of the client's connection.
+/// What happens to the client's connection after a response.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    Next,
+pub(super) enum AfterResponse {
+    KeepAlive,
     Close,
-    /// At once, and not in order: an answer that is not whole must not look like one.
-    Break,
+    /// The connection is reset, so that an incomplete response does not look complete.
+    Reset,
 }
 
-/// Why there is no whole answer.
-pub(super) enum Ending {
-    NoAnswer(String),
-    Broken(String),
+/// Why a response is missing or incomplete.
+pub(super) enum ResponseError {
+    Missing(String),
+    Interrupted(String),
 }
 
-/// How an answer's end is told to the client.
+/// How the client learns where the response ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sending {
     NoBody,
@@ -48,15 +48,15 @@ enum Sending {
     UntilClose,
 }
 
-/// Passes the host's answer on.
+/// Relays the host's response.
 pub(super) async fn send_response(
     writer: &mut WriteHalf<'_>,
     head: &Head,
     response: Response<Incoming>,
-    moved: &Moved,
-) -> Result<Then, Ending> {
+    moved: &ByteCounts,
+) -> Result<AfterResponse, ResponseError> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(Ending::NoAnswer("it wants to switch protocols".to_owned()));
+        return Err(ResponseError::Missing("it switched protocols".to_owned()));
     }
     let (parts, mut body) = response.into_parts();
     let bodiless =
@@ -67,15 +67,20 @@ pub(super) async fn send_response(
         (false, None, Version::Http11) => Sending::Chunks,
         (false, None, Version::Http10) => Sending::UntilClose,
     };
-    let then = if sending != Sending::UntilClose && head.keeps_alive() { Then::Next } else { Then::Close };
-    let text = response_head(&parts, body.size_hint().exact(), sending, &then);
+    let after = if sending != Sending::UntilClose && head.keeps_alive() {
+        AfterResponse::KeepAlive
+    } else {
+        AfterResponse::Close
+    };
+    let text = response_head(&parts, body.size_hint().exact(), sending, &after);
     moved.received.fetch_add(text.len() as u64, Ordering::Relaxed);
-    let broken = |error: io::Error| Ending::Broken(format!("the client broke off: {error}"));
+    let broken =
+        |error: io::Error| ResponseError::Interrupted(format!("the client's connection failed: {error}"));
     writer.write_all(&text).await.map_err(broken)?;
     loop {
         let frame = match body.frame().await {
             Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Err(Ending::Broken(error.to_string())),
+            Some(Err(error)) => return Err(ResponseError::Interrupted(error.to_string())),
             None => break,
         };
         let Ok(content) = frame.into_data() else { continue };
@@ -93,14 +98,14 @@ pub(super) async fn send_response(
     if sending == Sending::Chunks {
         writer.write_all(b"0\r\n\r\n").await.map_err(broken)?;
     }
-    Ok(then)
+    Ok(after)
 }
 
 fn response_head(
     parts: &hyper::http::response::Parts,
     length: Option<u64>,
     sending: Sending,
-    then: &Then,
+    after: &AfterResponse,
 ) -> Vec<u8> {
     let reason = parts.status.canonical_reason().unwrap_or("Unknown");
     let mut head = format!("HTTP/1.1 {} {reason}\r\n", parts.status.as_str()).into_bytes();
@@ -123,9 +128,9 @@ fn response_head(
         (Sending::Chunks, _) => head.extend(b"transfer-encoding: chunked\r\n"),
         (Sending::NoBody | Sending::Length | Sending::UntilClose, _) => {}
     }
-    head.extend(match then {
-        Then::Next => &b"connection: keep-alive\r\n\r\n"[..],
-        Then::Close | Then::Break => b"connection: close\r\n\r\n",
+    head.extend(match after {
+        AfterResponse::KeepAlive => &b"connection: keep-alive\r\n\r\n"[..],
+        AfterResponse::Close | AfterResponse::Reset => b"connection: close\r\n\r\n",
     });
     head
 }

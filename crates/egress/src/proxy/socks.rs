@@ -1,100 +1,91 @@
-//! SOCKS 5 as far as it is spoken here: a user and password, CONNECT, nothing else.
+//! The subset of SOCKS 5 that is supported: user name and password, and CONNECT.
 //!
-//! Each function is total on the bytes that have come so far: it takes a whole message, or says that more must come.
+//! Each function parses the bytes received so far, and returns a complete message or asks for more.
 
 use belljar_contract::{Destination, Host, Port};
 use std::net::IpAddr;
 
-/// The first byte of a client that speaks SOCKS 5.
+/// The first byte of a SOCKS 5 client.
 pub const VERSION: u8 = 5;
 const PASSWORD: u8 = 2;
 const CONNECT: u8 = 1;
 
-/// The answers to a client's first message.
+/// SocksReply: the client has to authenticate with user name and password.
 pub const USE_PASSWORD: [u8; 2] = [VERSION, PASSWORD];
-/// None of the ways that the client offers to show who it is will do.
-pub const NO_WAY: [u8; 2] = [VERSION, 0xff];
-/// The token is right.
-pub const WELCOME: [u8; 2] = [1, 0];
-/// The token is wrong.
-pub const UNWELCOME: [u8; 2] = [1, 1];
+/// SocksReply: none of the client's authentication methods is acceptable.
+pub const NO_ACCEPTABLE_METHOD: [u8; 2] = [VERSION, 0xff];
+/// SocksReply: the token is right.
+pub const AUTHENTICATED: [u8; 2] = [1, 0];
+/// SocksReply: the token is wrong.
+pub const AUTHENTICATION_FAILED: [u8; 2] = [1, 1];
 
-/// A message taken from the front of the bytes, and its length.
-pub type Message<T> = Result<Option<(T, usize)>, SocksFault>;
+/// A message from the front of the bytes and its length; `None` if more bytes are needed.
+pub type SocksMessage<T> = Result<Option<(T, usize)>, SocksFault>;
 
-/// What is not SOCKS 5.
+/// The bytes are not SOCKS 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the message is not one of SOCKS 5")]
+#[error("the message is not valid SOCKS 5")]
 pub struct SocksFault;
 
-/// Whether a client offers to send a password.
+/// Whether the client offers to authenticate with a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
-    /// It does.
+pub enum AuthOffer {
     Password,
-    /// It does not.
     Nothing,
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
-    /// A connection.
+pub enum SocksRequest {
     Connect(Destination),
-    /// A connection to something that is no destination, shown escaped.
-    Nowhere(String),
-    /// To listen, or datagrams.
-    OtherCommand,
-    /// An address of an unknown kind.
-    OtherAddress,
+    /// CONNECT to an invalid destination, shown escaped.
+    Invalid(String),
+    /// BIND or UDP ASSOCIATE.
+    UnsupportedCommand,
+    /// An address of an unknown type.
+    UnknownAddressType,
 }
 
-/// How a request is answered.
+/// SocksReply codes of RFC 1928.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
-    /// The tunnel stands.
+pub enum SocksReply {
     Granted = 0,
-    /// Something failed here.
+    /// An error of the proxy itself.
     Failed = 1,
-    /// The rules do not allow it.
     NotAllowed = 2,
-    /// The host has no address or cannot be reached.
     Unreachable = 4,
-    /// The host refuses connections.
     Refused = 5,
-    /// Only CONNECT is spoken.
     CommandUnknown = 7,
-    /// Only names and addresses of IPv4 and IPv6 are known.
     AddressUnknown = 8,
 }
 
-impl Reply {
-    /// As it is sent. The address in it means nothing and says nothing.
+impl SocksReply {
+    /// Encodes the reply. The bound address in it is zero, because clients do not use it.
     #[must_use]
     pub fn bytes(self) -> [u8; 10] {
         [VERSION, self as u8, 0, 1, 0, 0, 0, 0, 0, 0]
     }
 }
 
-/// The client's first message.
+/// Parses the client's greeting.
 ///
 /// # Errors
-/// When it is none.
-pub fn read_offer(bytes: &[u8]) -> Message<Offer> {
+/// When the bytes are not a greeting.
+pub fn read_greeting(bytes: &[u8]) -> SocksMessage<AuthOffer> {
     let [version, rest @ ..] = bytes else { return Ok(None) };
     if *version != VERSION {
         return Err(SocksFault);
     }
     let Some((ways, _)) = counted(rest) else { return Ok(None) };
-    let offer = if ways.contains(&PASSWORD) { Offer::Password } else { Offer::Nothing };
+    let offer = if ways.contains(&PASSWORD) { AuthOffer::Password } else { AuthOffer::Nothing };
     Ok(Some((offer, 2 + ways.len())))
 }
 
-/// The user and password.
+/// Parses the user name and password.
 ///
 /// # Errors
-/// When it is none.
-pub fn read_password(bytes: &[u8]) -> Message<(Vec<u8>, Vec<u8>)> {
+/// When the bytes are not a password message.
+pub fn read_password(bytes: &[u8]) -> SocksMessage<(Vec<u8>, Vec<u8>)> {
     let [version, rest @ ..] = bytes else { return Ok(None) };
     if *version != 1 {
         return Err(SocksFault);
@@ -104,17 +95,17 @@ pub fn read_password(bytes: &[u8]) -> Message<(Vec<u8>, Vec<u8>)> {
     Ok(Some(((user.to_vec(), password.to_vec()), 3 + user.len() + password.len())))
 }
 
-/// The request.
+/// Parses the request.
 ///
 /// # Errors
-/// When it is none.
-pub fn read_wish(bytes: &[u8]) -> Message<Wish> {
+/// When the bytes are not a request.
+pub fn read_request(bytes: &[u8]) -> SocksMessage<SocksRequest> {
     let [version, command, reserved, kind, rest @ ..] = bytes else { return Ok(None) };
     if *version != VERSION || *reserved != 0 {
         return Err(SocksFault);
     }
     if *command != CONNECT {
-        return Ok(Some((Wish::OtherCommand, bytes.len())));
+        return Ok(Some((SocksRequest::UnsupportedCommand, bytes.len())));
     }
     let (host, rest) = match kind {
         1 => match rest.split_first_chunk::<4>() {
@@ -129,19 +120,19 @@ pub fn read_wish(bytes: &[u8]) -> Message<Wish> {
             Some((name, rest)) => (Host::parse(name).map_err(|_error| name.escape_ascii().to_string()), rest),
             None => return Ok(None),
         },
-        _ => return Ok(Some((Wish::OtherAddress, bytes.len()))),
+        _ => return Ok(Some((SocksRequest::UnknownAddressType, bytes.len()))),
     };
     let Some((port, rest)) = rest.split_first_chunk::<2>() else { return Ok(None) };
     let port = u16::from_be_bytes(*port);
     let wish = match (host, Port::new(port)) {
-        (Ok(host), Some(port)) => Wish::Connect(Destination { host, port }),
-        (Ok(host), None) => Wish::Nowhere(format!("{host}:0")),
-        (Err(name), _) => Wish::Nowhere(format!("{name}:{port}")),
+        (Ok(host), Some(port)) => SocksRequest::Connect(Destination { host, port }),
+        (Ok(host), None) => SocksRequest::Invalid(format!("{host}:0")),
+        (Err(name), _) => SocksRequest::Invalid(format!("{name}:{port}")),
     };
     Ok(Some((wish, bytes.len() - rest.len())))
 }
 
-/// Bytes behind their count, and the rest.
+/// Splits off bytes that are preceded by their count.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*count))
@@ -151,12 +142,12 @@ fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    fn wish(kind: u8, host: &[u8], port: u16) -> Wish {
+    fn wish(kind: u8, host: &[u8], port: u16) -> SocksRequest {
         let bytes = [&[5, 1, 0, kind], host, &port.to_be_bytes()].concat();
         for end in 0..bytes.len() {
-            assert_eq!(read_wish(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());
+            assert_eq!(read_request(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());
         }
-        let (wish, length) = read_wish(&[&bytes[..], b"behind"].concat()).unwrap().unwrap();
+        let (wish, length) = read_request(&[&bytes[..], b"behind"].concat()).unwrap().unwrap();
         assert_eq!(length, bytes.len());
         wish
     }
@@ -167,7 +158,7 @@ mod tests {
 
     #[test]
     fn requests() {
-        let to = |text: &str| Wish::Connect(Destination::parse_authority(text.as_bytes()).unwrap());
+        let to = |text: &str| SocksRequest::Connect(Destination::parse_authority(text.as_bytes()).unwrap());
         assert_eq!(wish(3, &named(b"A.test."), 443), to("a.test:443"));
         assert_eq!(wish(1, &[127, 0, 0, 1], 80), to("127.0.0.1:80"));
         assert_eq!(wish(4, &std::net::Ipv6Addr::LOCALHOST.octets(), 80), to("[::1]:80"));
@@ -176,29 +167,29 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none() {
+    fn invalid_names() {
         for name in
             [&b"evil.test\0.allowed.test"[..], b"", b"a b", b"2130706433", b"0x7f.1", b"a:80", b"a@b.test"]
         {
             assert!(
-                matches!(wish(3, &named(name), 80), Wish::Nowhere(_)),
+                matches!(wish(3, &named(name), 80), SocksRequest::Invalid(_)),
                 "{:?}",
                 String::from_utf8_lossy(name)
             );
         }
-        assert_eq!(wish(3, &named(b"a.test"), 0), Wish::Nowhere("a.test:0".to_owned()));
+        assert_eq!(wish(3, &named(b"a.test"), 0), SocksRequest::Invalid("a.test:0".to_owned()));
     }
 
     #[test]
-    fn nothing_but_connect() {
-        assert_eq!(read_wish(&[5, 2, 0, 1]), Ok(Some((Wish::OtherCommand, 4))));
-        assert_eq!(read_wish(&[5, 3, 0, 1]), Ok(Some((Wish::OtherCommand, 4))));
-        assert_eq!(read_wish(&[5, 1, 0, 9]), Ok(Some((Wish::OtherAddress, 4))));
-        assert_eq!(read_wish(&[4, 1, 0, 1]), Err(SocksFault));
-        assert_eq!(read_offer(&[4, 1]), Err(SocksFault));
-        assert_eq!(read_offer(&[5, 1, 0]), Ok(Some((Offer::Nothing, 3))));
-        assert_eq!(read_offer(&[5, 2, 0, 2, 9]), Ok(Some((Offer::Password, 4))));
-        assert_eq!(read_offer(&[5, 0]), Ok(Some((Offer::Nothing, 2))));
+    fn connect_is_the_only_command() {
+        assert_eq!(read_request(&[5, 2, 0, 1]), Ok(Some((SocksRequest::UnsupportedCommand, 4))));
+        assert_eq!(read_request(&[5, 3, 0, 1]), Ok(Some((SocksRequest::UnsupportedCommand, 4))));
+        assert_eq!(read_request(&[5, 1, 0, 9]), Ok(Some((SocksRequest::UnknownAddressType, 4))));
+        assert_eq!(read_request(&[4, 1, 0, 1]), Err(SocksFault));
+        assert_eq!(read_greeting(&[4, 1]), Err(SocksFault));
+        assert_eq!(read_greeting(&[5, 1, 0]), Ok(Some((AuthOffer::Nothing, 3))));
+        assert_eq!(read_greeting(&[5, 2, 0, 2, 9]), Ok(Some((AuthOffer::Password, 4))));
+        assert_eq!(read_greeting(&[5, 0]), Ok(Some((AuthOffer::Nothing, 2))));
         assert_eq!(read_password(&[5, 0, 0]), Err(SocksFault));
         let both = (b"u".to_vec(), b"pw".to_vec());
         assert_eq!(read_password(b"\x01\x01u\x02pw"), Ok(Some((both, 6))));
@@ -209,10 +200,10 @@ mod tests {
         let everyday = std::time::Duration::from_millis(300);
         bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
             let within = |length: Option<usize>| assert!(length.is_none_or(|length| length <= bytes.len()));
-            within(read_offer(bytes).ok().flatten().map(|(_, length)| length));
+            within(read_greeting(bytes).ok().flatten().map(|(_, length)| length));
             within(read_password(bytes).ok().flatten().map(|(_, length)| length));
             let connect = [&[5, 1, 0], bytes].concat();
-            if let Ok(Some((Wish::Connect(to), length))) = read_wish(&connect) {
+            if let Ok(Some((SocksRequest::Connect(to), length))) = read_request(&connect) {
                 assert!(length <= connect.len());
                 assert_eq!(Destination::parse_authority(to.to_string().as_bytes()), Ok(to));
             }

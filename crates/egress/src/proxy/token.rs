@@ -1,4 +1,4 @@
-//! The run's token: who is inside has it, nobody else does.
+//! The run's token. Only processes inside the sandbox have it.
 
 use super::head::Head;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_contract::Secret;
 
-/// The user name that goes with the token.
+/// The user name that is sent with the token.
 pub const USER: &str = "belljar";
 
-/// The token, ready to be compared.
+/// The token in the forms in which clients send it.
 #[derive(Debug)]
 pub(super) struct Token {
     basic: Secret,
@@ -17,7 +17,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// `None` for an empty one, which everybody would have.
+    /// `None` for an empty token, which would let every client in.
     pub fn new(token: &Secret) -> Option<Self> {
         if token.is_empty() {
             return None;
@@ -26,7 +26,7 @@ impl Token {
         Some(Self { basic: Secret::new(STANDARD.encode(&*pair)), plain: Secret::new(token.expose()) })
     }
 
-    /// Whether the head carries it.
+    /// Whether the head carries the token.
     pub fn is_in(&self, head: &Head) -> bool {
         let values: Vec<&[u8]> = head.values("proxy-authorization").collect();
         let [value] = values.as_slice() else { return false };
@@ -35,13 +35,13 @@ impl Token {
         basic && same(credentials.trim_ascii(), self.basic.expose())
     }
 
-    /// Whether these are user and token.
+    /// Whether these are the user name and the token.
     pub fn is(&self, user: &[u8], password: &[u8]) -> bool {
         user == USER.as_bytes() && same(password, self.plain.expose())
     }
 }
 
-/// In a time that does not tell how much of it is right.
+/// Compares in constant time.
 fn same(given: &[u8], right: &[u8]) -> bool {
     verify_slices_are_equal(given, right).is_ok()
 }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_token_is_none() {
+    fn an_empty_token_is_rejected() {
         assert!(Token::new(&Secret::new("")).is_none());
     }
 }

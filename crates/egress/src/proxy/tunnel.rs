@@ -1,14 +1,14 @@
-//! A tunnel, from the wish for one to its end.
+//! A tunnel, from the client's request for it to its end.
 
-use super::Shared;
-use super::answer::{Answer, ESTABLISHED};
+use super::ProxyState;
 use super::client::Client;
 use super::copy;
-use super::gate::{Ask, Circumstances, Passage, Stop};
+use super::error_response::{ESTABLISHED, ErrorResponse};
+use super::first_bytes::{FirstBytes, NotStarted, SharedReader, check};
+use super::gate::{EgressRequest, Permit, Rejection, RequestDetails};
 use super::intercept::{InterceptedRequest, RequestSink, Tunnel};
-use super::opening::{NoOpening, Opening, Shy, look};
-use super::refusal::{Asked, Refusal};
-use super::socks::Reply;
+use super::refusal::{Refusal, RefusedTarget};
+use super::socks::SocksReply;
 use crate::log::EgressLog;
 use crate::resolve::dial;
 use belljar_contract::{Destination, EgressDecision, EgressRefusal, EgressVerdict, EgressWay, Host, Port};
@@ -19,218 +19,237 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How the client asked.
+/// The protocol in which the client asked for the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum TunnelProtocol {
     Connect,
     Socks,
-    /// It did not ask: it connected to a door.
-    Door,
+    /// The client used no proxy protocol: it connected to a synthetic address.
+    Transparent,
 }
 
-impl Dialect {
+impl TunnelProtocol {
     fn way(self) -> EgressWay {
         match self {
             Self::Connect => EgressWay::Connect,
             Self::Socks => EgressWay::Socks,
-            Self::Door => EgressWay::Door,
+            Self::Transparent => EgressWay::Door,
         }
     }
 
-    async fn grant(self, client: &mut Client) -> io::Result<()> {
+    async fn accept(self, client: &mut Client) -> io::Result<()> {
         match self {
             Self::Connect => client.stream.write_all(ESTABLISHED).await,
-            Self::Socks => client.stream.write_all(&Reply::Granted.bytes()).await,
-            Self::Door => Ok(()),
+            Self::Socks => client.stream.write_all(&SocksReply::Granted.bytes()).await,
+            Self::Transparent => Ok(()),
         }
     }
 
-    async fn send_away(self, mut client: Client, answer: &Answer, reply: Reply) -> io::Result<()> {
+    async fn reject(self, mut client: Client, response: &ErrorResponse, reply: SocksReply) -> io::Result<()> {
         match self {
-            Self::Connect => client.send_away(answer, "CONNECT").await,
+            Self::Connect => client.reject(response, "CONNECT").await,
             Self::Socks => {
                 client.stream.write_all(&reply.bytes()).await?;
                 client.leave().await
             }
-            // There is no language to say it in; a reset is not mistaken for an answer.
-            Self::Door => client.stream.set_zero_linger(),
+            // No protocol could carry an error message here, and a reset cannot be mistaken for a response.
+            Self::Transparent => client.stream.set_zero_linger(),
         }
     }
 }
 
-/// Serves the wish for a tunnel to its end. The client has shown the token.
+/// Serves a request for a tunnel to its end. The client has sent the token.
 pub(super) async fn open(
-    shared: &Shared,
+    shared: &ProxyState,
     mut client: Client,
     destination: Destination,
-    dialect: Dialect,
+    protocol: TunnelProtocol,
 ) -> io::Result<()> {
-    let ask = Ask { way: dialect.way(), destination, method: None, path: None, meant: None };
-    let mut passage = match shared.gate.pass(ask).await {
-        Ok(passage) => passage,
-        Err(stop) => return refuse(shared, client, &stop, dialect).await,
+    let request =
+        EgressRequest { way: protocol.way(), destination, method: None, path: None, overridden: None };
+    let mut permit = match shared.gate.decide(request).await {
+        Ok(permit) => permit,
+        Err(rejection) => return refuse(shared, client, &rejection, protocol).await,
     };
-    if let Some(intercept) = shared.intercept.as_ref().filter(|one| one.wants(&passage.destination)) {
-        dialect.grant(&mut client).await?;
-        let ended = intercepted(shared, client, &mut passage, dialect, intercept.as_ref()).await;
-        passage.watch.failure = ended.err().or(passage.watch.failure.take());
+    if let Some(intercept) = shared.intercept.as_ref().filter(|one| one.wants(&permit.destination)) {
+        protocol.accept(&mut client).await?;
+        let ended = hand_over(shared, client, &mut permit, protocol, intercept.as_ref()).await;
+        permit.finish.failure = ended.err().or(permit.finish.failure.take());
         return Ok(());
     }
-    let upstream = match dial(&passage.addresses, shared.limits.dial).await {
+    let upstream = match dial(&permit.addresses, shared.limits.dial).await {
         Ok((upstream, address)) => {
-            passage.watch.address = Some(address);
+            permit.finish.address = Some(address);
             upstream
         }
         Err(error) => {
-            passage.watch.failure = Some(format!("cannot connect: {error}"));
-            let answer = unreachable(&passage.destination, &error);
+            permit.finish.failure = Some(format!("cannot connect: {error}"));
+            let response = unreachable(&permit.destination, &error);
             let refused = error.kind() == io::ErrorKind::ConnectionRefused;
-            let reply = if refused { Reply::Refused } else { Reply::Unreachable };
-            drop(passage);
-            return dialect.send_away(client, &answer, reply).await;
+            let reply = if refused { SocksReply::Refused } else { SocksReply::Unreachable };
+            drop(permit);
+            return protocol.reject(client, &response, reply).await;
         }
     };
-    dialect.grant(&mut client).await?;
-    let ended = moved(shared, &mut client, upstream, &passage, dialect).await;
-    passage.watch.failure = ended.err();
+    protocol.accept(&mut client).await?;
+    let ended = relay(shared, &mut client, upstream, &permit, protocol).await;
+    permit.finish.failure = ended.err();
     Ok(())
 }
 
-/// What a client is told about a host that does not answer.
-pub(super) fn unreachable(destination: &Destination, error: &io::Error) -> Answer {
+/// The response for a host that cannot be connected to.
+pub(super) fn unreachable(destination: &Destination, error: &io::Error) -> ErrorResponse {
     let status = match error.kind() {
         io::ErrorKind::TimedOut => "504 Gateway Timeout",
         _ => "502 Bad Gateway",
     };
-    Answer::new(status, format!("belljar: {destination} is allowed, and cannot be connected to: {error}.\n"))
+    ErrorResponse::new(
+        status,
+        format!("belljar: {destination} is allowed, but the connection failed: {error}.\n"),
+    )
 }
 
-async fn refuse(shared: &Shared, client: Client, stop: &Stop, dialect: Dialect) -> io::Result<()> {
-    let reply = match stop {
-        Stop::Refused(refusal) if refusal.reason == EgressRefusal::Unresolved => Reply::Unreachable,
-        Stop::Refused(_) => Reply::NotAllowed,
-        Stop::Unlogged(_) => Reply::Failed,
+async fn refuse(
+    shared: &ProxyState,
+    client: Client,
+    rejection: &Rejection,
+    protocol: TunnelProtocol,
+) -> io::Result<()> {
+    let reply = match rejection {
+        Rejection::Refused(refusal) if refusal.reason == EgressRefusal::Unresolved => SocksReply::Unreachable,
+        Rejection::Refused(_) => SocksReply::NotAllowed,
+        Rejection::Unlogged(_) => SocksReply::Failed,
     };
-    dialect.send_away(client, &Answer::to(stop, &shared.gate.agent), reply).await
+    protocol.reject(client, &ErrorResponse::for_rejection(rejection, &shared.gate.agent), reply).await
 }
 
-fn opening<'d>(shared: &Shared, destination: &'d Destination, ends_here: bool) -> Opening<'d> {
+fn required_start<'d>(
+    shared: &ProxyState,
+    destination: &'d Destination,
+    intercepted: bool,
+) -> FirstBytes<'d> {
     match &destination.host {
-        Host::Address(_) => Opening::Free,
-        Host::Name(_) if shared.raw.contains(destination) => Opening::Free,
-        Host::Name(name) if ends_here || destination.port == Port::HTTPS => Opening::Tls(name),
-        Host::Name(name) => Opening::TlsOrElse(name),
+        Host::Address(_) => FirstBytes::Any,
+        Host::Name(_) if shared.raw.contains(destination) => FirstBytes::Any,
+        Host::Name(name) if intercepted || destination.port == Port::HTTPS => FirstBytes::Tls(name),
+        Host::Name(name) => FirstBytes::TlsOrOther(name),
     }
 }
 
-/// Writes down that a tunnel which was allowed did not begin as it has to.
-fn not_opened(shared: &Shared, passage: &Passage, dialect: Dialect, why: NoOpening) -> Result<(), String> {
+/// Logs that an allowed tunnel did not start with the required bytes.
+fn log_not_started(
+    shared: &ProxyState,
+    permit: &Permit,
+    protocol: TunnelProtocol,
+    why: NotStarted,
+) -> Result<(), String> {
     match why {
-        NoOpening::Refused(reason) => {
-            let asked = Asked::Destination(passage.destination.clone());
-            let refusal = Refusal { way: dialect.way(), asked, address: None, rule: None, reason };
-            let within = Some(passage.watch.seq);
-            match shared.gate.refused(refusal, Circumstances { within, ..Circumstances::default() }) {
-                Stop::Refused(refusal) => Err(refusal.sentence()),
-                Stop::Unlogged(error) => Err(error.to_string()),
+        NotStarted::Refused(reason) => {
+            let target = RefusedTarget::Destination(permit.destination.clone());
+            let refusal = Refusal { way: protocol.way(), target, address: None, rule: None, reason };
+            let within = Some(permit.finish.seq);
+            match shared.gate.refused(refusal, RequestDetails { within, ..RequestDetails::default() }) {
+                Rejection::Refused(refusal) => Err(refusal.sentence()),
+                Rejection::Unlogged(error) => Err(error.to_string()),
             }
         }
-        NoOpening::Ended => Ok(()),
-        NoOpening::Failed(error) => Err(format!("the client broke off: {error}")),
+        NotStarted::Ended => Ok(()),
+        NotStarted::Failed(error) => Err(format!("the client's connection failed: {error}")),
     }
 }
 
-/// Moves the bytes of a tunnel.
-async fn moved(
-    shared: &Shared,
+/// Copies the bytes of a tunnel in both directions.
+async fn relay(
+    shared: &ProxyState,
     client: &mut Client,
     upstream: TcpStream,
-    passage: &Passage,
-    dialect: Dialect,
+    permit: &Permit,
+    protocol: TunnelProtocol,
 ) -> Result<(), String> {
     let Client { stream, buffer } = client;
-    let opening = opening(shared, &passage.destination, false);
-    let moved = &passage.watch.moved;
+    let start = required_start(shared, &permit.destination, false);
+    let bytes = &permit.finish.bytes;
     let within = shared.limits.head;
-    // Whatever the client waits for, it must not wait for ever.
+    // No client may hold its place for ever, whatever it waits for.
     let idle = shared.limits.idle_tunnel;
-    if let Opening::Tls(_) = opening {
-        let looking = timeout(idle, look(stream, buffer, opening, within));
-        match looking.await {
+    if let FirstBytes::Tls(_) = start {
+        let checking = timeout(idle, check(stream, buffer, start, within));
+        match checking.await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => return not_opened(shared, passage, dialect, why),
-            Err(_elapsed) => return Err("nothing was sent for too long".to_owned()),
+            Ok(Err(why)) => return log_not_started(shared, permit, protocol, why),
+            Err(_elapsed) => return Err("no data for too long".to_owned()),
         }
     }
     let stream = &*stream;
-    let outward = async {
-        if let Opening::TlsOrElse(_) = opening {
-            match look(&mut Shy(stream), buffer, opening, within).await {
-                // A client that says nothing may still want to listen.
-                Ok(()) | Err(NoOpening::Ended) => {}
+    let sending = async {
+        if let FirstBytes::TlsOrOther(_) = start {
+            match check(&mut SharedReader(stream), buffer, start, within).await {
+                // A client that sends nothing may still want to read.
+                Ok(()) | Err(NotStarted::Ended) => {}
                 Err(why) => return Err(why),
             }
         }
         let first = std::mem::take(buffer);
-        copy::write_all(&upstream, &first, &moved.sent).await.map_err(NoOpening::Failed)?;
+        copy::write_all(&upstream, &first, &bytes.sent).await.map_err(NotStarted::Failed)?;
         drop(first);
-        copy::one_way(stream, &upstream, &moved.sent).await.map_err(NoOpening::Failed)
+        copy::one_way(stream, &upstream, &bytes.sent).await.map_err(NotStarted::Failed)
     };
-    let inward = async { copy::one_way(&upstream, stream, &moved.received).await.map_err(NoOpening::Failed) };
+    let receiving =
+        async { copy::one_way(&upstream, stream, &bytes.received).await.map_err(NotStarted::Failed) };
     let ended = tokio::select! {
-        ended = async { tokio::try_join!(outward, inward) } => ended.map(|_| ()),
-        () = moved.quiet(idle) => Err(NoOpening::Failed(io::ErrorKind::TimedOut.into())),
+        ended = async { tokio::try_join!(sending, receiving) } => ended.map(|_| ()),
+        () = bytes.idle_for(idle) => Err(NotStarted::Failed(io::ErrorKind::TimedOut.into())),
     };
     match ended {
-        Ok(()) | Err(NoOpening::Ended) => Ok(()),
-        Err(NoOpening::Failed(error)) => {
-            // A tunnel that broke must not look to either side as one that ended.
+        Ok(()) | Err(NotStarted::Ended) => Ok(()),
+        Err(NotStarted::Failed(error)) => {
+            // A reset tells both sides that the tunnel broke instead of ending in order.
             stream.set_zero_linger().ok();
             upstream.set_zero_linger().ok();
             Err(error.to_string())
         }
-        Err(why @ NoOpening::Refused(_)) => not_opened(shared, passage, dialect, why),
+        Err(why @ NotStarted::Refused(_)) => log_not_started(shared, permit, protocol, why),
     }
 }
 
-/// Hands a tunnel over to whoever ends its TLS.
-async fn intercepted(
-    shared: &Shared,
+/// Hands a tunnel over to TLS interception.
+async fn hand_over(
+    shared: &ProxyState,
     mut client: Client,
-    passage: &mut Passage,
-    dialect: Dialect,
+    permit: &mut Permit,
+    protocol: TunnelProtocol,
     intercept: &dyn super::intercept::Intercept,
 ) -> Result<(), String> {
-    let opening = opening(shared, &passage.destination, true);
+    let start = required_start(shared, &permit.destination, true);
     let Client { stream, buffer } = &mut client;
-    match timeout(shared.limits.idle_tunnel, look(stream, buffer, opening, shared.limits.head)).await {
+    match timeout(shared.limits.idle_tunnel, check(stream, buffer, start, shared.limits.head)).await {
         Ok(Ok(())) => {}
-        Ok(Err(why)) => return not_opened(shared, passage, dialect, why),
-        Err(_elapsed) => return Err("nothing was sent for too long".to_owned()),
+        Ok(Err(why)) => return log_not_started(shared, permit, protocol, why),
+        Err(_elapsed) => return Err("no data for too long".to_owned()),
     }
-    let Some(address) = passage.addresses.first().copied() else { return Err("no address".to_owned()) };
-    passage.watch.address = Some(address);
+    let Some(address) = permit.addresses.first().copied() else { return Err("no address".to_owned()) };
+    permit.finish.address = Some(address);
     let Client { stream, buffer } = client;
     let (reader, writer) = stream.into_split();
     let log = TunnelLog {
         log: Arc::clone(&shared.gate.log),
-        destination: passage.destination.to_string(),
-        within: passage.watch.seq,
+        destination: permit.destination.to_string(),
+        within: permit.finish.seq,
     };
     let ended = intercept.serve(Tunnel {
         client: Box::new(tokio::io::join(io::Cursor::new(buffer).chain(reader), writer)),
-        destination: passage.destination.clone(),
+        destination: permit.destination.clone(),
         address,
-        rule: passage.rule.clone(),
+        rule: permit.rule.clone(),
         log: Arc::new(log),
     });
     let ended = ended.await;
-    passage.watch.moved.sent.store(ended.sent, Ordering::Relaxed);
-    passage.watch.moved.received.store(ended.received, Ordering::Relaxed);
+    permit.finish.bytes.sent.store(ended.sent, Ordering::Relaxed);
+    permit.finish.bytes.received.store(ended.received, Ordering::Relaxed);
     ended.failure.map_or(Ok(()), Err)
 }
 
-/// Takes down the requests inside one tunnel.
+/// Logs the requests inside one tunnel.
 struct TunnelLog {
     log: Arc<EgressLog>,
     destination: String,

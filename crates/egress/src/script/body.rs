@@ -1,4 +1,4 @@
-//! A response body in frames, with pauses between them and perhaps no proper end.
+//! A response body in frames, with pauses between them and possibly without a proper end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,24 +9,24 @@ use tokio::time::Sleep;
 
 use crate::gateway::Broken;
 
-/// What is sent after the head of a response.
+/// The body of a scripted response.
 pub(super) struct FramedBody {
     frames: std::vec::IntoIter<Bytes>,
-    framing: Framing,
+    framing: BodyLength,
     pause: Duration,
     silence: Option<Pin<Box<Sleep>>>,
-    ending: Ending,
+    ending: BodyEnd,
 }
 
 /// How the client learns where the body ends.
-enum Framing {
+enum BodyLength {
     Length(u64),
     Chunked,
 }
 
 /// What happens after the last frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum BodyEnd {
     Complete,
     Break(Broken),
 }
@@ -35,15 +35,15 @@ impl FramedBody {
     /// A document with a `content-length`.
     pub fn whole(document: Bytes) -> Self {
         let length = document.len() as u64;
-        Self::new(vec![document], Framing::Length(length), Duration::ZERO, Ending::Complete)
+        Self::new(vec![document], BodyLength::Length(length), Duration::ZERO, BodyEnd::Complete)
     }
 
     /// Events in chunked transfer, one chunk each.
-    pub fn stream(events: Vec<Bytes>, pause: Duration, ending: Ending) -> Self {
-        Self::new(events, Framing::Chunked, pause, ending)
+    pub fn stream(events: Vec<Bytes>, pause: Duration, ending: BodyEnd) -> Self {
+        Self::new(events, BodyLength::Chunked, pause, ending)
     }
 
-    fn new(frames: Vec<Bytes>, framing: Framing, pause: Duration, ending: Ending) -> Self {
+    fn new(frames: Vec<Bytes>, framing: BodyLength, pause: Duration, ending: BodyEnd) -> Self {
         Self { frames: frames.into_iter(), framing, pause, silence: None, ending }
     }
 }
@@ -68,19 +68,19 @@ impl Body for FramedBody {
             return Poll::Ready(Some(Ok(Frame::data(frame))));
         }
         match this.ending {
-            Ending::Complete => Poll::Ready(None),
-            Ending::Break(broken) => Poll::Ready(Some(Err(broken))),
+            BodyEnd::Complete => Poll::Ready(None),
+            BodyEnd::Break(broken) => Poll::Ready(Some(Err(broken))),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.framing {
-            Framing::Length(length) => SizeHint::with_exact(length),
-            Framing::Chunked => SizeHint::default(),
+            BodyLength::Length(length) => SizeHint::with_exact(length),
+            BodyLength::Chunked => SizeHint::default(),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ending == Ending::Complete && self.frames.len() == 0
+        self.ending == BodyEnd::Complete && self.frames.len() == 0
     }
 }

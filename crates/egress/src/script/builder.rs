@@ -1,4 +1,4 @@
-//! Scripts written in Rust, and what is derived where a script is silent.
+//! Builds scripts in Rust, and derives what a script leaves out.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::format::{
-    Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, SCRIPT_VERSION, Script, SideRequests,
-    StopReason, Turn, Usage,
+    Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, SCRIPT_VERSION, Script, SideRequests, StopReason, Turn,
+    TurnAnswer, Usage,
 };
 use super::matching::When;
 
@@ -19,7 +19,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// A script without turns: side requests are answered, all else is exhausted at once.
+    /// A script without turns: side requests are answered, all others exceed the script at once.
     pub fn new() -> Self {
         Self {
             version: SCRIPT_VERSION,
@@ -36,14 +36,14 @@ impl Script {
         self
     }
 
-    /// Says what requests without tools get.
+    /// Sets the response to requests without tools.
     #[must_use]
     pub fn side_requests(mut self, side_requests: SideRequests) -> Self {
         self.side_requests = side_requests;
         self
     }
 
-    /// Says what requests get after the last turn.
+    /// Sets the response to requests after the last turn.
     #[must_use]
     pub fn when_exhausted(mut self, when_exhausted: Exhausted) -> Self {
         self.when_exhausted = when_exhausted;
@@ -52,17 +52,17 @@ impl Script {
 }
 
 impl Turn {
-    /// A turn that accepts every request and answers at once.
-    pub fn new(answer: Answer) -> Self {
+    /// A turn that accepts every request and responds at once.
+    pub fn new(answer: TurnAnswer) -> Self {
         Self { when: When::default(), delay_ms: 0, answer }
     }
 
     /// A turn that replies with a message.
     pub fn reply(reply: Reply) -> Self {
-        Self::new(Answer::Reply(reply))
+        Self::new(TurnAnswer::Reply(reply))
     }
 
-    /// A turn that says one text.
+    /// A turn with one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::reply(Reply::new().text(text))
     }
@@ -74,12 +74,12 @@ impl Turn {
 
     /// A turn that fails with an HTTP error.
     pub fn error(error: ErrorReply) -> Self {
-        Self::new(Answer::Error(error))
+        Self::new(TurnAnswer::Error(error))
     }
 
-    /// A turn that closes the connection unanswered.
+    /// A turn that closes the connection without a response.
     pub fn hang_up() -> Self {
-        Self::new(Answer::HangUp)
+        Self::new(TurnAnswer::HangUp)
     }
 
     /// Restricts the requests that this turn accepts.
@@ -89,7 +89,7 @@ impl Turn {
         self
     }
 
-    /// Stays silent for this long before the first byte.
+    /// Waits this long before the first byte.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay_ms = millis(delay);
@@ -98,7 +98,7 @@ impl Turn {
 }
 
 impl Reply {
-    /// An empty message, to be filled.
+    /// An empty message.
     pub fn new() -> Self {
         Self::default()
     }
@@ -142,14 +142,14 @@ impl Reply {
         self
     }
 
-    /// Reports this model instead of the one asked for.
+    /// Reports this model instead of the requested one.
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
     }
 
-    /// Stays silent for this long between two events.
+    /// Waits this long between two events.
     #[must_use]
     pub fn pause(mut self, pause: Duration) -> Self {
         self.pause_ms = millis(pause);
@@ -163,7 +163,7 @@ impl Reply {
         self
     }
 
-    /// Breaks the delivery off.
+    /// Cuts the response off.
     #[must_use]
     pub fn cut(mut self, after_events: usize, end: CutEnd) -> Self {
         self.cut = Some(Cut { after_events, end });
@@ -204,7 +204,7 @@ impl ErrorReply {
         self.header("retry-after", seconds.to_string())
     }
 
-    /// The error type that is sent: the given one, else the API's word for the status.
+    /// The error type that is sent: the given one, else the API's type for the status.
     pub fn effective_kind(&self) -> &str {
         self.kind.as_deref().unwrap_or(match self.status {
             401 => "authentication_error",
@@ -221,7 +221,7 @@ impl ErrorReply {
     }
 }
 
-/// Whole milliseconds, saturating: a script that asks for more fails its check rather than wrapping round.
+/// Whole milliseconds, saturating: a longer duration fails the check of the script instead of wrapping around.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,22 +1,21 @@
-//! Whether a script can be played: everything its types cannot say.
+//! Checks whether a script can be played, beyond what its types guarantee.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::format::{Answer, Block, ErrorReply, Reply, Script, Turn};
+use super::format::{Block, ErrorReply, Reply, Script, Turn, TurnAnswer};
 
-/// Longest silence a script may ask for. Longer is a slip of the pen, and no client waits for it.
+/// Longest pause that a script may ask for. A longer one is a mistake, and no client waits for it.
 const LONGEST_SILENCE_MS: u64 = 10 * 60 * 1000;
 
-/// Headers that the server writes itself; a second, different one would break the framing.
+/// Headers that the server writes itself; a second, different value would break the framing.
 const SERVER_HEADERS: [&str; 4] = ["content-length", "content-type", "transfer-encoding", "connection"];
 
-/// One thing that is wrong with a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where, in the words of the file: `turns[1].answer.reply.content[0]`.
+    /// The place in the file: `turns[1].answer.reply.content[0]`.
     pub at: String,
     /// What was expected there and what was found.
     pub problem: String,
@@ -28,7 +27,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All that is wrong with a script, so that it is repaired in one go.
+/// All faults of a script, so that they can be fixed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFaults(
     /// Never empty.
@@ -62,7 +61,7 @@ impl Script {
     }
 }
 
-/// The faults so far, with the ids seen so far: a tool's answer is found by its id, which must be unique.
+/// The faults and tool ids found so far. The result of a tool is found by its id, which must be unique.
 struct Faults<'script> {
     found: Vec<Fault>,
     tool_ids: BTreeSet<&'script str>,
@@ -77,9 +76,9 @@ impl<'script> Faults<'script> {
         let Turn { when: _, delay_ms, answer } = turn;
         self.silence(format!("{at}.delay_ms"), *delay_ms);
         match answer {
-            Answer::Reply(reply) => self.reply(&format!("{at}.answer.reply"), reply),
-            Answer::Error(error) => self.error(&format!("{at}.answer.error"), error),
-            Answer::HangUp => (),
+            TurnAnswer::Reply(reply) => self.reply(&format!("{at}.answer.reply"), reply),
+            TurnAnswer::Error(error) => self.error(&format!("{at}.answer.error"), error),
+            TurnAnswer::HangUp => (),
         }
     }
 
@@ -122,7 +121,7 @@ impl<'script> Faults<'script> {
                     self.add(at, "this header is set by the server");
                 }
                 Ok(_) if HeaderValue::from_str(value).is_err() => {
-                    self.add(at, "the value has characters that no header may have");
+                    self.add(at, "the value contains characters that are not allowed in a header");
                 }
                 Ok(_) => (),
             }
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_faults_are_told_at_once_each_with_its_place() {
+    fn all_faults_are_reported_at_once_with_their_places() {
         let twice = |input| Block::ToolUse { name: "Bash".into(), input, id: Some("toolu_1".into()) };
         let script = Script::new()
             .turn(Turn::reply(Reply::new()).delay(Duration::MAX))
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_ids_need_no_care() {
+    fn derived_ids_are_unique() {
         let script = Script::new().turn(Turn::reply(
             Reply::new().tool_use("Bash", json!({})).tool_use("Bash", json!({})).text("and text"),
         ));

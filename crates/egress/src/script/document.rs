@@ -1,4 +1,4 @@
-//! A JSON document as text. A tree of it would be several times as large, and hardly anyone looks at one.
+//! A JSON document as text. A parsed tree would be several times as large, and is rarely needed.
 
 use hyper::body::Bytes;
 use serde::Deserialize;
@@ -6,15 +6,15 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
 
-/// What a writer of JSON need not escape or break, and what would keep a search for a text from finding it.
+/// Escapes and line breaks that JSON does not need, and that would hide a text from a search.
 const NEEDLESS: [&str; 4] = ["\\u", "\\/", "\n", "\r"];
 
-/// A JSON document on one line, its texts without needless escapes.
+/// A JSON document on one line, without needless escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonText(String);
 
 impl JsonText {
-    /// Takes a document as it came, or writes it anew where it is not as wanted. Depth is bounded by the JSON reader.
+    /// Keeps a document unchanged, or rewrites it if it has needless escapes. The JSON parser limits the depth.
     pub(super) fn read(bytes: Bytes) -> Result<Self, serde_json::Error> {
         match String::from_utf8(bytes.into()) {
             Ok(text) if !NEEDLESS.iter().any(|needless| text.contains(needless)) => {
@@ -22,27 +22,25 @@ impl JsonText {
                 Ok(Self(text))
             }
             Ok(text) => Ok(Self(serde_json::from_str::<Value>(&text)?.to_string())),
-            // The JSON reader says what is wrong, and where.
+            // The JSON parser reports what is wrong, and where.
             Err(odd) => Ok(Self(serde_json::from_slice::<Value>(odd.as_bytes())?.to_string())),
         }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The document.
     pub fn value(&self) -> Value {
-        // It was read before.
+        // The text was parsed before.
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 
-/// A document that was read and not kept. serde's own way to pass over one looks neither at depth nor at texts.
+/// A document that was parsed and not kept. Unlike serde's `IgnoredAny`, this checks the depth and the texts.
 #[derive(Debug, Default)]
 pub(crate) struct Skimmed {
-    /// How many it has, if it is a list.
+    /// The number of elements, if it is an array.
     pub items: usize,
 }
 
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn needless_escapes_and_breaks_are_written_anew() {
+    fn needless_escapes_and_line_breaks_are_rewritten() {
         for (written, expected) in [
             (r#"{"key":"\u0073ecret"}"#, r#"{"key":"secret"}"#),
             (r#"["a\/b"]"#, r#"["a/b"]"#),
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_rejected() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         let odd = [&b""[..], b"{", b"{} {}", b"\"\xff\"", br#""\ud800""#, b"[01]", b"1e999", deep.as_bytes()];
         for odd in odd {

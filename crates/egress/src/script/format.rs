@@ -1,8 +1,7 @@
-//! The script as data: what the model says, in which order, and to whom.
+//! The script as data: what the model says, in which order, and to which requests.
 //!
-//! The same types serve the Rust builder and the JSON file, so a script written for a test can be kept as a file and
-//! the other way round. Nothing here acts; [`super::check`] says whether a script can be played, and [`super::builder`]
-//! writes one in Rust.
+//! The Rust builder and the JSON file use the same types, so that a script from a test can be kept as a file and the other
+//! way round. [`super::check`] checks whether a script can be played, and [`super::builder`] builds one in Rust.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -15,32 +14,32 @@ use super::matching::When;
 /// Version of the script file format that this build reads and writes.
 pub(super) const SCRIPT_VERSION: u64 = 1;
 
-/// Everything a scripted model needs to know, as written in Rust or in a JSON file.
+/// A complete script, as written in Rust or in a JSON file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// Kept in the type so that a script that is written out can be read back; checked before anything else.
+    /// Part of the type so that a script can be written and read back; checked before anything else.
     pub(super) version: u64,
     /// The turns, in the order in which they are offered.
     pub turns: Vec<Turn>,
-    /// What a request without tools gets.
+    /// The response to a request without tools.
     #[serde(default)]
     pub side_requests: SideRequests,
-    /// What a request gets once all turns are played.
+    /// The response to a request after all turns were played.
     #[serde(default)]
     pub when_exhausted: Exhausted,
 }
 
-/// What happens to a request that carries no tools.
+/// What happens to a request without tools.
 ///
-/// The agent's terminal interface asks the model for a session title with such a request, at a moment of its own
-/// choosing. Were it to take a turn, the conversation would be off by one.
+/// The agent's terminal interface asks the model for a session title with such a request, at any time. If it took a turn,
+/// the conversation would be off by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideRequests {
-    /// Answer with this text and spend no turn, unless a turn asks for requests without tools by name.
+    /// Respond with this text and play no turn, unless a turn asks for requests without tools.
     Reply(String),
-    /// Treat it as any other request. For agents that are run without tools.
+    /// Handle it like any other request. For agents that are run without tools.
     TakeTurns,
 }
 
@@ -50,44 +49,43 @@ impl Default for SideRequests {
     }
 }
 
-/// What happens to a request that comes after the last turn.
+/// What happens to a request after the last turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exhausted {
-    /// A 400 that names the number of turns played: an agent that goes on longer than its script is a finding.
+    /// A 400 with the number of turns played: an agent that needs more turns than its script is worth reporting.
     #[default]
     Error,
-    /// The same text for ever, for runs whose length is not the point.
+    /// The same text for every request, for runs whose length does not matter.
     Reply(String),
 }
 
-/// One answer of the model, and the requests it is meant for.
+/// One response of the model, and the requests it is for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
     /// Requests this turn accepts; the default accepts all.
     #[serde(default)]
     pub when: When,
-    /// Silence before the first byte, in milliseconds.
+    /// Delay before the first byte, in milliseconds.
     #[serde(default)]
     pub delay_ms: u64,
-    /// What is then sent.
-    pub answer: Answer,
+    pub answer: TurnAnswer,
 }
 
-/// The ways a model can answer.
+/// The response of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// A message, streamed or whole as the request wishes.
+pub enum TurnAnswer {
+    /// A message, streamed or not as the request asks.
     Reply(Reply),
-    /// An HTTP error in the API's shape.
+    /// An HTTP error in the format of the API.
     Error(ErrorReply),
     /// The connection is closed without a single byte.
     HangUp,
 }
 
-/// An assistant message and the manner of its delivery.
+/// An assistant message and how it is delivered.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reply {
@@ -102,33 +100,30 @@ pub struct Reply {
     /// Model name to report; the one of the request when absent.
     #[serde(default)]
     pub model: Option<String>,
-    /// Silence between two events of a stream, in milliseconds.
+    /// Delay between two events of a stream, in milliseconds.
     #[serde(default)]
     pub pause_ms: u64,
     /// Longest delta of a stream, in characters; a block is one delta when absent.
     #[serde(default)]
     pub delta_chars: Option<NonZeroUsize>,
-    /// Where the delivery breaks off, if it does.
+    /// Where the delivery is cut off, if it is.
     #[serde(default)]
     pub cut: Option<Cut>,
 }
 
-/// A piece of an assistant message.
+/// A content block of an assistant message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Block {
-    /// Plain text.
     Text(String),
-    /// Reasoning, with the opaque signature that clients send back unread.
+    /// Reasoning, with the opaque signature that clients send back unchanged.
     Thinking {
-        /// The reasoning itself.
         text: String,
         /// Any string; clients do not check it.
         signature: String,
     },
     /// A call of one of the agent's tools.
     ToolUse {
-        /// Name of the tool.
         name: String,
         /// Its arguments, a JSON object.
         input: Value,
@@ -138,11 +133,11 @@ pub enum Block {
     },
 }
 
-/// Why a message ended, in the API's words.
+/// Why a message ended, in the terms of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model had nothing more to say.
+    /// The model is finished.
     EndTurn,
     /// The model waits for the result of a tool.
     ToolUse,
@@ -160,7 +155,7 @@ pub enum StopReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Usage {
-    /// Tokens read that were in no cache.
+    /// Tokens read that were not cached.
     pub input_tokens: u64,
     /// Tokens written by the model.
     pub output_tokens: u64,
@@ -182,28 +177,28 @@ impl Default for Usage {
     }
 }
 
-/// A break in the delivery of a reply.
+/// A cut in the delivery of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cut {
-    /// Server-sent events that still arrive. A reply that is not streamed loses the second half of its body instead.
+    /// Server-sent events before the cut. A reply that is not streamed loses the second half of its body instead.
     pub after_events: usize,
-    /// What the client's socket sees then.
+    /// How the client's connection ends.
     #[serde(default)]
     pub end: CutEnd,
 }
 
-/// How a delivery breaks off. Clients tell these apart, and may repeat the request, repeat it without streaming, or go
-/// on with what they have.
+/// How a delivery ends early. Clients distinguish these cases, and may retry, retry without streaming, or continue with
+/// what they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutEnd {
-    /// An orderly close, with the body unfinished.
+    /// An orderly close, with an incomplete body.
     #[default]
     Close,
-    /// A TCP reset. A unix socket has none and is closed.
+    /// A TCP reset. A unix socket is closed instead.
     Reset,
-    /// The body ends as it should and the connection lives; only the message is unfinished.
+    /// The body ends normally and the connection stays open; only the message is incomplete.
     EndOfBody,
 }
 

@@ -1,4 +1,4 @@
-//! What the model was asked, kept for judging. Credentials are replaced before an entry exists.
+//! The requests that a scripted model received, for later checks. Credentials are replaced before a request is kept.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,38 +14,32 @@ use super::request::{MessagesRequest, content_text, last_message_text};
 /// Headers whose values never enter the log.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
 
-/// Bytes of bodies that one log keeps. A client that sends more is still answered, and its bodies are counted only.
+/// Total size of the bodies that one log keeps. Further requests are answered, and only the size of their bodies is kept.
 const KEPT_BODY_BYTES: usize = 256 * 1024 * 1024;
 
-/// One request, as it arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedRequest {
-    /// Arrival number, from 0; the position in the log.
+    /// Position in the log, from 0.
     pub index: usize,
-    /// HTTP method.
     pub method: String,
-    /// Path without the query, with whatever prefix the client's base URL has.
+    /// Path without the query, including a prefix of the client's base URL.
     pub path: String,
     /// Query without the question mark.
     pub query: Option<String>,
-    /// Headers in the order of arrival, credentials replaced.
+    /// Headers in order, with credentials replaced.
     pub headers: Vec<HeaderSeen>,
-    /// The body.
     pub body: BodySeen,
-    /// What it was answered with.
     pub answered_by: AnsweredBy,
 }
 
-/// A request header, safe to show.
+/// A request header without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderSeen {
-    /// Lower-case name.
     pub name: String,
-    /// Its value, or the trace of it.
     pub value: HeaderText,
 }
 
-/// A header's value as far as a log may know it.
+/// A header's value, or a fingerprint of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderText {
     /// The value; bytes that are not UTF-8 are replaced.
@@ -54,31 +48,25 @@ pub enum HeaderText {
     Secret(Fingerprint),
 }
 
-/// The first 64 bits of a SHA-256: enough to tell which of the known credentials was sent, too little to be one.
+/// The first 64 bits of a SHA-256: enough to recognise a known credential, too little to reveal one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 8]);
 
-/// A request's body as far as the log keeps it.
+/// The part of a request's body that is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BodySeen {
-    /// There was none.
     Empty,
-    /// A JSON document.
     Json(JsonText),
-    /// Something else.
     NotJson {
-        /// Its size.
         bytes: usize,
-        /// What the JSON reader said.
+        /// The error of the JSON parser.
         problem: String,
     },
-    /// More than the server reads.
     TooLarge,
-    /// The client left, or broke the framing, before the end.
+    /// The client closed the connection, or broke the framing, before the end.
     Broken,
-    /// The log was full; the request was answered all the same.
+    /// The log was full; the request was answered nevertheless.
     NotKept {
-        /// Its size.
         bytes: usize,
     },
 }
@@ -90,34 +78,31 @@ pub enum AnsweredBy {
     Turn(usize),
     /// The script's text for requests without tools.
     SideReply,
-    /// The script's way with requests after the last turn.
+    /// The script's response to requests after the last turn.
     Exhausted,
     /// The error for a request that none of the remaining turns accepts.
     NoTurnAccepts,
-    /// The token counter.
     TokenCount,
-    /// The greeting at the root.
+    /// The response to a health check.
     Greeting,
-    /// An error of this status that no script asked for.
+    /// An error with this status that is not part of the script.
     Refused(u16),
 }
 
-/// A finished run of a scripted model.
+/// The result of a scripted model.
 #[derive(Debug, Clone)]
 pub struct Transcript {
     /// All requests, in the order of arrival.
     pub requests: Vec<Arc<LoggedRequest>>,
-    /// Positions of the turns that no request took.
+    /// Positions of the turns that were not played.
     pub unplayed: Vec<usize>,
 }
 
-/// The awaited requests did not come in time.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the awaited requests did not come within {waited:?}; {seen} came", seen = .seen.len())]
+#[error("the expected requests did not arrive within {waited:?}; {seen} arrived", seen = .seen.len())]
 pub struct WaitTimedOut {
-    /// The time that was granted.
     pub waited: Duration,
-    /// What had come by then.
+    /// The requests that had arrived.
     pub seen: Vec<Arc<LoggedRequest>>,
 }
 
@@ -139,7 +124,7 @@ impl std::fmt::Display for Fingerprint {
 }
 
 impl LoggedRequest {
-    /// The clear value of a header; nothing for one that is absent or secret. The name is lower-case.
+    /// The value of a header; `None` if it is absent or secret. The name is lower-case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.values(name).find_map(|value| match value {
             HeaderText::Clear(text) => Some(text.as_str()),
@@ -158,7 +143,7 @@ impl LoggedRequest {
         self.json_text().map(JsonText::value)
     }
 
-    /// The same, as text.
+    /// The body as text, if it is JSON and was kept.
     pub fn json_text(&self) -> Option<&JsonText> {
         match &self.body {
             BodySeen::Json(body) => Some(body),
@@ -175,7 +160,7 @@ impl LoggedRequest {
         last_message_text(&self.messages())
     }
 
-    /// Results of tools that this request carries, as id of the call and text.
+    /// The tool results in this request, as id of the call and text.
     pub fn tool_results(&self) -> Vec<(String, String)> {
         let messages = self.messages();
         let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
@@ -200,7 +185,7 @@ impl LoggedRequest {
     }
 }
 
-/// The head of a request, before it has an answer.
+/// A request before it is answered.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub method: String,
@@ -208,11 +193,11 @@ pub(super) struct Arrival {
     pub query: Option<String>,
     pub headers: Vec<HeaderSeen>,
     pub body: BodySeen,
-    /// Size of the body on the wire, which the log's memory is reckoned by.
+    /// Size of the body, which counts towards the limit of the log.
     pub body_bytes: usize,
 }
 
-/// Headers with their credentials replaced.
+/// The headers with credentials replaced.
 pub(super) fn headers_seen(headers: &HeaderMap) -> Vec<HeaderSeen> {
     let seen = headers.iter().map(|(name, value)| HeaderSeen {
         name: name.as_str().to_owned(),
@@ -225,15 +210,15 @@ pub(super) fn headers_seen(headers: &HeaderMap) -> Vec<HeaderSeen> {
     seen.collect()
 }
 
-/// The player and the log behind one lock, so that they cannot disagree.
+/// The player and the log behind one lock, so that they always agree.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
     grew: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct LedgerState {
     player: Player,
     requests: Vec<Arc<LoggedRequest>>,
     room_bytes: usize,
@@ -244,13 +229,13 @@ impl Ledger {
         Self::with_room(player, KEPT_BODY_BYTES)
     }
 
-    /// A ledger that keeps bodies up to this size in all.
+    /// A ledger that keeps bodies up to this total size.
     fn with_room(player: Player, room_bytes: usize) -> Self {
-        let state = State { player, requests: Vec::new(), room_bytes };
+        let state = LedgerState { player, requests: Vec::new(), room_bytes };
         Self { state: Mutex::new(state), grew: Condvar::new() }
     }
 
-    /// Logs a request that the script has no part in; returns its number.
+    /// Logs a request that the script does not answer; returns its number.
     pub fn enter(&self, arrival: Arrival, answered_by: AnsweredBy) -> usize {
         let mut state = self.state();
         let index = state.push(arrival, answered_by);
@@ -259,7 +244,7 @@ impl Ledger {
         index
     }
 
-    /// Chooses the answer to a messages request and logs it, in one step; returns its number and the choice.
+    /// Chooses the response to a messages request and logs it, in one step; returns its number and the choice.
     pub fn play(&self, arrival: Arrival, request: &MessagesRequest) -> (usize, Choice) {
         let mut state = self.state();
         let choice = state.player.choose(request);
@@ -283,7 +268,7 @@ impl Ledger {
         self.state().player.unplayed()
     }
 
-    /// Waits until the log satisfies a condition; woken by each entry.
+    /// Waits until the log satisfies a condition, which is checked after each entry.
     pub fn wait(
         &self,
         within: Duration,
@@ -304,12 +289,12 @@ impl Ledger {
     }
 
     /// A panic elsewhere cannot leave the state half changed: each change is a single push or flag.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LedgerState {
     fn push(&mut self, arrival: Arrival, answered_by: AnsweredBy) -> usize {
         let Arrival { method, path, query, headers, body, body_bytes } = arrival;
         let index = self.requests.len();

@@ -1,14 +1,14 @@
-//! Which requests a turn is meant for.
+//! Which requests a turn accepts.
 
 use serde::{Deserialize, Serialize};
 
 use super::request::MessagesRequest;
 
-/// Conditions on a request; all that are given must hold, and none given accepts everything.
+/// Conditions on a request. All given conditions must hold; without any, every request is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
-    /// The last message that is not a system note contains this text, be it a prompt or a tool's result.
+    /// The last message that is not a system note contains this text, whether it is a prompt or a tool's result.
     pub last_message_contains: Option<String>,
     /// The requested model's name contains this text.
     pub model_contains: Option<String>,
@@ -24,17 +24,17 @@ pub struct When {
 pub enum Tools {
     /// At least one tool is offered to the model.
     Present,
-    /// The list is empty or missing: the mark of a side request.
+    /// The list is empty or missing, which marks a side request.
     Absent,
 }
 
-/// Which conversation a request belongs to, as told by the header `x-claude-code-agent-id`.
+/// Which conversation a request belongs to, according to the header `x-claude-code-agent-id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sender {
     /// The header is absent.
     Main,
-    /// The header is there.
+    /// The header is present.
     SubAgent,
 }
 
@@ -44,35 +44,34 @@ impl When {
         Self::default()
     }
 
-    /// Asks for a text in the last message that is not a system note.
+    /// Requires a text in the last message that is not a system note.
     #[must_use]
     pub fn last_message_contains(mut self, text: impl Into<String>) -> Self {
         self.last_message_contains = Some(text.into());
         self
     }
 
-    /// Asks for a text in the name of the requested model.
+    /// Requires a text in the name of the requested model.
     #[must_use]
     pub fn model_contains(mut self, text: impl Into<String>) -> Self {
         self.model_contains = Some(text.into());
         self
     }
 
-    /// Asks for tools, or for their absence.
+    /// Requires tools, or their absence.
     #[must_use]
     pub fn tools(mut self, tools: Tools) -> Self {
         self.tools = Some(tools);
         self
     }
 
-    /// Asks for a sender.
+    /// Requires a sender.
     #[must_use]
     pub fn sender(mut self, sender: Sender) -> Self {
         self.sender = Some(sender);
         self
     }
 
-    /// Whether all conditions hold.
     pub(super) fn accepts(&self, request: &MessagesRequest) -> bool {
         let Self { last_message_contains, model_contains, tools, sender } = self;
         last_message_contains.as_ref().is_none_or(|text| request.last_message.contains(text.as_str()))

@@ -1,9 +1,9 @@
 //! A Messages API server that answers from a script.
 //!
-//! A [`Script`] is data: ordered turns, what a side request gets, and what happens when the turns are spent. A
-//! [`ScriptedModel`] plays it. Each request to `/v1/messages` takes *the first unplayed turn that accepts it*;
-//! choosing a turn and writing the log entry are one step under one lock, so parallel sub-agents can neither play a
-//! turn twice nor disagree with the log about the order.
+//! A [`Script`] is data: ordered turns, the response to side requests, and what happens when all turns are played. A
+//! [`ScriptedModel`] plays it. Each request to `/v1/messages` takes *the first unplayed turn that accepts it*. Choosing a
+//! turn and writing the log entry are one step under one lock, so that parallel sub-agents can neither play a turn twice
+//! nor disagree with the log about the order.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,7 +37,8 @@ pub use check::{Fault, ScriptFaults};
 pub use document::JsonText;
 pub(crate) use document::Skimmed;
 pub use format::{
-    Answer, Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, Usage,
+    Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, TurnAnswer,
+    Usage,
 };
 pub use log::{
     AnsweredBy, BodySeen, Fingerprint, HeaderSeen, HeaderText, LoggedRequest, Transcript, WaitTimedOut,

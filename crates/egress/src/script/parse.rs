@@ -1,4 +1,4 @@
-//! The script file: JSON text to a checked [`Script`].
+//! Parses a script file: JSON text to a checked [`Script`].
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,67 +9,50 @@ use serde::Deserialize;
 use super::check::ScriptFaults;
 use super::format::{SCRIPT_VERSION, Script};
 
-/// Largest script file that is read.
-/// Larger than any script.
+/// Largest script file that is read; no script is as large.
 pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Why a text is not a script.
+/// Why a text is not a valid script.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseScriptError {
-    /// The file was written for another version of the format.
-    #[error("script version {found} is not readable here; this build reads version {SCRIPT_VERSION}")]
-    Version {
-        /// The version that the text names.
-        found: u64,
-    },
-    /// Not JSON, an unknown or missing key, or a value of the wrong kind.
-    #[error("line {line}, column {column}: `{at}` is not as a script has it")]
+    #[error("script version {found} is not supported; this build reads version {SCRIPT_VERSION}")]
+    Version { found: u64 },
+    /// The text is not JSON, or has an unknown or missing key or a value of the wrong type.
+    #[error("line {line}, column {column}: `{at}` does not fit the script format")]
     Shape {
-        /// Place in the words of the file; `.` is the file itself.
+        /// The place in the file; `.` is the file itself.
         at: String,
         /// Line of the text, from 1.
         line: usize,
         /// Column of the text, from 1.
         column: usize,
-        /// What was expected and what was found.
         #[source]
         cause: serde_json::Error,
     },
-    /// Well formed, but not playable.
+    /// The text is well formed, but cannot be played.
     #[error("the script cannot be played")]
     Faults(#[source] ScriptFaults),
 }
 
-/// Why a script file could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadScriptError {
-    /// The file could not be read.
     #[error("cannot read the script {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },
-    /// The file is too large to be a script.
     #[error("the script {} is larger than {MAX_FILE_BYTES} bytes", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file was read, but is not a script.
+    TooLarge { path: PathBuf },
     #[error("{} is not a script", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
         #[source]
         cause: ParseScriptError,
     },
 }
 
-/// The one key that is read before all others, so that a newer file is named as such and not blamed for its keys.
+/// The version is read before all other keys, so that a newer file is reported as such instead of for its keys.
 #[derive(Deserialize)]
 struct VersionOnly {
     version: u64,
@@ -94,9 +77,9 @@ impl Script {
     /// ```
     ///
     /// # Errors
-    /// The first place where the text departs from the format, or else all reasons why it cannot be played.
+    /// The first error in the format, or all reasons why the script cannot be played.
     pub fn parse(json: &[u8]) -> Result<Self, ParseScriptError> {
-        // A text without a readable version is left to the full reader, whose message has a place.
+        // If the version cannot be read, the full parser reports the error with its place.
         if let Ok(VersionOnly { version: found }) = serde_json::from_slice(json)
             && found != SCRIPT_VERSION
         {
@@ -115,7 +98,7 @@ impl Script {
     /// Reads a script from a file and checks it.
     ///
     /// # Errors
-    /// As [`Script::parse`], with the file named, and when the file cannot be read.
+    /// As [`Script::parse`], with the name of the file, and when the file cannot be read.
     pub fn load(path: &Path) -> Result<Self, LoadScriptError> {
         let unreadable = |cause| LoadScriptError::Read { path: path.to_owned(), cause };
         let mut json = Vec::new();

@@ -1,28 +1,28 @@
-//! Which turn answers a request: the script's state, without a socket.
+//! Chooses the turn for a request: the state of a script, without I/O.
 
 use super::format::{Exhausted, Script, SideRequests, Turn};
 use super::matching::Tools;
 use super::request::MessagesRequest;
 
-/// A script and how far it has been played.
+/// A script and which turns were played.
 #[derive(Debug)]
 pub(super) struct Player {
     script: Script,
     played: Vec<bool>,
 }
 
-/// What a request gets.
+/// The response to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Choice {
-    /// This turn, which is spent now.
+    /// This turn, which is now played.
     Turn { index: usize, turn: Turn },
     /// The script's text for requests without tools.
     Side { text: String },
-    /// All turns were spent before, and the script has a text for that.
+    /// All turns were played, and the script has a text for this case.
     ExhaustedReply { text: String },
-    /// All turns were spent before; the message for the client says so.
+    /// All turns were played; the message tells the client so.
     ExhaustedError { message: String },
-    /// Turns are left, and each refuses this request; the message for the client says so.
+    /// Turns are left, but none accepts this request; the message tells the client so.
     NoneAccepts { message: String },
 }
 
@@ -32,10 +32,10 @@ impl Player {
         Self { script, played }
     }
 
-    /// Chooses the answer and spends the turn.
+    /// Chooses the response and marks the turn as played.
     pub fn choose(&mut self, request: &MessagesRequest) -> Choice {
         if let Some(text) = self.side_text(request) {
-            // Only a turn that names requests without tools is offered to one.
+            // A request without tools only gets a turn that asks for requests without tools.
             let named =
                 self.take(|turn| turn.when.tools == Some(Tools::Absent) && turn.when.accepts(request));
             return named.unwrap_or(Choice::Side { text });
@@ -46,7 +46,7 @@ impl Player {
         }
     }
 
-    /// Positions of the turns that no request has taken.
+    /// Positions of the turns that were not played.
     pub fn unplayed(&self) -> Vec<usize> {
         let positions = self.played.iter().enumerate();
         positions.filter(|(_, played)| !**played).map(|(index, _)| index).collect()
@@ -90,7 +90,7 @@ impl Player {
     }
 }
 
-/// Enough of a text to recognise it by.
+/// The beginning of a text, long enough to recognise it.
 fn beginning(text: &str) -> String {
     const CHARS: usize = 80;
     let mut begin: String = text.chars().take(CHARS).collect();

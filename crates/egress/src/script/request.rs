@@ -1,4 +1,4 @@
-//! What the model reads in a request: a small, total view of a body that others wrote.
+//! Parses the parts of a request that decide about its response.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::document::Skimmed;
 use super::matching::{Sender, Tools};
 
-/// The traits of a `/v1/messages` request that decide about its answer.
+/// The parts of a `/v1/messages` request that decide about its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessagesRequest {
     pub model: String,
@@ -19,14 +19,13 @@ pub(super) struct MessagesRequest {
     pub delivery: Delivery,
 }
 
-/// How the client wants its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
     Stream,
     Whole,
 }
 
-/// Why a body is not a messages request; the text is what the client is told.
+/// Why a body is not a messages request; the client sees the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotMessages {
     #[error("the request body must be a JSON object")]
@@ -36,10 +35,10 @@ pub(super) enum NotMessages {
 }
 
 impl MessagesRequest {
-    /// Reads the traits of a JSON document. Lenient about all that does not decide: the script's author, not the agent's,
-    /// is tested here.
+    /// Parses a JSON document. It is lenient about everything that does not matter here: scripts do not test the validity of
+    /// the agent's requests.
     pub fn read(body: &str, sender: Sender) -> Result<Self, NotMessages> {
-        let Ok(Members { messages, tools, stream, model }) = serde_json::from_str(body) else {
+        let Ok(RequestMembers { messages, tools, stream, model }) = serde_json::from_str(body) else {
             return Err(NotMessages::NotAnObject);
         };
         let messages = messages.as_array().filter(|messages| !messages.is_empty());
@@ -53,23 +52,23 @@ impl MessagesRequest {
     }
 }
 
-/// The members of a body that decide. The others, which are most of an agent's request, are passed over. Read by hand: of two
-/// members of one name the last counts, and a list is no object, which a derived reader sees otherwise.
+/// The members of a body that matter. All others, most of an agent's request, are skipped. The parser is written by hand
+/// because it differs from a derived one: the last of two members with the same name counts, and an array is rejected.
 #[derive(Default)]
-struct Members {
+struct RequestMembers {
     messages: Value,
     tools: Skimmed,
     stream: Value,
     model: Value,
 }
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for RequestMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Self::default())
     }
 }
 
-impl<'de> Visitor<'de> for Members {
+impl<'de> Visitor<'de> for RequestMembers {
     type Value = Self;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,16 +91,16 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// Text of the last message that the user or the model wrote. The agent appends notes with the role `system`, which
-/// say nothing about where the conversation stands.
+/// Text of the last message of the user or the model. The agent appends notes with the role `system`, which do not show
+/// where the conversation is.
 pub(super) fn last_message_text(messages: &[Value]) -> String {
     let is_note = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("system");
     let last = messages.iter().rev().find(|message| !is_note(message));
     last.and_then(|message| message.get("content")).map(content_text).unwrap_or_default()
 }
 
-/// All text in a message's content, block by block, one per line. A tool result nests content of its own; the depth
-/// is bounded by the JSON reader.
+/// All text in a message's content, one line per block. A tool result contains content itself; the JSON parser limits the
+/// depth.
 pub(super) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_members_the_last_counts_and_a_list_is_no_object() {
+    fn the_last_of_two_members_counts_and_an_array_is_rejected() {
         let body = r#"{"model": "a", "messages": [{"role": "user", "content": "x"}], "model": "b"}"#;
         assert_eq!(MessagesRequest::read(body, Sender::Main).map(|read| read.model), Ok("b".to_owned()));
         for other in ["[]", r#"[[{"role": "user", "content": "x"}], [], true, "a"]"#, "null", "\"messages\""]

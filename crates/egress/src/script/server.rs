@@ -1,4 +1,4 @@
-//! The listening side: where the model is reached, how long it lives, and what is left of it.
+//! The server of a scripted model: where it listens, how long it runs, and its result.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,16 +18,12 @@ use super::player::Player;
 use super::service::Scripted;
 use crate::gateway::{Address, Answer, Bound, FrontLimits, Listen, ListenError, serve};
 
-/// Why a scripted model could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The script has faults.
     #[error("the script cannot be played")]
     Script(#[source] ScriptFaults),
-    /// The address cannot be had.
     #[error(transparent)]
     Listen(ListenError),
-    /// The server's own thread or event loop could not be made.
     #[error("cannot start the server's thread")]
     Thread(#[source] io::Error),
     /// [`ScriptedModel::start_here`] was called outside of a tokio runtime.
@@ -35,14 +31,14 @@ pub enum StartError {
     NoRuntime,
 }
 
-/// A script that is being played, wherever it is served.
+/// A script that is being played, independent of the server.
 #[derive(Debug)]
 pub struct Playing {
     ledger: Arc<Ledger>,
 }
 
 impl Playing {
-    /// Begins with the first turn.
+    /// Starts with the first turn.
     ///
     /// # Errors
     /// When the script has faults.
@@ -51,12 +47,12 @@ impl Playing {
         Ok(Self { ledger: Arc::new(Ledger::new(Player::new(script))) })
     }
 
-    /// Who answers.
+    /// The backend that answers from the script.
     pub fn answer(&self) -> Arc<dyn Answer> {
         Arc::new(Scripted { ledger: Arc::clone(&self.ledger) })
     }
 
-    /// What it saw so far, and what it did not get to say.
+    /// The requests received so far, and the turns not played.
     pub fn transcript(&self) -> Transcript {
         Transcript { requests: self.ledger.requests(), unplayed: self.ledger.unplayed() }
     }
@@ -66,22 +62,22 @@ impl Playing {
 #[derive(Debug)]
 pub struct ScriptedModel {
     playing: Playing,
-    // Stopped before the socket file goes, so that no client finds the file and nobody behind it.
-    _running: Running,
+    // Stopped before the socket file is removed, so that no client finds a file without a server.
+    _running: ServerHandle,
     address: Address,
 }
 
 #[derive(Debug)]
-enum Running {
+enum ServerHandle {
     Thread { stop: Option<oneshot::Sender<()>>, thread: Option<JoinHandle<()>> },
     Task(AbortHandle),
 }
 
 impl ScriptedModel {
-    /// Starts a model on a thread of its own. The address is open when this returns.
+    /// Starts a model on its own thread. The address is bound when this returns.
     ///
     /// # Errors
-    /// When the script has faults or the address cannot be had.
+    /// When the script has faults or the address cannot be bound.
     pub fn start(script: Script, listen: Listen) -> Result<Self, StartError> {
         let playing = Playing::new(script).map_err(StartError::Script)?;
         let (bound, address) = listen.open().map_err(StartError::Listen)?;
@@ -92,7 +88,7 @@ impl ScriptedModel {
             .name("scripted-model".to_owned())
             .spawn(move || run(bound, served, stopped, &report))
             .map_err(StartError::Thread)?;
-        let running = Running::Thread { stop: Some(stop), thread: Some(thread) };
+        let running = ServerHandle::Thread { stop: Some(stop), thread: Some(thread) };
         let model = Self { playing, _running: running, address };
         match started.recv() {
             Ok(Ok(())) => Ok(model),
@@ -114,15 +110,15 @@ impl ScriptedModel {
         let (bound, address) = listen.open().map_err(StartError::Listen)?;
         let listener = bound.listener().map_err(StartError::Listen)?;
         let task = runtime.spawn(serve(listener, playing.answer(), FrontLimits::default()));
-        Ok(Self { playing, _running: Running::Task(task.abort_handle()), address })
+        Ok(Self { playing, _running: ServerHandle::Task(task.abort_handle()), address })
     }
 
-    /// What a client takes as its base URL. Over a unix socket the host is of no meaning, and is `localhost`.
+    /// The base URL for clients. Over a unix socket the host has no meaning, and is `localhost`.
     pub fn base_url(&self) -> String {
         self.address.base_url()
     }
 
-    /// The unix socket, if the model listens on one that has a path.
+    /// The path of the unix socket, if the model listens on one.
     pub fn socket_path(&self) -> Option<&Path> {
         self.address.socket_path()
     }
@@ -137,10 +133,10 @@ impl ScriptedModel {
         self.playing.ledger.requests()
     }
 
-    /// Waits until this many requests of any kind have come. Blocks the thread.
+    /// Waits until this many requests of any kind have arrived. Blocks the thread.
     ///
     /// # Errors
-    /// When they have not come in time.
+    /// When they do not arrive in time.
     pub fn wait_for_requests(
         &self,
         count: usize,
@@ -149,10 +145,10 @@ impl ScriptedModel {
         self.wait_until(within, |requests| requests.len() >= count)
     }
 
-    /// Waits until the log is as wanted; looked at anew after each request. Blocks the thread.
+    /// Waits until the log satisfies a condition, which is checked after each request. Blocks the thread.
     ///
     /// # Errors
-    /// When it is not so in time.
+    /// When it is not satisfied in time.
     pub fn wait_until(
         &self,
         within: Duration,
@@ -161,12 +157,12 @@ impl ScriptedModel {
         self.playing.ledger.wait(within, enough)
     }
 
-    /// Positions of the turns that no request has taken yet.
+    /// Positions of the turns that were not played yet.
     pub fn unplayed(&self) -> Vec<usize> {
         self.playing.ledger.unplayed()
     }
 
-    /// Stops the model and tells what it saw and what it did not get to say.
+    /// Stops the model and returns the requests it received and the turns not played.
     pub fn finish(self) -> Transcript {
         let Self { playing, _running: running, address } = self;
         drop(running);
@@ -175,12 +171,12 @@ impl ScriptedModel {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         match self {
             Self::Thread { stop, thread } => {
                 drop(stop.take());
-                // The thread waits for nothing but this signal. Its panic, if any, was printed when it happened.
+                // The thread waits for this signal only. Its panic, if any, was printed when it happened.
                 if let Some(thread) = thread.take() {
                     thread.join().ok();
                 }
@@ -190,7 +186,7 @@ impl Drop for Running {
     }
 }
 
-/// Body of the model's own thread: serves until the other end of `stopped` is dropped.
+/// The model's own thread: serves until the other end of `stopped` is dropped.
 fn run(
     bound: Bound,
     answer: Arc<dyn Answer>,
@@ -204,7 +200,7 @@ fn run(
         drop(entered);
         Ok((runtime, listener))
     };
-    // A report that nobody awaits means that the model is gone already; the stop below ends at once then.
+    // If the report cannot be sent, the model was dropped, and the wait below ends at once.
     match start() {
         Err(error) => {
             report.send(Err(error)).ok();

@@ -1,4 +1,4 @@
-//! One request to one response: routes, bounds, and the script's answer put on the wire.
+//! Answers one request: routes, limits, and the response of the script.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,21 @@ use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 
-use super::body::{Ending, FramedBody};
+use super::body::{BodyEnd, FramedBody};
 use super::document::JsonText;
-use super::format::{Answer as ScriptedAnswer, Cut, CutEnd, ErrorReply, Reply, Turn};
+use super::format::{Cut, CutEnd, ErrorReply, Reply, Turn, TurnAnswer};
 use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
 use super::matching::Sender;
 use super::player::Choice;
 use super::request::{Delivery, MessagesRequest};
 use super::wire::{self, Envelope};
-use crate::gateway::{Answer, Answering, Asked, BodyFault, Broken, HangUp};
+use crate::gateway::{Answer, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
 
-/// Mark of a sub-agent's requests.
+/// The header that marks requests of a sub-agent.
 const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
 
-/// What a method and a path ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
+enum ScriptRoute {
     Messages,
     CountTokens,
     Greeting,
@@ -31,23 +30,23 @@ enum Route {
     Unknown,
 }
 
-/// Answers by the script.
+/// Answers requests from a script.
 #[derive(Debug, Clone)]
 pub(super) struct Scripted {
     pub ledger: Arc<Ledger>,
 }
 
 impl Answer for Scripted {
-    fn answer(&self, asked: Asked) -> Answering {
+    fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let scripted = self.clone();
         Box::pin(async move { Ok(scripted.play(asked).await?.map(BodyExt::boxed_unsync)) })
     }
 }
 
 impl Scripted {
-    /// Enters a request into the ledger and answers it.
-    async fn play(self, asked: Asked) -> Result<Response<FramedBody>, HangUp> {
-        let Asked { method, uri, headers, body } = asked;
+    /// Logs a request and answers it.
+    async fn play(self, asked: GatewayRequest) -> Result<Response<FramedBody>, HangUp> {
+        let GatewayRequest { method, uri, headers, body } = asked;
         let route = route(&method, uri.path());
         let sender = if headers.contains_key(AGENT_ID_HEADER) { Sender::SubAgent } else { Sender::Main };
         let body_bytes = body.as_ref().map_or(0, Bytes::len);
@@ -70,12 +69,12 @@ impl Scripted {
             return Ok(self.refuse(arrival, refusal));
         }
         match route {
-            Route::Messages => self.messages(arrival, sender).await,
-            Route::CountTokens => {
+            ScriptRoute::Messages => self.messages(arrival, sender).await,
+            ScriptRoute::CountTokens => {
                 let request = self.ledger.enter(arrival, AnsweredBy::TokenCount);
                 Ok(json_response(StatusCode::OK, wire::token_count(body_bytes), request))
             }
-            Route::Greeting | Route::PostOnly | Route::Unknown => {
+            ScriptRoute::Greeting | ScriptRoute::PostOnly | ScriptRoute::Unknown => {
                 let request = self.ledger.enter(arrival, AnsweredBy::Greeting);
                 Ok(json_response(StatusCode::OK, wire::greeting(), request))
             }
@@ -102,7 +101,7 @@ impl Scripted {
         self.perform(turn, &asked, request).await
     }
 
-    /// Acts a turn out.
+    /// Performs a turn.
     async fn perform(
         self,
         turn: Turn,
@@ -114,9 +113,9 @@ impl Scripted {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
         match answer {
-            ScriptedAnswer::HangUp => Err(HangUp),
-            ScriptedAnswer::Error(error) => Ok(error_response(&error, request)),
-            ScriptedAnswer::Reply(reply) => {
+            TurnAnswer::HangUp => Err(HangUp),
+            TurnAnswer::Error(error) => Ok(error_response(&error, request)),
+            TurnAnswer::Reply(reply) => {
                 let envelope = Envelope { request, model: &asked.model };
                 Ok(match asked.delivery {
                     Delivery::Stream => streamed(&reply, envelope),
@@ -139,7 +138,7 @@ fn streamed(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
             events.truncate(after_events);
             ending(end)
         }
-        Some(_) | None => Ending::Complete,
+        Some(_) | None => BodyEnd::Complete,
     };
     let body = FramedBody::stream(events, Duration::from_millis(reply.pause_ms), ending);
     let mut response = response(StatusCode::OK, body, envelope.request);
@@ -156,8 +155,8 @@ fn whole(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
     };
     let half = document.slice(..document.len() / 2);
     let ending = match ending(end) {
-        Ending::Complete => return json_response(StatusCode::OK, half, envelope.request),
-        ending @ Ending::Break(_) => ending,
+        BodyEnd::Complete => return json_response(StatusCode::OK, half, envelope.request),
+        ending @ BodyEnd::Break(_) => ending,
     };
     let body = FramedBody::stream(vec![half], Duration::ZERO, ending);
     let mut response = response(StatusCode::OK, body, envelope.request);
@@ -167,60 +166,60 @@ fn whole(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
     response
 }
 
-fn ending(end: CutEnd) -> Ending {
+fn ending(end: CutEnd) -> BodyEnd {
     match end {
-        CutEnd::Close => Ending::Break(Broken::Close),
-        CutEnd::Reset => Ending::Break(Broken::Reset),
-        CutEnd::EndOfBody => Ending::Complete,
+        CutEnd::Close => BodyEnd::Break(Broken::Close),
+        CutEnd::Reset => BodyEnd::Break(Broken::Reset),
+        CutEnd::EndOfBody => BodyEnd::Complete,
     }
 }
 
-/// The route; what stands before `/v1/` is a prefix of the client's base URL and tells nothing.
-fn route(method: &Method, path: &str) -> Route {
+/// The route. Anything before `/v1/` is a prefix of the client's base URL and is ignored.
+fn route(method: &Method, path: &str) -> ScriptRoute {
     let api = if path.ends_with("/v1/messages") {
-        Some(Route::Messages)
+        Some(ScriptRoute::Messages)
     } else if path.ends_with("/v1/messages/count_tokens") {
-        Some(Route::CountTokens)
+        Some(ScriptRoute::CountTokens)
     } else {
         None
     };
     match api {
         Some(route) if method == Method::POST => route,
-        Some(_) => Route::PostOnly,
-        // The agent looks whether its base URL is alive with HEAD, prefix and all.
-        None if method == Method::HEAD && !path.contains("/v1/") => Route::Greeting,
-        None if method == Method::GET && path == "/" => Route::Greeting,
-        None => Route::Unknown,
+        Some(_) => ScriptRoute::PostOnly,
+        // The agent checks with HEAD whether its base URL is alive, including the prefix.
+        None if method == Method::HEAD && !path.contains("/v1/") => ScriptRoute::Greeting,
+        None if method == Method::GET && path == "/" => ScriptRoute::Greeting,
+        None => ScriptRoute::Unknown,
     }
 }
 
-/// Why a request is turned away before the script is asked.
-fn refusal(route: Route, arrival: &Arrival, fault: Option<BodyFault>) -> Option<ErrorReply> {
+/// Why a request is refused before the script is used.
+fn refusal(route: ScriptRoute, arrival: &Arrival, fault: Option<BodyFault>) -> Option<ErrorReply> {
     if let Some(fault) = fault {
         return Some(ErrorReply::new(fault_status(fault), fault.to_string()));
     }
     let Arrival { method, path, query: _, headers: _, body, body_bytes: _ } = arrival;
     match (route, body) {
-        (Route::Unknown, _) => Some(ErrorReply::new(404, format!("nothing is served at {method} {path}"))),
-        (Route::PostOnly, _) => {
+        (ScriptRoute::Unknown, _) => Some(ErrorReply::new(404, format!("{method} {path} is not served"))),
+        (ScriptRoute::PostOnly, _) => {
             let refusal = ErrorReply::new(405, format!("{path} is served for POST only"));
             Some(refusal.header(ALLOW.as_str(), "POST"))
         }
-        (Route::Messages | Route::CountTokens, BodySeen::NotJson { bytes: _, problem }) => {
+        (ScriptRoute::Messages | ScriptRoute::CountTokens, BodySeen::NotJson { bytes: _, problem }) => {
             Some(ErrorReply::new(400, format!("the request body is not valid JSON: {problem}")))
         }
-        (Route::Messages | Route::CountTokens, BodySeen::Empty) => {
+        (ScriptRoute::Messages | ScriptRoute::CountTokens, BodySeen::Empty) => {
             Some(ErrorReply::new(400, "the request has no body"))
         }
         (
-            Route::Messages | Route::CountTokens,
+            ScriptRoute::Messages | ScriptRoute::CountTokens,
             BodySeen::Json(_) | BodySeen::NotKept { .. } | BodySeen::TooLarge | BodySeen::Broken,
         )
-        | (Route::Greeting, _) => None,
+        | (ScriptRoute::Greeting, _) => None,
     }
 }
 
-/// The status for a body that was not read.
+/// The status for a body that could not be read.
 fn fault_status(fault: BodyFault) -> u16 {
     match fault {
         BodyFault::TooLarge { .. } => 413,
@@ -230,7 +229,7 @@ fn fault_status(fault: BodyFault) -> u16 {
     }
 }
 
-/// What a log says about a body.
+/// The form in which a body is logged.
 pub(super) fn seen(bytes: Bytes) -> BodySeen {
     let length = bytes.len();
     if length == 0 {
@@ -243,7 +242,7 @@ pub(super) fn seen(bytes: Bytes) -> BodySeen {
 }
 
 fn error_response(error: &ErrorReply, request: usize) -> Response<FramedBody> {
-    // A script's status was checked when it was accepted.
+    // The status was checked with the script.
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(status, wire::error(error, request), request);
     for (name, value) in &error.headers {
@@ -275,16 +274,16 @@ mod tests {
 
     #[test]
     fn a_prefix_before_the_api_is_tolerated_and_a_suffix_is_not() {
-        assert_eq!(route(&Method::POST, "/v1/messages"), Route::Messages);
-        assert_eq!(route(&Method::POST, "/run42/v1/messages"), Route::Messages);
-        assert_eq!(route(&Method::POST, "/a/b/v1/messages/count_tokens"), Route::CountTokens);
-        assert_eq!(route(&Method::GET, "/v1/messages"), Route::PostOnly);
-        assert_eq!(route(&Method::POST, "/v1/messages/batches"), Route::Unknown);
-        assert_eq!(route(&Method::POST, "/xv1/messages"), Route::Unknown);
-        assert_eq!(route(&Method::HEAD, "/"), Route::Greeting);
-        assert_eq!(route(&Method::HEAD, "/run42"), Route::Greeting);
-        assert_eq!(route(&Method::GET, "/"), Route::Greeting);
-        assert_eq!(route(&Method::GET, "/run42"), Route::Unknown);
-        assert_eq!(route(&Method::HEAD, "/v1/models"), Route::Unknown);
+        assert_eq!(route(&Method::POST, "/v1/messages"), ScriptRoute::Messages);
+        assert_eq!(route(&Method::POST, "/run42/v1/messages"), ScriptRoute::Messages);
+        assert_eq!(route(&Method::POST, "/a/b/v1/messages/count_tokens"), ScriptRoute::CountTokens);
+        assert_eq!(route(&Method::GET, "/v1/messages"), ScriptRoute::PostOnly);
+        assert_eq!(route(&Method::POST, "/v1/messages/batches"), ScriptRoute::Unknown);
+        assert_eq!(route(&Method::POST, "/xv1/messages"), ScriptRoute::Unknown);
+        assert_eq!(route(&Method::HEAD, "/"), ScriptRoute::Greeting);
+        assert_eq!(route(&Method::HEAD, "/run42"), ScriptRoute::Greeting);
+        assert_eq!(route(&Method::GET, "/"), ScriptRoute::Greeting);
+        assert_eq!(route(&Method::GET, "/run42"), ScriptRoute::Unknown);
+        assert_eq!(route(&Method::HEAD, "/v1/models"), ScriptRoute::Unknown);
     }
 }

@@ -1,20 +1,20 @@
-//! The bytes of the Messages API: replies as server-sent events or as one JSON document, and errors.
+//! The wire format of the Messages API: replies as server-sent events or as one JSON document, and errors.
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::format::{Block, ErrorReply, Reply, Usage};
 
-/// What a reply needs from its surroundings to become bytes.
+/// Context that is needed to encode a reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Envelope<'a> {
-    /// Arrival number of the request; ids are made from it, so two runs of one script agree.
+    /// Number of the request. Ids are derived from it, so that two runs of one script have the same ids.
     pub request: usize,
-    /// The name that the client asked for.
+    /// The requested model.
     pub model: &'a str,
 }
 
-/// Id of the answer to a request, as sent in the `request-id` header and in errors.
+/// Id of the response, as sent in the `request-id` header and in errors.
 pub(super) fn request_id(request: usize) -> String {
     format!("req_scripted_{request:04}")
 }
@@ -38,11 +38,11 @@ pub(super) fn whole(reply: &Reply, envelope: Envelope<'_>) -> Bytes {
 
 /// The reply as server-sent events, one element per event.
 ///
-/// The order is fixed, for a script may cut after the n-th: `message_start`, `ping`, then for each block its start,
-/// its deltas (one, unless the script splits them; a thinking block has one more for its signature) and its stop, then
-/// `message_delta` and `message_stop`.
+/// The order is fixed, because a script may cut after the n-th event: `message_start`, `ping`, then for each block its
+/// start, its deltas (one, unless the script splits them; a thinking block has one more for its signature) and its stop,
+/// then `message_delta` and `message_stop`.
 pub(super) fn events(reply: &Reply, envelope: Envelope<'_>) -> Vec<Bytes> {
-    // Output tokens are not known at the start of a real stream either; clients add the final delta's count.
+    // A real stream does not know its output tokens at the start either; clients use the final count.
     let at_start = Usage { output_tokens: 1, ..reply.usage };
     let start = json!({"type": "message_start", "message": message(reply, envelope, &at_start)});
     let mut events = vec![event("message_start", &start), event("ping", &json!({"type": "ping"}))];
@@ -68,12 +68,12 @@ pub(super) fn error(error: &ErrorReply, request: usize) -> Bytes {
     }))
 }
 
-/// A count of tokens for a body of this size: four bytes each, as a rule of thumb that never changes.
+/// A token count for a body of this size: four bytes each, as a rule of thumb.
 pub(super) fn token_count(body_bytes: usize) -> Bytes {
     bytes(&json!({"input_tokens": body_bytes.div_ceil(4)}))
 }
 
-/// The greeting at the root, for people and health checks.
+/// The response to health checks.
 pub(super) fn greeting() -> Bytes {
     bytes(&json!({"type": "scripted_model"}))
 }
@@ -131,12 +131,12 @@ fn message(reply: &Reply, envelope: Envelope<'_>, usage: &Usage) -> Value {
     })
 }
 
-/// A request takes at most one reply, so its number and the block's make an id that no other call has.
+/// A request gets at most one reply, so that its number and the block's position make a unique id.
 fn tool_id(given: &Option<String>, envelope: Envelope<'_>, block: usize) -> String {
     given.clone().unwrap_or_else(|| format!("toolu_scripted_{:04}_{block}", envelope.request))
 }
 
-/// The text in pieces of at most `chars` characters; one piece, even if empty, when there is no limit.
+/// Splits a text into pieces of at most `chars` characters; without a limit, it is one piece, even if empty.
 fn pieces(text: &str, chars: Option<usize>) -> Vec<String> {
     match chars {
         Some(chars) if !text.is_empty() => {
@@ -147,7 +147,7 @@ fn pieces(text: &str, chars: Option<usize>) -> Vec<String> {
     }
 }
 
-/// JSON text has no line break outside of strings, and escapes them inside, so one `data:` line holds it all.
+/// JSON text contains no line breaks outside of strings, and escapes them inside, so that one `data:` line is enough.
 fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }

@@ -1,85 +1,71 @@
-//! The decisions on one connection. No input, no output, no clock: every answer follows from what came before.
+//! The decisions on one connection. They depend on the messages of the connection only, not on I/O or time.
 
 use super::grant::SshGrant;
 use super::message::{Bind, SignRequest};
 use super::signable::{Login, Message, Signable};
 use belljar_contract::SshPublicKey;
 
-/// The session ids that key exchanges make are digests of 20 to 64 bytes.
+/// Session ids are digests of 20 to 64 bytes.
 const SESSION_MAX: usize = 64;
 const SESSION_MIN: usize = 20;
 const SERVICE: &[u8] = b"ssh-connection";
 /// The namespace of commits, tags and signed pushes.
 const GIT: &[u8] = b"git";
-/// How much of a stranger's text is repeated.
+/// How many bytes of untrusted text are quoted.
 const SHOWN: usize = 64;
 
-/// Asks an agent for SHA-2 instead of SHA-1, with an RSA key.
+/// Flags that ask an agent for SHA-2 instead of SHA-1 with an RSA key.
 const RSA_SHA2_256: u32 = 2;
 const RSA_SHA2_512: u32 = 4;
 
-/// Why a connection may not speak for a host.
+/// Why a connection cannot be bound to a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindRefusal {
-    /// The host wants to use the keys itself.
-    #[error("the agent is not forwarded to hosts")]
+    /// The agent would be forwarded to the host.
+    #[error("forwarding the agent to a host is not allowed")]
     Forwarded,
-    /// One connection, one host.
-    #[error("the connection is for another session already")]
+    #[error("the connection is already bound, or a binding was refused")]
     Again,
-    /// No entry has this host key.
     #[error("no declared host has the key {0}")]
     UnknownHost(String),
-    /// Not the id of a session.
-    #[error("the session id is not one")]
+    #[error("the session id must have 20 to 64 bytes")]
     Session,
-    /// The host did not sign the session.
-    #[error("the host's signature of the session is not good")]
+    #[error("the host's signature of the session is invalid")]
     Signature,
 }
 
-/// Why nothing is signed.
+/// Why a signature is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignRefusal {
-    /// No entry has this key.
     #[error("the key is not declared")]
     UnknownKey,
-    /// Neither a login nor a message.
-    #[error("what is to be signed is neither a login nor a message")]
+    #[error("the data to sign is neither a login nor a message")]
     Unreadable,
-    /// Nobody said which host it is for.
-    #[error("the connection is not bound to a host; ssh before 8.9 cannot do that")]
+    #[error("the connection is not bound to a host; ssh before 8.9 cannot bind it")]
     Unbound,
-    /// What was said of the host was not good.
-    #[error("the connection tried to speak for a host and was refused")]
+    #[error("the connection's binding to a host was refused")]
     BindRefused,
-    /// A login to another session.
-    #[error("the login is for another session than the host signed")]
+    #[error("the login is for another session than the one that the host signed")]
     OtherSession,
-    /// The login names another host.
     #[error("the login names another host than the one that signed the session")]
     OtherHost,
-    /// The login names another key.
-    #[error("the login is with another key than the one that signs")]
+    #[error("the login names another key than the one that should sign")]
     OtherKey,
-    /// Not a login to a shell.
-    #[error("`{0}` is not the service of a login")]
+    #[error("the login is for the service `{0}` instead of `ssh-connection`")]
     Service(String),
     /// The algorithm does not fit the key, or is too weak.
-    #[error("`{0}` is not a way to sign with this key")]
+    #[error("the algorithm `{0}` is not allowed for this key")]
     Algorithm(String),
     /// The host and the key are declared, but not for this user or not together.
     #[error("this key is not declared for `{0}` at this host")]
     User(String),
-    /// Messages of this kind are not signed.
-    #[error("messages for `{0}` are not signed")]
+    #[error("messages in the namespace `{0}` are not signed")]
     Namespace(String),
-    /// Commits are signed where the manifest says so.
-    #[error("commits are not signed with this key; `sign_commits = true` in the entry allows it")]
+    #[error("this key does not sign commits; set `sign_commits = true` in the entry to allow it")]
     Commits,
 }
 
-/// What a connection said of itself.
+/// The host that a connection is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Binding {
     Unbound,
@@ -88,37 +74,35 @@ enum Binding {
         session: Vec<u8>,
         frame: Vec<u8>,
     },
-    /// It claimed what was not so. Nothing is signed on it any more.
+    /// A binding was refused. Nothing is signed on this connection any more.
     Refused,
 }
 
-/// What an approved signature is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Login,
     Commit,
 }
 
-/// A signature that may be made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Approved<'g> {
     pub grant: &'g SshGrant,
     pub purpose: Purpose,
 }
 
-/// One connection's state.
+/// The state of one connection.
 #[derive(Debug)]
-pub(super) struct Gate<'g> {
+pub(super) struct SigningGate<'g> {
     grants: &'g [SshGrant],
     binding: Binding,
 }
 
-impl<'g> Gate<'g> {
+impl<'g> SigningGate<'g> {
     pub fn new(grants: &'g [SshGrant]) -> Self {
         Self { grants, binding: Binding::Unbound }
     }
 
-    /// The declared keys, each once; behind a binding those of that host.
+    /// The declared keys without duplicates; on a bound connection, those of its host.
     pub fn keys(&self) -> Vec<(&'g SshPublicKey, &'g str)> {
         let mut out: Vec<(&SshPublicKey, &str)> = Vec::new();
         for grant in self.grants.iter().filter(|grant| self.is_for(grant)) {
@@ -136,7 +120,7 @@ impl<'g> Gate<'g> {
         }
     }
 
-    /// The binding as the agent outside wants to hear it, for keys that are limited to hosts there too.
+    /// The bind request for the agent outside, which may also restrict keys to hosts.
     pub fn bind_frame(&self) -> Option<&[u8]> {
         match &self.binding {
             Binding::Bound { frame, .. } => Some(frame),
@@ -144,7 +128,7 @@ impl<'g> Gate<'g> {
         }
     }
 
-    /// Binds the connection to a host, once and for all.
+    /// Binds the connection to a host. This is possible only once.
     pub fn bind(&mut self, bind: &Bind<'_>) -> Result<(), BindRefusal> {
         let decided = self.check_bind(bind);
         self.binding = match &decided {
@@ -171,7 +155,7 @@ impl<'g> Gate<'g> {
         let pinned = self.grants.iter().flat_map(|grant| &grant.host_keys);
         let Some(key) = pinned.into_iter().find(|key| key.public().blob() == bind.host_key) else {
             let named = SshPublicKey::from_blob(bind.host_key).map(|key| key.fingerprint());
-            return Err(BindRefusal::UnknownHost(named.unwrap_or_else(|_| "that is none".to_owned())));
+            return Err(BindRefusal::UnknownHost(named.unwrap_or_else(|_| "(invalid)".to_owned())));
         };
         if !key.verifies(bind.session, bind.signature) {
             return Err(BindRefusal::Signature);
@@ -179,7 +163,6 @@ impl<'g> Gate<'g> {
         Ok(key.public().clone())
     }
 
-    /// Decides on a signature.
     pub fn sign(&self, request: &SignRequest<'_>) -> Result<Approved<'g>, SignRefusal> {
         let with_key: Vec<&SshGrant> =
             self.grants.iter().filter(|grant| grant.key.blob() == request.key).collect();
@@ -228,7 +211,7 @@ impl<'g> Gate<'g> {
         allowed.ok_or_else(|| SignRefusal::User(shown(login.user)))
     }
 
-    /// Messages come on connections of their own; one that was bound may be in a host's hands.
+    /// Messages are signed on unbound connections only: a bound connection may be under the control of the host.
     fn check_message(
         &self,
         message: &Message<'_>,
@@ -248,7 +231,7 @@ fn knows(grant: &SshGrant, host_key: &SshPublicKey) -> bool {
     grant.host_keys.iter().any(|known| known.public() == host_key)
 }
 
-/// The algorithm that the login names is the one that the agent will use; SHA-1 is none.
+/// The algorithm that the login names must be the one that the agent will use. SHA-1 is refused.
 fn check_algorithm(key: &SshPublicKey, named: &[u8], flags: u32) -> Result<(), SignRefusal> {
     let wanted: &[(&str, u32)] = match key.algorithm() {
         "ssh-rsa" => &[("rsa-sha2-256", RSA_SHA2_256), ("rsa-sha2-512", RSA_SHA2_512)],
@@ -258,7 +241,7 @@ fn check_algorithm(key: &SshPublicKey, named: &[u8], flags: u32) -> Result<(), S
     if fits { Ok(()) } else { Err(SignRefusal::Algorithm(shown(named))) }
 }
 
-/// A message does not name the algorithm; the flags do.
+/// A message does not name its algorithm; the flags do.
 fn check_message_algorithm(key: &SshPublicKey, flags: u32) -> Result<(), SignRefusal> {
     let fits = match key.algorithm() {
         "ssh-rsa" => matches!(flags, RSA_SHA2_256 | RSA_SHA2_512),
@@ -267,7 +250,7 @@ fn check_message_algorithm(key: &SshPublicKey, flags: u32) -> Result<(), SignRef
     if fits { Ok(()) } else { Err(SignRefusal::Algorithm(key.algorithm().to_owned())) }
 }
 
-/// A stranger's text, short and on one line.
+/// Untrusted text, shortened and on one line.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes));
     text.escape_debug().to_string()

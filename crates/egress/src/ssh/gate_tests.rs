@@ -1,6 +1,6 @@
-//! The decisions, one wrong thing at a time. The host's key is one of ours here, so that it can sign anything.
+//! The decisions, with one fault at a time. The tests have the host's private key, so that it can sign anything.
 
-use super::gate::{BindRefusal, Gate, Purpose, SignRefusal};
+use super::gate::{BindRefusal, Purpose, SignRefusal, SigningGate};
 use super::grant::SshGrant;
 use super::host_key::HostKey;
 use super::message::{Bind, SignRequest};
@@ -50,7 +50,7 @@ fn grant(host: &Host, user: &str, key: &SshPublicKey) -> SshGrant {
 }
 
 #[derive(Clone)]
-struct Login<'a> {
+struct LoginFields<'a> {
     session: &'a [u8],
     user: &'a str,
     service: &'a str,
@@ -59,7 +59,7 @@ struct Login<'a> {
     host_key: Option<&'a SshPublicKey>,
 }
 
-impl Login<'_> {
+impl LoginFields<'_> {
     fn bytes(&self) -> Vec<u8> {
         let method = match self.host_key {
             Some(_) => "publickey-hostbound-v00@openssh.com",
@@ -78,8 +78,8 @@ impl Login<'_> {
     }
 }
 
-fn git<'a>(key: &'a SshPublicKey) -> Login<'a> {
-    Login {
+fn git<'a>(key: &'a SshPublicKey) -> LoginFields<'a> {
+    LoginFields {
         session: &SESSION,
         user: "git",
         service: "ssh-connection",
@@ -89,7 +89,7 @@ fn git<'a>(key: &'a SshPublicKey) -> Login<'a> {
     }
 }
 
-fn bind(gate: &mut Gate<'_>, host: &Host) -> Result<(), BindRefusal> {
+fn bind(gate: &mut SigningGate<'_>, host: &Host) -> Result<(), BindRefusal> {
     let signature = host.sign(&SESSION);
     gate.bind(&Bind {
         host_key: host.public.blob(),
@@ -99,7 +99,7 @@ fn bind(gate: &mut Gate<'_>, host: &Host) -> Result<(), BindRefusal> {
     })
 }
 
-fn sign(gate: &Gate<'_>, key: &SshPublicKey, data: &[u8], flags: u32) -> Result<String, SignRefusal> {
+fn sign(gate: &SigningGate<'_>, key: &SshPublicKey, data: &[u8], flags: u32) -> Result<String, SignRefusal> {
     let request = SignRequest { key: key.blob(), data, flags };
     gate.sign(&request).map(|approved| approved.grant.host.clone())
 }
@@ -110,27 +110,30 @@ fn message(namespace: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_declared_login_and_no_other() {
+fn only_the_declared_login_is_signed() {
     let (forge, key, other) = (Host::new(1), ed25519(&[5; 32]), ed25519(&[6; 32]));
     let grants = [grant(&forge, "git", &key)];
-    let mut gate = Gate::new(&grants);
+    let mut gate = SigningGate::new(&grants);
     let login = git(&key);
     assert_eq!(sign(&gate, &key, &login.bytes(), 0), Err(SignRefusal::Unbound));
     bind(&mut gate, &forge).unwrap();
     assert_eq!(sign(&gate, &key, &login.bytes(), 0).unwrap(), "git-alias");
-    let bound = Login { host_key: Some(&forge.public), ..login.clone() };
+    let bound = LoginFields { host_key: Some(&forge.public), ..login.clone() };
     assert_eq!(sign(&gate, &key, &bound.bytes(), 0).unwrap(), "git-alias");
 
     let elsewhere = Host::new(2);
     let cases = [
-        (Login { session: &[8; 32], ..login.clone() }, SignRefusal::OtherSession),
-        (Login { session: &SESSION[..31], ..login.clone() }, SignRefusal::OtherSession),
-        (Login { user: "root", ..login.clone() }, SignRefusal::User("root".into())),
-        (Login { user: "", ..login.clone() }, SignRefusal::User(String::new())),
-        (Login { service: "ssh-userauth", ..login.clone() }, SignRefusal::Service("ssh-userauth".into())),
-        (Login { algorithm: "ssh-rsa", ..login.clone() }, SignRefusal::Algorithm("ssh-rsa".into())),
-        (Login { key: &other, ..login.clone() }, SignRefusal::OtherKey),
-        (Login { host_key: Some(&elsewhere.public), ..login.clone() }, SignRefusal::OtherHost),
+        (LoginFields { session: &[8; 32], ..login.clone() }, SignRefusal::OtherSession),
+        (LoginFields { session: &SESSION[..31], ..login.clone() }, SignRefusal::OtherSession),
+        (LoginFields { user: "root", ..login.clone() }, SignRefusal::User("root".into())),
+        (LoginFields { user: "", ..login.clone() }, SignRefusal::User(String::new())),
+        (
+            LoginFields { service: "ssh-userauth", ..login.clone() },
+            SignRefusal::Service("ssh-userauth".into()),
+        ),
+        (LoginFields { algorithm: "ssh-rsa", ..login.clone() }, SignRefusal::Algorithm("ssh-rsa".into())),
+        (LoginFields { key: &other, ..login.clone() }, SignRefusal::OtherKey),
+        (LoginFields { host_key: Some(&elsewhere.public), ..login.clone() }, SignRefusal::OtherHost),
     ];
     for (login, refusal) in cases {
         assert_eq!(sign(&gate, &key, &login.bytes(), 0), Err(refusal));
@@ -157,7 +160,7 @@ fn a_binding_is_checked_and_happens_once() {
         (Bind { session: &[7; 19], ..plain }, BindRefusal::Session),
         (Bind { session: &[7; 65], ..plain }, BindRefusal::Session),
         (Bind { host_key: elsewhere.public.blob(), signature: &of_another_host, ..plain }, unknown),
-        (Bind { host_key: b"", ..plain }, BindRefusal::UnknownHost("that is none".into())),
+        (Bind { host_key: b"", ..plain }, BindRefusal::UnknownHost("(invalid)".into())),
         (Bind { signature: &of_another_session, ..plain }, BindRefusal::Signature),
         (Bind { signature: &of_another_host, ..plain }, BindRefusal::Signature),
         (Bind { signature: &named_otherwise, ..plain }, BindRefusal::Signature),
@@ -165,34 +168,34 @@ fn a_binding_is_checked_and_happens_once() {
         (Bind { signature: b"", ..plain }, BindRefusal::Signature),
     ];
     for (bind_request, refusal) in cases {
-        let mut gate = Gate::new(&grants);
+        let mut gate = SigningGate::new(&grants);
         assert_eq!(gate.bind(&bind_request), Err(refusal));
-        // What was refused once is not made good by a true word later.
+        // A valid binding does not help after a refused one.
         assert_eq!(bind(&mut gate, &forge), Err(BindRefusal::Again));
         assert_eq!(sign(&gate, &key, &git(&key).bytes(), 0), Err(SignRefusal::BindRefused));
         assert_eq!(gate.bind_frame(), None);
     }
-    let mut gate = Gate::new(&grants);
+    let mut gate = SigningGate::new(&grants);
     bind(&mut gate, &forge).unwrap();
     assert_eq!(bind(&mut gate, &forge), Err(BindRefusal::Again));
     assert_eq!(sign(&gate, &key, &git(&key).bytes(), 0), Err(SignRefusal::BindRefused));
 }
 
 #[test]
-fn users_keys_and_hosts_go_together() {
+fn users_keys_and_hosts_belong_together() {
     let (forge, backup) = (Host::new(1), Host::new(2));
     let (first, second) = (ed25519(&[5; 32]), ed25519(&[6; 32]));
     let grants =
         [grant(&forge, "git", &first), grant(&forge, "deploy", &second), grant(&backup, "store", &first)];
-    let unbound = Gate::new(&grants);
+    let unbound = SigningGate::new(&grants);
     assert_eq!(unbound.keys(), [(&first, "git-alias"), (&second, "deploy-alias")], "each key once");
-    let mut gate = Gate::new(&grants);
+    let mut gate = SigningGate::new(&grants);
     bind(&mut gate, &backup).unwrap();
     assert_eq!(gate.keys(), [(&first, "store-alias")]);
-    let user = |user, key| Login { user, ..git(key) }.bytes();
+    let user = |user, key| LoginFields { user, ..git(key) }.bytes();
     assert_eq!(sign(&gate, &first, &user("store", &first), 0).unwrap(), "store-alias");
     assert_eq!(sign(&gate, &first, &user("git", &first), 0), Err(SignRefusal::User("git".into())));
-    let mut gate = Gate::new(&grants);
+    let mut gate = SigningGate::new(&grants);
     bind(&mut gate, &forge).unwrap();
     assert_eq!(sign(&gate, &second, &user("deploy", &second), 0).unwrap(), "deploy-alias");
     assert_eq!(sign(&gate, &first, &user("deploy", &first), 0), Err(SignRefusal::User("deploy".into())));
@@ -204,12 +207,12 @@ fn rsa_signs_with_sha2_only() {
     let mut allowed = grant(&forge, "git", &key);
     allowed.sign_commits = true;
     let grants = [allowed];
-    let mut gate = Gate::new(&grants);
+    let mut gate = SigningGate::new(&grants);
     for (flags, good) in [(0, false), (1, false), (2, true), (4, true), (6, false)] {
         assert_eq!(sign(&gate, &key, &message("git"), flags).is_ok(), good, "{flags}");
     }
     bind(&mut gate, &forge).unwrap();
-    let with = |algorithm| Login { algorithm, ..git(&key) }.bytes();
+    let with = |algorithm| LoginFields { algorithm, ..git(&key) }.bytes();
     for (algorithm, flags, good) in [
         ("rsa-sha2-256", 2, true),
         ("rsa-sha2-512", 4, true),
@@ -223,19 +226,19 @@ fn rsa_signs_with_sha2_only() {
 }
 
 #[test]
-fn commits_where_the_entry_says_so() {
+fn commits_are_signed_if_the_entry_allows_it() {
     let (forge, key, other) = (Host::new(1), ed25519(&[5; 32]), ed25519(&[6; 32]));
     let closed = [grant(&forge, "git", &key)];
-    assert_eq!(sign(&Gate::new(&closed), &key, &message("git"), 0), Err(SignRefusal::Commits));
+    assert_eq!(sign(&SigningGate::new(&closed), &key, &message("git"), 0), Err(SignRefusal::Commits));
     let mut open = [grant(&forge, "git", &key), grant(&forge, "deploy", &other)];
     open[0].sign_commits = true;
-    let gate = Gate::new(&open);
+    let gate = SigningGate::new(&open);
     let request = SignRequest { key: key.blob(), data: &message("git"), flags: 0 };
     assert_eq!(gate.sign(&request).unwrap().purpose, Purpose::Commit);
     assert_eq!(sign(&gate, &other, &message("git"), 0), Err(SignRefusal::Commits));
     assert_eq!(sign(&gate, &key, &message("file"), 0), Err(SignRefusal::Namespace("file".into())));
     assert_eq!(sign(&gate, &key, &message("git2"), 0), Err(SignRefusal::Namespace("git2".into())));
-    let mut gate = Gate::new(&open);
+    let mut gate = SigningGate::new(&open);
     bind(&mut gate, &forge).unwrap();
     assert_eq!(sign(&gate, &key, &message("git"), 0), Err(SignRefusal::BindRefused));
 }

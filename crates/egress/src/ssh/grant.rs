@@ -7,23 +7,20 @@ use std::path::PathBuf;
 /// One `ssh` entry, with its keys looked up and an agent that holds its private key.
 #[derive(Debug, Clone)]
 pub struct SshGrant {
-    /// The alias of the entry.
     pub host: String,
-    /// The user on the host.
     pub user: String,
-    /// The key.
     pub key: SshPublicKey,
-    /// The keys by which the host is known.
+    /// The host's public keys.
     pub host_keys: Vec<HostKey>,
-    /// The socket of the agent that holds the key; outside.
+    /// The socket of the agent outside that holds the key.
     pub agent: PathBuf,
-    /// Whether commits may be signed with it.
+    /// Whether commits may be signed with the key.
     pub sign_commits: bool,
 }
 
 impl SshGrant {
-    /// Puts an entry, what was looked up for it and the agent that holds its key together. Keys of the host that
-    /// cannot be checked are left out: the host cannot be reached by them.
+    /// Combines an entry, the keys that were found for it, and the agent that holds its private key. Host keys whose
+    /// signatures cannot be verified are left out: the host cannot be reached with them.
     #[must_use]
     pub fn new(entry: &SshEntry, found: &SshFound, agent: PathBuf) -> Self {
         Self {

@@ -1,13 +1,13 @@
-//! Who holds the private keys: the user's own agent, or one that is started for the run.
+//! Makes an ssh agent hold the private keys: the user's own agent, or one that is started for the run.
 //!
-//! belljar itself never does. `ssh-add` reads the key and asks for its passphrase; `ssh-agent` keeps it, in memory that
-//! no other process of the user can look at. Every kind of key that ssh knows works that way.
+//! belljar itself never reads a private key. `ssh-add` reads it and asks for its passphrase; `ssh-agent` keeps it in memory
+//! that other processes of the user cannot read. This works for every type of key that ssh supports.
 
 use super::grant::SshGrant;
 use super::known_hosts::{KnownHostError, host_keys};
+use super::outer_agent;
 use super::public_half::{PrivateHalf, PublicHalf, PublicHalfError, public_half};
-use super::tool::Tools;
-use super::upstream;
+use super::tool::SshTools;
 use belljar_contract::{SshEntry, SshFound, SshPublicKey};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,40 +18,34 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// How much of a tool's complaint is repeated.
+/// How much of a tool's error output is quoted.
 const SAID_MAX: usize = 2000;
 
-/// Why what has to be known about an `ssh` entry is not.
+/// Why the keys of an `ssh` entry are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum LookUpError {
-    /// Its key.
     #[error("the key of the ssh host `{host}` cannot be used")]
     Key {
-        /// The alias.
         host: String,
-        /// Why.
         #[source]
         cause: PublicHalfError,
     },
-    /// Its host.
-    #[error("the ssh host `{host}` cannot be told from another")]
+    #[error("the host keys of the ssh host `{host}` are not known")]
     Host {
-        /// The alias.
         host: String,
-        /// Why.
         #[source]
         cause: KnownHostError,
     },
 }
 
-/// Finds the public half of each entry's key, and the keys of its host.
+/// Finds the public key of each entry, and the keys of its host.
 ///
 /// # Errors
 /// See [`LookUpError`].
 pub fn look_up(
     entries: &[SshEntry],
     known_hosts: &[PathBuf],
-    tools: &Tools,
+    tools: &SshTools,
 ) -> Result<Vec<SshFound>, LookUpError> {
     let one = |entry: &SshEntry| {
         let host = || entry.host.clone();
@@ -64,97 +58,75 @@ pub fn look_up(
     entries.iter().map(one).collect()
 }
 
-/// Why nobody holds a key.
+/// Why no agent holds a key.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// The file changed, or is gone.
+    /// The file has changed or is gone.
     #[error(transparent)]
     Key(#[from] PublicHalfError),
-    /// The file is a public key, and the user's agent does not have the other half.
     #[error(
-        "`{}` is a public key, and your ssh agent does not offer the private half; `ssh-add` it, or name the private key's file", .0.display()
+        "`{}` is a public key, and your ssh agent does not have its private key; add it with `ssh-add`, or name the file of the private key", .0.display()
     )]
     NotOffered(PathBuf),
-    /// Nobody can be asked for the passphrase.
     #[error(
-        "the key `{}` has a passphrase and there is no terminal to ask for it; `ssh-add` it to your own agent first, or set SSH_ASKPASS", .0.display()
+        "the key `{}` has a passphrase and there is no terminal to ask for it; add the key to your own agent with `ssh-add`, or set SSH_ASKPASS", .0.display()
     )]
     NoTerminal(PathBuf),
-    /// The folder for the socket.
-    #[error("cannot make the folder `{}`", .path.display())]
-    Folder {
-        /// The folder.
+    #[error("cannot create the directory `{}`", .path.display())]
+    Directory {
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// A program of OpenSSH's client cannot be run.
     #[error("cannot run `{program}`; it comes with OpenSSH's client")]
     Tool {
-        /// The program.
         program: &'static str,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// The agent ended before it began.
     #[error("`ssh-agent` did not start: {0}")]
     Agent(String),
-    /// The key was not taken.
-    #[error("`ssh-add` did not take the key `{}`: {said}", .path.display())]
-    Add {
-        /// The key's file.
-        path: PathBuf,
-        /// What it said.
-        said: String,
-    },
-    /// The file holds another private key than its public half says.
+    #[error("`ssh-add` could not add the key `{}`: {said}", .path.display())]
+    Add { path: PathBuf, said: String },
     #[error(
-        "the private key in `{path}` is another than its public half says; is `{path}.pub` of another key?"
+        "the private key in `{path}` does not belong to its public key; is `{path}.pub` from another key?"
     )]
-    OtherKey {
-        /// The key's file.
-        path: String,
-    },
+    OtherKey { path: String },
 }
 
-/// Where a passphrase can be asked for.
+/// How the user can be asked for a passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
-    /// At the user's terminal.
     Terminal,
-    /// Nowhere but by the program that SSH_ASKPASS names, where one is named.
+    /// Only with the program in SSH_ASKPASS, if it is set.
     NoTerminal,
 }
 
-/// What holding keys needs to know.
+/// Everything that [`hold`] needs.
 #[derive(Debug, Clone)]
 pub struct HoldRequest<'a> {
-    /// OpenSSH's programs.
-    pub tools: &'a Tools,
-    /// The socket of the user's own agent, as SSH_AUTH_SOCK outside says.
+    pub tools: &'a SshTools,
+    /// The socket of the user's own agent, from SSH_AUTH_SOCK.
     pub user_agent: Option<&'a Path>,
-    /// A folder that is not there yet, for the socket of an agent of ours; made for the user alone.
-    pub folder: &'a Path,
-    /// Where a passphrase is asked for.
+    /// A directory that does not exist yet, for the socket of the run's agent. Only the user gets access to it.
+    pub directory: &'a Path,
     pub asking: Asking,
-    /// What SSH_ASKPASS outside says.
+    /// The value of SSH_ASKPASS.
     pub askpass: Option<OsString>,
-    /// How long a key may take where there is no terminal: a program that answers wrongly is asked again and again.
+    /// How long `ssh-add` may take without a terminal: it asks a program again after each wrong answer.
     pub patience: Duration,
 }
 
-/// The keys are held as long as this is there.
+/// The keys are held as long as this value exists.
 #[derive(Debug)]
 pub struct HeldKeys {
-    /// What the broker may do with them.
+    /// What the broker may do with the keys.
     pub grants: Vec<SshGrant>,
-    /// The agent of ours, where one was needed.
+    /// The run's own agent, if one was needed.
     _agent: Option<PrivateAgent>,
 }
 
-/// Sees to it that an agent holds each key.
+/// Makes an agent hold each key.
 ///
 /// # Errors
 /// See [`HoldError`]; nothing is left behind then.
@@ -163,13 +135,13 @@ pub fn hold(
     found: &[SshFound],
     request: &HoldRequest<'_>,
 ) -> Result<HeldKeys, HoldError> {
-    // An agent that cannot be asked offers nothing.
+    // An agent that cannot be reached has no keys.
     let offered: Vec<SshPublicKey> =
-        request.user_agent.and_then(|socket| upstream::offered(socket).ok()).unwrap_or_default();
+        request.user_agent.and_then(|socket| outer_agent::offered(socket).ok()).unwrap_or_default();
     let mut agent = None;
     let mut grants = Vec::new();
     for entry in entries {
-        // An entry that was not looked up gets nothing.
+        // An entry without a lookup gets nothing.
         let Some(found) = found.iter().find(|found| found.host == entry.host) else { continue };
         let socket = match request.user_agent {
             Some(socket) if offered.contains(&found.public_key) => socket.to_owned(),
@@ -179,7 +151,7 @@ pub fn hold(
                 may_be_added(path, &half, request)?;
                 let agent = match &mut agent {
                     Some(agent) => agent,
-                    none => none.insert(PrivateAgent::start(request.folder, request.tools)?),
+                    none => none.insert(PrivateAgent::start(request.directory, request.tools)?),
                 };
                 agent.add(path, &found.public_key, request)?;
                 agent.socket.clone()
@@ -199,24 +171,24 @@ fn may_be_added(path: &Path, half: &PublicHalf, request: &HoldRequest<'_>) -> Re
     }
 }
 
-/// Keeps the agent for as long as its own input is open, which ends with belljar however belljar ends: no signal has to
-/// arrive for that, and none of the terminal's does. The agent is killed, because it would keep the keys otherwise.
+/// Runs the agent as long as its standard input is open. It closes when belljar ends, for whatever reason, so that no
+/// signal has to arrive. The agent is killed because it would keep the keys otherwise.
 const KEEPER: &str = "ssh-agent -D -a \"$0\" & agent=$!\n\
                       exec >/dev/null; { while read -r line; do :; done; kill -9 $agent; } 2>/dev/null; wait $agent";
 
-/// An agent that was started for the run. It ends, and its folder goes, with this value.
+/// An agent that was started for the run. Dropping the value ends it and removes its directory.
 #[derive(Debug)]
 struct PrivateAgent {
     child: Child,
-    folder: PathBuf,
+    directory: PathBuf,
     socket: PathBuf,
 }
 
 impl PrivateAgent {
-    fn start(folder: &Path, tools: &Tools) -> Result<Self, HoldError> {
-        let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
-        made.map_err(|cause| HoldError::Folder { path: folder.to_owned(), cause })?;
-        let socket = folder.join("agent.sock");
+    fn start(directory: &Path, tools: &SshTools) -> Result<Self, HoldError> {
+        let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
+        made.map_err(|cause| HoldError::Directory { path: directory.to_owned(), cause })?;
+        let socket = directory.join("agent.sock");
         let spawned = tools.tool("sh").and_then(|mut shell| {
             shell
                 .args(["-c", KEEPER])
@@ -230,20 +202,20 @@ impl PrivateAgent {
         let child = match spawned {
             Ok(child) => child,
             Err(cause) => {
-                // Nothing is in it.
-                std::fs::remove_dir(folder).ok();
+                // The directory is empty.
+                std::fs::remove_dir(directory).ok();
                 return Err(HoldError::Tool { program: "ssh-agent", cause });
             }
         };
-        let mut agent = Self { child, folder: folder.to_owned(), socket };
+        let mut agent = Self { child, directory: directory.to_owned(), socket };
         let complaint = agent.child.stderr.take().map(heard);
-        // It says where it listens as soon as it does; the end of its output means that it ended.
+        // The agent prints its socket when it listens; the end of its output means that it has ended.
         let mut line = String::new();
         if let Some(output) = agent.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).ok();
         }
         if line.is_empty() {
-            // It may live on with its output closed; then it has to end now.
+            // The agent may still run with its output closed; closing its input ends it.
             drop(agent.child.stdin.take());
             let text = complaint.and_then(|complaint| complaint.recv().ok()).unwrap_or_default();
             return Err(HoldError::Agent(said(&text)));
@@ -269,7 +241,7 @@ impl PrivateAgent {
                 command.env("SSH_ASKPASS_REQUIRE", "force").env("SSH_ASKPASS", "/bin/false");
             }
         }
-        // At a terminal the user knows when it is enough.
+        // At a terminal the user decides how long to try.
         let within = match request.asking {
             Asking::Terminal => Duration::MAX,
             Asking::NoTerminal => request.patience,
@@ -279,7 +251,7 @@ impl PrivateAgent {
         if let Err(said) = ended {
             return Err(HoldError::Add { path: path.to_owned(), said });
         }
-        let held = upstream::offered(&self.socket).map_err(|cause| HoldError::Agent(cause.to_string()))?;
+        let held = outer_agent::offered(&self.socket).map_err(|cause| HoldError::Agent(cause.to_string()))?;
         if held.contains(public_key) {
             Ok(())
         } else {
@@ -290,16 +262,16 @@ impl PrivateAgent {
 
 impl Drop for PrivateAgent {
     fn drop(&mut self) {
-        // The end of its input is the word to end. It may have ended by itself; what is left to do is the same.
+        // Closing its input ends the agent. If it has already ended, the rest is the same.
         drop(self.child.stdin.take());
         self.child.wait().ok();
         std::fs::remove_file(&self.socket).ok();
-        std::fs::remove_dir(&self.folder).ok();
+        std::fs::remove_dir(&self.directory).ok();
     }
 }
 
-/// Runs a tool to its end, or ends it; what it complained of is the inner error. A terminal is asked by way of
-/// /dev/tty, so that what it says here is about the key.
+/// Runs a tool, for `within` at most; the inner error is its error output. ssh-add asks for passphrases on /dev/tty, so
+/// that its error output is about the key.
 fn ended_within(command: &mut Command, within: Duration) -> io::Result<Result<(), String>> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let complaint = child.stderr.take().map(heard);
@@ -312,12 +284,12 @@ fn ended_within(command: &mut Command, within: Duration) -> io::Result<Result<()
     Ok(if child.wait()?.success() { Ok(()) } else { Err(said(&text)) })
 }
 
-/// Listens to the end of an output, so that nobody is stopped by a full pipe; its beginning is kept.
+/// Reads an output to its end, so that a full pipe cannot block the tool; keeps the beginning.
 fn heard(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {
         let mut text = Vec::new();
-        // An error ends it as its end does, and nobody may be listening any more.
+        // An error ends the output too, and the receiver may be gone.
         output.by_ref().take(SAID_MAX as u64).read_to_end(&mut text).ok();
         io::copy(&mut output, &mut io::sink()).ok();
         send.send(text).ok();
@@ -325,7 +297,7 @@ fn heard(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// A tool's words, on one line and not endless.
+/// A tool's output on one line, shortened.
 fn said(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes.get(..SAID_MAX).unwrap_or(bytes));
     let words: Vec<&str> = text.split_whitespace().filter(|word| !word.chars().all(|c| c == '@')).collect();

@@ -1,4 +1,4 @@
-//! The keys by which hosts are known, and their signatures.
+//! Public keys of hosts, and the verification of their signatures.
 
 use super::wire::Reader;
 use aws_lc_rs::signature::{
@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{
 };
 use belljar_contract::SshPublicKey;
 
-/// A key of a host whose signatures can be checked.
+/// A host's public key whose signatures can be verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKey {
     public: SshPublicKey,
@@ -29,19 +29,16 @@ enum Curve {
     P521,
 }
 
-/// Why a key of a host cannot be used.
+/// Why a host key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostKeyError {
-    /// belljar cannot check its signatures.
     #[error(
-        "signatures of a `{0}` key cannot be checked; use ssh-ed25519, ecdsa-sha2-nistp256, -384 or -521, or ssh-rsa"
+        "signatures of a `{0}` key cannot be verified; use ssh-ed25519, ecdsa-sha2-nistp256, -384 or -521, or ssh-rsa"
     )]
     Unsupported(String),
-    /// The parts are not those of its kind.
-    #[error("this is not a whole `{0}` key")]
+    #[error("the `{0}` key is malformed")]
     Broken(String),
-    /// Too easily broken.
-    #[error("an RSA key of {0} bits is too short; 2048 is the least")]
+    #[error("the RSA key has {0} bits, but must have at least 2048")]
     Short(usize),
 }
 
@@ -54,7 +51,7 @@ impl Curve {
         }
     }
 
-    /// The bytes of one coordinate.
+    /// Bytes of one coordinate.
     const fn width(self) -> usize {
         match self {
             Curve::P256 => 32,
@@ -73,8 +70,6 @@ impl Curve {
 }
 
 impl HostKey {
-    /// Takes a public key whose kind is known.
-    ///
     /// # Errors
     /// See [`HostKeyError`].
     pub fn new(public: SshPublicKey) -> Result<Self, HostKeyError> {
@@ -98,13 +93,12 @@ impl HostKey {
         Ok(Self { public, kind })
     }
 
-    /// The key itself.
     #[must_use]
     pub fn public(&self) -> &SshPublicKey {
         &self.public
     }
 
-    /// Whether the host signed `message`. SHA-1 does not count.
+    /// Whether the host signed `message`. Signatures with SHA-1 are rejected.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.verified(message, signature).is_some()
     }
@@ -152,7 +146,7 @@ fn ecdsa(curve: Curve, parts: &[&[u8]]) -> Option<Kind> {
     }
 }
 
-/// A number without the zeros in front; not zero, not negative.
+/// A positive number without leading zeros.
 fn positive(bytes: &[u8]) -> Option<Vec<u8>> {
     if bytes.first().is_some_and(|byte| byte & 0x80 != 0) {
         return None;
@@ -161,7 +155,7 @@ fn positive(bytes: &[u8]) -> Option<Vec<u8>> {
     bytes.get(start..).map(<[u8]>::to_vec)
 }
 
-/// As wide as it must be, with zeros in front.
+/// Pads a number with leading zeros.
 fn padded(bytes: &[u8], width: usize) -> Option<Vec<u8>> {
     let missing = width.checked_sub(bytes.len())?;
     Some([&vec![0; missing][..], bytes].concat())

@@ -1,70 +1,48 @@
-//! The keys by which a host is known: the declared one, otherwise those of the user's own known hosts.
+//! The keys of a host: the declared key, or else those in the user's known hosts.
 //!
-//! `ssh-keygen -F` reads those files, hashed lines and patterns included, as ssh itself would.
+//! `ssh-keygen -F` reads those files as ssh itself would, including hashed lines and patterns.
 
 use super::host_key::{HostKey, HostKeyError};
-use super::tool::Tools;
+use super::tool::SshTools;
 use belljar_contract::{Host, Port, SshEntry, SshPublicKey};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// The port that known hosts do not mention.
+/// The port that known hosts leave out.
 const PLAIN_PORT: u16 = 22;
 
-/// Why it is not known which keys a host has.
+/// Why a host's keys are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum KnownHostError {
-    /// `ssh-keygen` cannot be run.
     #[error("cannot run `ssh-keygen`; it comes with OpenSSH's client")]
     Tool(#[source] io::Error),
-    /// `ssh-keygen` did not do it.
     #[error("`ssh-keygen` cannot read `{}`: {said}", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// What it said.
-        said: String,
-    },
-    /// Nobody knows it.
+    Read { file: PathBuf, said: String },
     #[error(
         "the keys of `{name}` are not known. `{scan}` prints them with their fingerprints: compare those with what the \
          owner of the host publishes, then write the key as `known_host_key`, or connect once with ssh"
     )]
     NotKnown {
-        /// The name that was looked up.
         name: String,
-        /// The command that asks the host.
+        /// The command that asks the host for its keys.
         scan: String,
     },
-    /// Its key was declared void.
     #[error("the key of `{name}` is revoked in your known hosts: {fingerprint}")]
-    Revoked {
-        /// The name that was looked up.
-        name: String,
-        /// The key.
-        fingerprint: String,
-    },
-    /// An authority vouches for it.
+    Revoked { name: String, fingerprint: String },
     #[error(
-        "`{name}` is known by a certificate authority only, which belljar does not check; write one of its keys as `known_host_key`"
+        "`{name}` is known by a certificate authority only, which belljar does not support; set `known_host_key` to one of its keys"
     )]
-    Authority {
-        /// The name that was looked up.
-        name: String,
-    },
-    /// Its key is of a kind that cannot be checked.
+    Authority { name: String },
     #[error("the key of `{name}` cannot be used")]
     Unusable {
-        /// The name that was looked up.
         name: String,
-        /// Why.
         #[source]
         cause: HostKeyError,
     },
 }
 
-/// The files in which ssh looks hosts up, for a user with this home.
+/// The files in which ssh looks up hosts, for a user with this home directory.
 #[must_use]
 pub fn known_hosts_files(home: &Path) -> Vec<PathBuf> {
     let own = ["known_hosts", "known_hosts2"].map(|name| home.join(".ssh").join(name));
@@ -72,14 +50,14 @@ pub fn known_hosts_files(home: &Path) -> Vec<PathBuf> {
     own.into_iter().chain(shared).collect()
 }
 
-/// The keys by which the host of an entry is known, all of them fit to be checked.
+/// The keys of an entry's host. The signatures of all of them can be verified.
 ///
 /// # Errors
 /// See [`KnownHostError`].
 pub fn host_keys(
     entry: &SshEntry,
     files: &[PathBuf],
-    tools: &Tools,
+    tools: &SshTools,
 ) -> Result<Vec<SshPublicKey>, KnownHostError> {
     let plain = match &entry.hostname {
         Host::Name(name) => name.to_string(),
@@ -88,7 +66,7 @@ pub fn host_keys(
     let name = name_at(&plain, entry.port);
     let mut lines = look_up(&name, files, tools)?;
     if lines.keys.is_empty() && name != plain {
-        // As ssh does: a host that is known without a port is known on every port.
+        // As in ssh, a host that is known without a port is known on every port.
         lines.extend(look_up(&plain, files, tools)?);
     }
     let declared = entry.known_host_key.iter().cloned().collect::<Vec<_>>();
@@ -123,7 +101,7 @@ fn scan(host: &str, port: Port) -> String {
     format!("ssh-keyscan {at}{host} | tee /dev/stderr | ssh-keygen -l -f -")
 }
 
-/// What lines of known hosts say.
+/// The keys and markers of a host in known hosts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Lines {
     keys: Vec<SshPublicKey>,
@@ -139,7 +117,7 @@ impl Lines {
         self.authority |= authority;
     }
 
-    /// Reads what `ssh-keygen -F` prints. Lines that hold no key that can be read are not believed.
+    /// Parses the output of `ssh-keygen -F`. Lines without a valid key are ignored.
     fn parse(text: &str) -> Self {
         let mut out = Lines::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -160,7 +138,7 @@ impl Lines {
     }
 }
 
-fn look_up(name: &str, files: &[PathBuf], tools: &Tools) -> Result<Lines, KnownHostError> {
+fn look_up(name: &str, files: &[PathBuf], tools: &SshTools) -> Result<Lines, KnownHostError> {
     let mut out = Lines::default();
     for file in files.iter().filter(|file| file.is_file()) {
         let ended = tools
@@ -174,7 +152,7 @@ fn look_up(name: &str, files: &[PathBuf], tools: &Tools) -> Result<Lines, KnownH
             .output()
             .map_err(KnownHostError::Tool)?;
         let said = String::from_utf8_lossy(&ended.stderr).trim().escape_debug().to_string();
-        // Without a word it says that the host is not in there.
+        // ssh-keygen fails without a message if the host is not in the file.
         if !ended.status.success() && !said.is_empty() {
             return Err(KnownHostError::Read { file: file.clone(), said });
         }

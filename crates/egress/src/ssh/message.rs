@@ -1,11 +1,11 @@
-//! What is asked of an agent, and what it answers.
+//! Messages of the ssh agent protocol.
 
 use super::wire::{Reader, Writer};
 use belljar_contract::SshPublicKey;
 
-/// The longest frame, as long as OpenSSH takes it.
+/// The longest frame that OpenSSH accepts.
 pub(super) const FRAME_MAX: usize = 256 * 1024;
-/// The extension by which a connection says which host it is for.
+/// The extension that binds a connection to a host.
 pub(super) const BIND: &[u8] = b"session-bind@openssh.com";
 
 const FAILURE: u8 = 5;
@@ -16,22 +16,20 @@ const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 const EXTENSION: u8 = 27;
 
-/// A request, as far as the broker knows any.
+/// A request, as far as the broker distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request<'a> {
-    /// Which keys are there?
+    /// List the keys.
     Identities,
-    /// Sign with this key.
     Sign(SignRequest<'a>),
-    /// This connection is for this host.
+    /// Bind the connection to a host.
     Bind(Bind<'a>),
     /// Another extension, by name.
     Extension(&'a [u8]),
-    /// Something else, by number.
+    /// Another request, by number.
     Other(u8),
 }
 
-/// A signature that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SignRequest<'a> {
     pub key: &'a [u8],
@@ -39,7 +37,7 @@ pub(super) struct SignRequest<'a> {
     pub flags: u32,
 }
 
-/// What a host signed when the session began.
+/// The host's signature of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bind<'a> {
     pub host_key: &'a [u8],
@@ -49,7 +47,7 @@ pub(super) struct Bind<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a frame without its length. `None` when it is not whole, or more than whole.
+    /// Parses a frame without its length. `None` if the frame is incomplete or has extra bytes.
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(frame);
         let request = match reader.byte()? {
@@ -102,7 +100,7 @@ pub(super) fn success() -> Vec<u8> {
     Writer::default().byte(SUCCESS).frame()
 }
 
-/// The keys there are, each with a name for people.
+/// The response with the keys, each with a comment.
 pub(super) fn identities(keys: &[(&SshPublicKey, &str)]) -> Vec<u8> {
     let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
     let head = Writer::default().byte(IDENTITIES).number(count);
@@ -113,7 +111,7 @@ pub(super) fn request_identities() -> Vec<u8> {
     Writer::default().byte(REQUEST_IDENTITIES).frame()
 }
 
-/// The keys in an agent's answer, those of kinds that are not known left out; `None` when it is no such answer.
+/// The keys in an agent's response, without those of unknown types; `None` if it is another response.
 pub(super) fn parse_identities(frame: &[u8]) -> Option<Vec<SshPublicKey>> {
     let mut reader = Reader::new(frame);
     if reader.byte()? != IDENTITIES {
@@ -127,7 +125,7 @@ pub(super) fn parse_identities(frame: &[u8]) -> Option<Vec<SshPublicKey>> {
     Some(out)
 }
 
-/// The signature in an agent's answer, framed for whoever asked; `None` when there is none.
+/// The signature in an agent's response, framed for the client; `None` if there is none.
 pub(super) fn pass_signature(frame: &[u8]) -> Option<Vec<u8>> {
     let mut reader = Reader::new(frame);
     if reader.byte()? != SIGN_RESPONSE {
@@ -159,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn neither_less_nor_more_than_a_request() {
+    fn incomplete_requests_and_extra_bytes_are_rejected() {
         let sign = SignRequest { key: b"key", data: b"data", flags: 4 }.frame();
         let bind =
             Bind { host_key: b"host", session: b"id", signature: b"signed", forwarding: false }.frame();
         for frame in [body(&sign), body(&bind), body(&request_identities())] {
             for length in 0..frame.len() {
                 let cut = Request::parse(&frame[..length]);
-                // A name that is cut short is another name.
+                // A truncated extension name is another name.
                 assert!(matches!(cut, None | Some(Request::Extension(_))), "{cut:?}");
             }
             assert_eq!(Request::parse(&[frame, &[0]].concat()), None);

@@ -1,10 +1,11 @@
-//! The broker of ssh: inside, ssh can have the declared key sign a login at the declared host, and nothing else.
+//! The SSH broker: ssh inside the sandbox can have the declared key sign a login at the declared host, and nothing else.
 //!
-//! It is an agent that stands between a socket inside and an agent outside. The outer one holds the key; the broker
-//! holds none. A connection says which host it is for, with that host's signature of the session
-//! (`session-bind@openssh.com`); the broker checks that against the pinned keys, and signs for that session only.
+//! The broker is an ssh agent between a socket inside the sandbox and an agent outside. The outer agent holds the key; the
+//! broker holds none. A client binds its connection to a host with the host's signature of the session
+//! (`session-bind@openssh.com`). The broker verifies that signature with the pinned keys, and has only that session's
+//! login signed.
 //!
-//! Before a run: [`look_up`] finds the keys, [`hold`] sees to it that an agent has them. During it: [`serve`].
+//! Before a run, [`look_up`] finds the keys and [`hold`] makes an agent hold them. [`serve`] runs the broker.
 
 mod gate;
 mod grant;
@@ -12,13 +13,13 @@ mod holder;
 mod host_key;
 mod known_hosts;
 mod message;
+mod outer_agent;
 mod public_half;
 mod rate;
 mod report;
 mod serve;
 mod signable;
 mod tool;
-mod upstream;
 mod wire;
 
 #[cfg(test)]
@@ -32,4 +33,4 @@ pub use known_hosts::{KnownHostError, host_keys, known_hosts_files};
 pub use public_half::{PrivateHalf, PublicHalf, PublicHalfError, public_half};
 pub use report::{SshAct, SshRefusal, SshSink, SshSummary, SshUse, SshVerdict};
 pub use serve::{SshConfig, SshLimits, serve};
-pub use tool::Tools;
+pub use tool::SshTools;

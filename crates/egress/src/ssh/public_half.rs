@@ -1,7 +1,7 @@
-//! The public half of a key, read from its file without touching the private half.
+//! Reads the public key from a key's file without reading the private key.
 //!
-//! A key file of OpenSSH begins with the public key, in the clear, whether or not a passphrase protects the rest. It is
-//! read byte by byte, no further than that key: nothing of the private half enters this process.
+//! An OpenSSH key file begins with the public key in plain text, whether or not a passphrase protects the rest. It is read
+//! byte by byte up to the end of the public key, so that nothing of the private key enters this process.
 
 use belljar_contract::{SshPublicKey, SshPublicKeyError};
 use std::fs::File;
@@ -10,65 +10,51 @@ use std::path::{Path, PathBuf};
 
 const ARMOUR: &[u8] = b"-----BEGIN OPENSSH PRIVATE KEY-----";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
-/// The longest part in front of the private half.
+/// The longest field before the private key.
 const PART_MAX: u32 = 4096;
-/// The longest first line, or file of a public key.
+/// The longest first line, or public key file.
 const TEXT_MAX: u64 = 8192;
 
-/// What a key's file tells without a passphrase.
+/// What a key's file reveals without a passphrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicHalf {
-    /// The public key.
     pub key: SshPublicKey,
-    /// What is in the file besides.
     pub private: PrivateHalf,
 }
 
-/// Whether and how the private half is in the file.
+/// Whether and how the file contains the private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrivateHalf {
-    /// It is not: the file is a public key. Only an agent can hold the private half.
+    /// The file is a public key. Only an agent can hold the private key.
     Elsewhere,
-    /// It is there, in the clear.
     Plain,
-    /// It is there, behind a passphrase.
     Passphrase,
-    /// It is there, in a form that does not tell.
+    /// The file contains the private key in a format that does not show whether it is encrypted.
     Unknown,
 }
 
-/// Why the public half of a key is not known.
+/// Why the public key is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum PublicHalfError {
-    /// A file that cannot be read.
     #[error("cannot read the key `{}`", .path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// A file that holds no key.
-    #[error("`{}` holds no key that ssh could use", .path.display())]
+    #[error("`{}` contains no key that ssh can use", .path.display())]
     Key {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: SshPublicKeyError,
     },
-    /// A form that does not tell the public half, and no file beside it that does.
     #[error(
-        "the public half of `{path}` is not known: there is no `{path}.pub`; `ssh-keygen -y -f {path} > {path}.pub` makes it"
+        "`{path}` does not contain its public key, and there is no `{path}.pub`; create it with `ssh-keygen -y -f {path} > {path}.pub`"
     )]
-    NoPublicFile {
-        /// The key's file.
-        path: String,
-    },
+    NoPublicFile { path: String },
 }
 
-/// Finds the public half of the key in `identity_file`: in the file itself, or in the `.pub` beside it.
+/// Finds the public key for `identity_file`: in the file itself, or in the `.pub` file next to it.
 ///
 /// # Errors
 /// See [`PublicHalfError`].
@@ -105,14 +91,14 @@ pub fn public_half(identity_file: &Path) -> Result<PublicHalf, PublicHalfError> 
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // Looked at first: opening a pipe would wait for whoever writes to it.
+    // Checked first, because opening a pipe would wait for a writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     File::open(path)
 }
 
-/// The first line, without its end.
+/// The first line, without its line ending.
 #[expect(clippy::unbuffered_bytes, reason = "a buffer would hold the private half")]
 fn first_line(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
@@ -126,7 +112,7 @@ fn first_line(file: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The name of the cipher and the public key, from behind the first line.
+/// The name of the cipher and the public key, which follow the first line.
 fn head(file: &mut impl Read) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut decoded = Decoded { file, ready: Vec::new() };
     if decoded.exact(MAGIC.len())? != MAGIC {
@@ -141,10 +127,10 @@ fn head(file: &mut impl Read) -> io::Result<(Vec<u8>, Vec<u8>)> {
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is not a whole key of OpenSSH")
+    io::Error::new(io::ErrorKind::InvalidData, "it is not a complete OpenSSH key")
 }
 
-/// The bytes behind base64, four characters at a time.
+/// Decodes base64, four characters at a time.
 struct Decoded<'f, R> {
     file: &'f mut R,
     ready: Vec<u8>,

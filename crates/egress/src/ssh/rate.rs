@@ -1,4 +1,4 @@
-//! How often something may happen.
+//! Rate limits.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// At most so many in any minute.
+/// At most `most` events in any minute.
 #[derive(Debug)]
 pub(super) struct PerMinute {
     most: usize,
@@ -18,7 +18,7 @@ impl PerMinute {
         Self { most, times: VecDeque::new() }
     }
 
-    /// Takes one, if there is one to take.
+    /// Counts one event, unless the limit is reached.
     pub fn take(&mut self, now: Instant) -> bool {
         while self.times.front().is_some_and(|first| now.saturating_duration_since(*first) >= WINDOW) {
             self.times.pop_front();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_later_there_is_room_again() {
+    fn the_limit_applies_to_any_minute() {
         let start = Instant::now();
         let mut rate = PerMinute::new(2);
         let at = |seconds| start + Duration::from_secs(seconds);

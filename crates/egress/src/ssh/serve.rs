@@ -1,11 +1,11 @@
-//! The broker at work: a socket that was opened inside, an agent outside, the gate between them.
+//! Runs the broker: accepts connections from inside the sandbox, decides on requests, and asks the agent outside.
 
-use super::gate::{Approved, Gate, Purpose, shown};
+use super::gate::{Approved, Purpose, SigningGate, shown};
 use super::grant::SshGrant;
 use super::message::{self, FRAME_MAX, Request, SignRequest};
+use super::outer_agent;
 use super::rate::PerMinute;
 use super::report::{SshAct, SshRefusal, SshSink, SshSummary, SshUse, SshVerdict};
-use super::upstream;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,21 +16,21 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-/// How long a service without descriptors waits.
-const BREATH: Duration = Duration::from_millis(50);
+/// Pause after a failed accept, which usually means that file descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How much the inside may ask for.
+/// Limits for clients inside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshLimits {
-    /// Connections at once; more wait.
+    /// Concurrent connections; further ones wait.
     pub connections: usize,
     /// Signatures in a minute, over all connections.
     pub signatures_per_minute: usize,
-    /// Refusals in a minute that are told; more are counted.
-    pub told_refusals_per_minute: usize,
-    /// How long a connection may be silent.
+    /// Refusals in a minute that are reported; more are only counted.
+    pub reported_refusals_per_minute: usize,
+    /// How long a connection may be idle.
     pub idle: Duration,
-    /// How long a request may take to arrive once it began, and its answer to be taken.
+    /// How long a request may take to arrive once it began, and its response to be read.
     pub frame: Duration,
 }
 
@@ -39,24 +39,23 @@ impl Default for SshLimits {
         Self {
             connections: 32,
             signatures_per_minute: 60,
-            told_refusals_per_minute: 600,
+            reported_refusals_per_minute: 600,
             idle: Duration::from_secs(300),
             frame: Duration::from_secs(10),
         }
     }
 }
 
-/// What the broker works with.
+/// Everything that [`serve`] needs.
 pub struct SshConfig {
-    /// What is allowed. Nothing is, when it is empty.
+    /// What is allowed. If it is empty, nothing is.
     pub grants: Vec<SshGrant>,
-    /// Who hears of it.
+    /// Receives the decisions.
     pub sink: Arc<dyn SshSink>,
-    /// How much.
     pub limits: SshLimits,
 }
 
-/// Serves what comes from inside until `shutdown` is over; connections end with it.
+/// Serves clients until `shutdown` completes, then ends their connections.
 pub async fn serve(
     config: SshConfig,
     listener: UnixListener,
@@ -70,39 +69,39 @@ pub async fn serve(
     *locked(&broker.summary)
 }
 
-/// Takes connections for ever. Dropped, it takes them along.
+/// Accepts connections. Dropping the future also ends them.
 async fn accept(broker: Arc<Broker>, listener: UnixListener) {
     let places = Arc::new(Semaphore::new(broker.limits.connections));
     let mut connections = JoinSet::new();
-    // A place first: whoever opens more connections than there are places waits in the kernel's queue.
+    // The permit comes first: further connections wait in the kernel's queue.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else {
-            // Descriptors have run out, and nothing tells when there are some again.
-            tokio::time::sleep(BREATH).await;
+            // File descriptors have run out, and no event announces new ones.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         locked(&broker.summary).connections += 1;
         let broker = Arc::clone(&broker);
         connections.spawn(async move {
-            // A connection that breaks off concerns nobody but its other end.
+            // A failed connection concerns only its client.
             broker.converse(stream).await.ok();
             drop(place);
         });
     }
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Broker {
     grants: Vec<SshGrant>,
     sink: Arc<dyn SshSink>,
     limits: SshLimits,
     signatures: Mutex<PerMinute>,
-    told_refusals: Mutex<PerMinute>,
+    reported_refusals: Mutex<PerMinute>,
     summary: Mutex<SshSummary>,
 }
 
-/// Nothing that is locked here can be left half done.
+/// No lock here can leave its value half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -115,17 +114,17 @@ impl Broker {
             sink,
             limits,
             signatures: Mutex::new(PerMinute::new(limits.signatures_per_minute)),
-            told_refusals: Mutex::new(PerMinute::new(limits.told_refusals_per_minute)),
+            reported_refusals: Mutex::new(PerMinute::new(limits.reported_refusals_per_minute)),
             summary: Mutex::default(),
         }
     }
 
     async fn converse(&self, mut stream: UnixStream) -> io::Result<()> {
-        let mut gate = Gate::new(&self.grants);
+        let mut gate = SigningGate::new(&self.grants);
         let mut frame = Vec::new();
         while let Some(length) = self.next_length(&mut stream).await? {
             if length > FRAME_MAX {
-                // What follows cannot be told from the next request any more.
+                // The next request can no longer be found.
                 self.refuse(SshAct::Other, None, SshRefusal::Long(length));
                 return self.answer(&mut stream, &message::failure()).await;
             }
@@ -137,7 +136,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The length of the next frame; `None` when there is none, at the end of the conversation or of patience.
+    /// The length of the next frame; `None` at the end of the connection.
     async fn next_length(&self, stream: &mut UnixStream) -> io::Result<Option<usize>> {
         let mut length = [0; 4];
         let first = timeout(self.limits.idle, stream.read(length.split_at_mut(1).0)).await??;
@@ -152,7 +151,7 @@ impl Broker {
         timeout(self.limits.frame, stream.write_all(answer)).await?
     }
 
-    async fn respond(&self, gate: &mut Gate<'_>, frame: &[u8]) -> Vec<u8> {
+    async fn respond(&self, gate: &mut SigningGate<'_>, frame: &[u8]) -> Vec<u8> {
         let refused = match Request::parse(frame) {
             Some(Request::Identities) => return message::identities(&gate.keys()),
             Some(Request::Sign(request)) => return self.sign(gate, &request).await,
@@ -161,10 +160,10 @@ impl Broker {
                 Err(refusal) => (SshAct::Bind, SshRefusal::Bind(refusal)),
             },
             Some(Request::Extension(name)) => {
-                (SshAct::Other, SshRefusal::NotForInside(format!("the extension `{}`", shown(name))))
+                (SshAct::Other, SshRefusal::NotAllowed(format!("the extension `{}`", shown(name))))
             }
             Some(Request::Other(number)) => {
-                (SshAct::Other, SshRefusal::NotForInside(format!("the request {number} of an agent")))
+                (SshAct::Other, SshRefusal::NotAllowed(format!("the agent request {number}")))
             }
             None => (SshAct::Other, SshRefusal::Unreadable),
         };
@@ -172,7 +171,7 @@ impl Broker {
         message::failure()
     }
 
-    async fn sign(&self, gate: &Gate<'_>, request: &SignRequest<'_>) -> Vec<u8> {
+    async fn sign(&self, gate: &SigningGate<'_>, request: &SignRequest<'_>) -> Vec<u8> {
         let declared = self.grants.iter().find(|grant| grant.key.blob() == request.key);
         let key = declared.map(|grant| grant.key.fingerprint());
         let Approved { grant, purpose } = match gate.sign(request) {
@@ -190,21 +189,21 @@ impl Broker {
             self.refuse(act, key, SshRefusal::TooMany(self.limits.signatures_per_minute));
             return message::failure();
         }
-        let told = SshUse { entry: Some(grant.host.clone()), key, act, verdict: SshVerdict::Allowed };
-        if self.sink.decided(&told).is_err() {
-            // What cannot be noted is not done.
+        let allowed = SshUse { entry: Some(grant.host.clone()), key, act, verdict: SshVerdict::Allowed };
+        if self.sink.decided(&allowed).is_err() {
+            // A signature whose decision cannot be kept is not made.
             locked(&self.summary).failures += 1;
             return message::failure();
         }
-        match upstream::sign(&grant.agent, gate.bind_frame(), request).await {
+        match outer_agent::sign(&grant.agent, gate.bind_frame(), request).await {
             Ok(answer) => {
                 locked(&self.summary).signatures += 1;
                 answer
             }
             Err(error) => {
                 locked(&self.summary).failures += 1;
-                let failed = SshUse { verdict: SshVerdict::Failed(error.to_string()), ..told };
-                // The signature was not made, so nothing is lost when this cannot be noted.
+                let failed = SshUse { verdict: SshVerdict::Failed(error.to_string()), ..allowed };
+                // Nothing was signed, so that nothing is lost if this cannot be kept.
                 self.sink.decided(&failed).ok();
                 message::failure()
             }
@@ -212,13 +211,13 @@ impl Broker {
     }
 
     fn refuse(&self, act: SshAct, key: Option<String>, refusal: SshRefusal) {
-        let told = locked(&self.told_refusals).take(Instant::now());
-        let noted = told && {
+        let within_limit = locked(&self.reported_refusals).take(Instant::now());
+        let reported = within_limit && {
             let used = SshUse { entry: None, key, act, verdict: SshVerdict::Refused(refusal) };
             self.sink.decided(&used).is_ok()
         };
         let mut summary = locked(&self.summary);
         summary.refusals += 1;
-        summary.unreported += u64::from(!noted);
+        summary.unreported += u64::from(!reported);
     }
 }

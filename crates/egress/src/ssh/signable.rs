@@ -1,4 +1,4 @@
-//! What an agent is asked to sign: the login of a user, or a message such as a commit. Anything else is nothing.
+//! Parses the data that an agent is asked to sign: a user's login, or a message such as a commit.
 
 use super::wire::Reader;
 
@@ -7,16 +7,14 @@ const USERAUTH_REQUEST: u8 = 50;
 const PLAIN: &[u8] = b"publickey";
 const HOST_BOUND: &[u8] = b"publickey-hostbound-v00@openssh.com";
 
-/// Something that is signed, read to its last byte.
+/// Data to sign, parsed to its last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signable<'a> {
-    /// A login.
     Login(Login<'a>),
-    /// A message, in a namespace.
     Message(Message<'a>),
 }
 
-/// A login as `user`, in one session.
+/// A login as `user` in one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Login<'a> {
     pub session: &'a [u8],
@@ -24,18 +22,17 @@ pub(super) struct Login<'a> {
     pub service: &'a [u8],
     pub algorithm: &'a [u8],
     pub key: &'a [u8],
-    /// The host's key, where the method names it.
+    /// The host's key, if the method includes it.
     pub host_key: Option<&'a [u8]>,
 }
 
-/// The digest of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message<'a> {
     pub namespace: &'a [u8],
 }
 
 impl<'a> Signable<'a> {
-    /// Reads it. No byte string is both: the magic word would be a length of more than a gigabyte.
+    /// Parses the data. It cannot be both: as a login, the magic word would be a length of more than a gigabyte.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
         match data.strip_prefix(MAGIC) {
             Some(rest) => message(rest).map(Signable::Message),
@@ -51,7 +48,7 @@ fn login(data: &[u8]) -> Option<Login<'_>> {
         return None;
     }
     let (user, service, method) = (reader.string()?, reader.string()?, reader.string()?);
-    // Whether a signature follows; without one there is nothing to sign.
+    // This byte says whether a signature follows; without one there is nothing to sign.
     if reader.byte()? != 1 {
         return None;
     }

@@ -1,5 +1,5 @@
-//! How OpenSSH's programs are started: from the search path that was given, in `/`, with the few variables that they need to
-//! ask for a passphrase. The working directory may be a stranger's.
+//! Starts OpenSSH's programs from a given search path, in `/`, and with the few variables that they need to ask for a
+//! passphrase. The working directory may be untrusted.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where they look for their files, speak, and open a window.
+/// Variables for their files, their language and their windows.
 const HANDED_ON: [&str; 15] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",
@@ -27,20 +27,20 @@ const HANDED_ON: [&str; 15] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Where OpenSSH's programs are looked for.
+/// Finds and starts OpenSSH's programs.
 #[derive(Debug, Clone)]
-pub struct Tools {
+pub struct SshTools {
     path: OsString,
 }
 
-impl Tools {
-    /// On a search path that leads to no program of an agent's making. Relative entries do not count.
+impl SshTools {
+    /// Uses this search path, which must not lead to programs that an agent can write. Relative entries are ignored.
     #[must_use]
     pub fn on(path: OsString) -> Self {
         Self { path }
     }
 
-    /// The program of this name, ready to be given arguments.
+    /// The command for a program.
     pub(super) fn tool(&self, name: &str) -> io::Result<Command> {
         let variables = HANDED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         started_with(name, &self.path, variables)
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_working_directory_is_started() {
+    fn programs_in_the_working_directory_are_not_started() {
         let place = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = place.path().join(name);

@@ -1,6 +1,6 @@
-//! The way ssh writes numbers and texts. Reading is total: what is not there is `None`.
+//! The encoding of numbers and strings in SSH. Parsers return `None` if the input is too short.
 
-/// Reads from the front.
+/// Reads from the front of a slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         Some(u32::from_be_bytes(*bytes))
     }
 
-    /// A length and as many bytes.
+    /// A string, which is preceded by its length.
     pub fn string(&mut self) -> Option<&'a [u8]> {
         let mut ahead = *self;
         let length = usize::try_from(ahead.number()?).ok()?;
@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// A positive number of any length, without the zeros in front.
+    /// A positive number of any length, without leading zeros.
     pub fn integer(&mut self) -> Option<&'a [u8]> {
         let bytes = self.string()?;
         if bytes.first().is_some_and(|byte| byte & 0x80 != 0) {
@@ -40,13 +40,12 @@ impl<'a> Reader<'a> {
         bytes.get(zeros..)
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
 
-/// Writes to the end.
 #[derive(Debug, Default)]
 pub(super) struct Writer(Vec<u8>);
 
@@ -61,7 +60,7 @@ impl Writer {
         self
     }
 
-    /// Everything that is written was read from a bounded frame, so its length fits.
+    /// The data comes from a frame of limited size, so that its length fits.
     pub fn string(self, bytes: &[u8]) -> Self {
         let mut this = self.number(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         this.0.extend_from_slice(bytes);
@@ -73,7 +72,7 @@ impl Writer {
         self.0
     }
 
-    /// What was written, with its length in front.
+    /// The frame: the content, preceded by its length.
     pub fn frame(self) -> Vec<u8> {
         Writer::default().string(&self.0).0
     }
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoded_values_are_decoded() {
         let bytes = Writer::default().byte(7).number(258).string(b"abc").string(b"").finish();
         let mut reader = Reader::new(&bytes);
         assert_eq!((reader.byte(), reader.number()), (Some(7), Some(258)));
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_reads_nothing() {
+    fn a_wrong_length_reads_nothing() {
         for bytes in [&[0, 0, 0, 2, 1][..], &[0xff; 8], &[0, 0, 0]] {
             let mut reader = Reader::new(bytes);
             assert_eq!(reader.string(), None);

@@ -1,32 +1,31 @@
-//! What differs between a request and the nearest recorded one, as a person wants to read it.
+//! The differences between a request and the nearest recorded one, for people.
 
-use super::normal::{Normaliser, further};
-use super::words;
+use super::agent_texts;
+use super::normaliser::{Normaliser, further};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Differences that are told of one request; the rest is counted.
-const TOLD: usize = 12;
-/// Characters of a value that are told.
+/// How many differences of one request are shown; the rest is counted.
+const DIFFERENCES_SHOWN: usize = 12;
+/// How many characters of a value are shown.
 const SHOWN: usize = 240;
 
-/// What kind of drift it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftKind {
     /// A normaliser that the tape does not use would cover it.
     Cosmetic,
-    /// A tool gave something else.
+    /// A tool returned another result.
     ToolResult,
-    /// Something else was asked.
+    /// The request itself differs.
     Prompt,
-    /// Nothing like it was recorded.
+    /// No similar request was recorded.
     Unmatched,
 }
 
 impl DriftKind {
-    /// In words.
+    /// The name for people.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -38,52 +37,45 @@ impl DriftKind {
     }
 }
 
-/// A request that the tape does not have.
+/// A request that is not on the tape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Drift {
     /// Its number among the requests of this run, from 0.
     pub request: u64,
-    /// Whose it is: `main`, or `sub-agent 1`.
+    /// `main`, or `sub-agent 1`.
     pub conversation: String,
-    /// The recorded exchange that is nearest to it.
+    /// The nearest recorded exchange.
     pub nearest: Option<u64>,
-    /// What kind it is.
     pub kind: DriftKind,
-    /// Normalisers that would cover it.
     pub covered_by: Vec<&'static str>,
-    /// What differs.
     pub differences: Vec<Difference>,
     /// How many further differences there are.
     pub more: usize,
 }
 
-/// A place where two requests differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Where, as a JSON pointer into the request.
+    /// The place, as a JSON pointer into the request.
     pub pointer: String,
-    /// What was recorded; nothing where there was nothing.
+    /// The recorded value; `None` if there was none.
     pub recorded: Option<String>,
-    /// What is there now.
+    /// The present value.
     pub present: Option<String>,
-    /// Whether it is in words of the agent itself, of which a tape has the digest only.
+    /// Whether it is in the agent's own texts, of which a tape only has digests.
     pub agents_words: bool,
-    /// The tool call that produced it, where it is a result.
+    /// The tool call that produced it, for a tool result.
     pub call: Option<ToolCall>,
 }
 
-/// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolCall {
-    /// Its id.
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// What it was called with, in one line.
+    /// The arguments on one line.
     pub input: String,
 }
 
-/// Places where two documents differ, in the order of the document.
+/// The places where two documents differ, in order.
 pub(super) fn pointers(recorded: &Value, present: &Value) -> Vec<String> {
     let mut out = Vec::new();
     walk("", Some(recorded), Some(present), &mut out);
@@ -109,10 +101,10 @@ fn walk(at: &str, recorded: Option<&Value>, present: Option<&Value>, out: &mut V
     }
 }
 
-/// Tells the drift of a request from a recorded one. The present one comes as it is compared, and with all of its words.
-pub(super) fn tell(
+/// Describes the drift from a recorded request. The present request is given normalised, and with the agent's own texts.
+pub(super) fn describe(
     recorded: &Value,
-    (present, told): (&Value, &Value),
+    (present, readable): (&Value, &Value),
     used: &[Normaliser],
 ) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
     let places = pointers(recorded, present);
@@ -123,13 +115,16 @@ pub(super) fn tell(
         (true, true) => DriftKind::ToolResult,
         (true, false) => DriftKind::Prompt,
     };
-    let more = places.len().saturating_sub(TOLD);
-    let differences =
-        places.into_iter().take(TOLD).map(|pointer| difference(recorded, (present, told), pointer)).collect();
+    let more = places.len().saturating_sub(DIFFERENCES_SHOWN);
+    let differences = places
+        .into_iter()
+        .take(DIFFERENCES_SHOWN)
+        .map(|pointer| difference(recorded, (present, readable), pointer))
+        .collect();
     (kind, covered, differences, more)
 }
 
-/// The fewest further normalisers with which nothing differs.
+/// The smallest set of further normalisers that makes the documents equal.
 fn covered(recorded: &Value, present: &Value, used: &[Normaliser]) -> Vec<&'static str> {
     let extra: Vec<Normaliser> =
         Normaliser::ALL.into_iter().filter(|one| one.is_extra() && !used.contains(one)).collect();
@@ -146,7 +141,7 @@ fn covered(recorded: &Value, present: &Value, used: &[Normaliser]) -> Vec<&'stat
     }
 }
 
-/// The result block that a pointer leads into, and its call.
+/// The result block that a pointer leads into.
 fn result_at<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
     let mut words = pointer.split('/').skip(1);
     let (messages, message, content, block) = (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -157,9 +152,13 @@ fn result_at<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
     (found.get("type").and_then(Value::as_str) == Some("tool_result")).then_some(found)
 }
 
-pub(super) fn difference(recorded: &Value, (present, told): (&Value, &Value), pointer: String) -> Difference {
+pub(super) fn difference(
+    recorded: &Value,
+    (present, readable): (&Value, &Value),
+    pointer: String,
+) -> Difference {
     let (old, new) = (recorded.pointer(&pointer), present.pointer(&pointer));
-    let marked = |value: Option<&Value>| value.is_some_and(|value| words::has_mark(&value.to_string()));
+    let marked = |value: Option<&Value>| value.is_some_and(|value| agent_texts::has_mark(&value.to_string()));
     let agents_words = marked(old) || marked(new);
     let call = result_at(present, &pointer).or(result_at(recorded, &pointer)).and_then(|block| {
         let id = block.get("tool_use_id")?.as_str()?;
@@ -174,7 +173,7 @@ pub(super) fn difference(recorded: &Value, (present, told): (&Value, &Value), po
             (old.map(|value| shortened(&text(value), 0)), new.map(|value| shortened(&text(value), 0)))
         }
     };
-    let said = if agents_words { said_now(told, &pointer) } else { None };
+    let said = if agents_words { present_text(readable, &pointer) } else { None };
     let present = match (present, said) {
         (Some(digest), Some(said)) => Some(format!("{digest} {said}")),
         (present, _) => present,
@@ -182,10 +181,10 @@ pub(super) fn difference(recorded: &Value, (present, told): (&Value, &Value), po
     Difference { pointer, recorded, present, agents_words, call }
 }
 
-/// The beginning of what the agent says now, where its digest is compared.
-fn said_now(told: &Value, pointer: &str) -> Option<String> {
+/// The beginning of the agent's present text, where only digests are compared.
+fn present_text(readable: &Value, pointer: &str) -> Option<String> {
     let place = pointer.strip_suffix("/definition").unwrap_or(pointer);
-    Some(shortened(&text(told.pointer(place)?), 0))
+    Some(shortened(&text(readable.pointer(place)?), 0))
 }
 
 fn text(value: &Value) -> String {
@@ -235,24 +234,25 @@ mod tests {
         ], "a/b": 1})
     }
 
-    fn tell_both(
+    fn describe_both(
         recorded: &Value,
         present: &Value,
         used: &[Normaliser],
     ) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
-        tell(recorded, (present, present), used)
+        describe(recorded, (present, present), used)
     }
 
     #[test]
-    fn the_agents_own_words_are_told_by_their_digests() {
+    fn drift_in_the_agents_own_texts_is_shown_with_digests() {
         let body =
             |prompt: &str| json!({"system": [{"text": prompt}], "tools": [{"name": "Bash", "x": prompt}]});
-        let (old, new) = (words::without(body("You are old")), words::without(body("You are new")));
-        let (kind, _, told, _) = tell(&old, (&new, &body("You are new")), &[]);
+        let (old, new) =
+            (agent_texts::without(body("You are old")), agent_texts::without(body("You are new")));
+        let (kind, _, reported, _) = describe(&old, (&new, &body("You are new")), &[]);
         assert_eq!(kind, DriftKind::Prompt);
-        let pointers: Vec<&str> = told.iter().map(|one| one.pointer.as_str()).collect();
+        let pointers: Vec<&str> = reported.iter().map(|one| one.pointer.as_str()).collect();
         assert_eq!(pointers, ["/system/0/text", "/tools/0/definition"]);
-        for one in &told {
+        for one in &reported {
             let (recorded, present) = (one.recorded.as_ref().unwrap(), one.present.as_ref().unwrap());
             assert!(
                 one.agents_words && recorded.contains("sha256:") && present.contains("sha256:"),
@@ -263,34 +263,37 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_told_with_its_call() {
-        let (kind, covered, told, more) = tell_both(&document("one"), &document("two"), &[]);
+    fn a_tool_result_is_shown_with_its_call() {
+        let (kind, covered, reported, more) = describe_both(&document("one"), &document("two"), &[]);
         assert_eq!((kind, covered.len(), more), (DriftKind::ToolResult, 0, 0));
-        assert_eq!(told[0].pointer, "/messages/2/content/0/content");
-        assert_eq!((told[0].recorded.as_deref(), told[0].present.as_deref()), (Some("one"), Some("two")));
-        let call = told[0].call.as_ref().unwrap();
+        assert_eq!(reported[0].pointer, "/messages/2/content/0/content");
+        assert_eq!(
+            (reported[0].recorded.as_deref(), reported[0].present.as_deref()),
+            (Some("one"), Some("two"))
+        );
+        let call = reported[0].call.as_ref().unwrap();
         assert_eq!((call.name.as_str(), call.input.as_str()), ("Bash", r#"{"command":"x"}"#));
     }
 
     #[test]
-    fn what_a_normaliser_would_cover_is_cosmetic() {
+    fn drift_that_a_normaliser_covers_is_cosmetic() {
         let (kind, covered, ..) =
-            tell_both(&document("at 10:00:01"), &document("at 11:30:59"), &Normaliser::defaults());
+            describe_both(&document("at 10:00:01"), &document("at 11:30:59"), &Normaliser::defaults());
         assert_eq!((kind, covered), (DriftKind::Cosmetic, vec!["timestamp/1"]));
         let used = Normaliser::ALL;
-        let (kind, ..) = tell_both(&document("at 10:00:01"), &document("at 11:30:59"), &used);
+        let (kind, ..) = describe_both(&document("at 10:00:01"), &document("at 11:30:59"), &used);
         assert_eq!(kind, DriftKind::ToolResult);
     }
 
     #[test]
-    fn anything_else_is_the_prompt() {
+    fn other_differences_are_prompt_drift() {
         let mut other = document("one");
         other["a/b"] = json!(2);
-        let (kind, _, told, _) = tell_both(&document("two"), &other, &[]);
-        assert_eq!((kind, told[0].pointer.as_str()), (DriftKind::Prompt, "/a~1b"));
+        let (kind, _, reported, _) = describe_both(&document("two"), &other, &[]);
+        assert_eq!((kind, reported[0].pointer.as_str()), (DriftKind::Prompt, "/a~1b"));
         let long = format!("{}x{}", "a".repeat(5000), "b".repeat(5000));
-        let (_, _, told, _) = tell_both(&document(&long), &document(&long.replace('x', "y")), &[]);
-        assert!(told[0].recorded.as_ref().unwrap().contains("ax"), "{told:?}");
-        assert!(told[0].recorded.as_ref().unwrap().chars().count() < 300);
+        let (_, _, reported, _) = describe_both(&document(&long), &document(&long.replace('x', "y")), &[]);
+        assert!(reported[0].recorded.as_ref().unwrap().contains("ax"), "{reported:?}");
+        assert!(reported[0].recorded.as_ref().unwrap().chars().count() < 300);
     }
 }

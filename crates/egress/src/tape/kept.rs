@@ -1,26 +1,25 @@
-//! What a tape has kept, for whoever reads or rewrites one.
+//! Reads and rewrites the bodies on a tape.
 
 use super::drift::{self, Difference};
-use super::normal::{each_text, kept_with, read_kept};
+use super::normaliser::{each_text, kept_with, read_kept};
 use super::private::Private;
 use super::stream::{self, Changed};
 use belljar_contract::{Digest, canonical_json};
 use serde_json::Value;
 
-/// A request's body.
 #[must_use]
 pub fn kept_request(bytes: &[u8]) -> Value {
     read_kept(bytes)
 }
 
-/// An answer's body as one document, also where it came in pieces. Nothing where it broke off or is no document.
+/// The body of a response as one document, also if it was streamed. `None` if it is incomplete or not a document.
 #[must_use]
 pub fn kept_answer(bytes: &[u8]) -> Option<Value> {
     let whole = stream::document(bytes);
     serde_json::from_slice(whole.as_deref().unwrap_or(bytes)).ok()
 }
 
-/// Where two documents differ, with both values.
+/// The places where two documents differ, with both values.
 #[must_use]
 pub fn differences(left: &Value, right: &Value) -> Vec<Difference> {
     drift::pointers(left, right)
@@ -29,13 +28,13 @@ pub fn differences(left: &Value, right: &Value) -> Vec<Difference> {
         .collect()
 }
 
-/// A request's body without what is private, as a request of a replay is compared once the tape says so.
+/// The body of a request with private data redacted, as requests of a replay are once the tape lists these kinds.
 #[must_use]
 pub fn request_without(bytes: &[u8], kinds: &[Private]) -> Vec<u8> {
     kinds.iter().fold(bytes.to_vec(), |bytes, kind| kept_with(&bytes, kind.normaliser()))
 }
 
-/// The digest by which a sub-agent is known, of one of its requests.
+/// The digest of the first message of a request, which identifies a sub-agent.
 #[must_use]
 pub fn first_message(request: &[u8]) -> Digest {
     let value = read_kept(request);
@@ -43,23 +42,22 @@ pub fn first_message(request: &[u8]) -> Digest {
     Digest::of(canonical_json(first).as_bytes())
 }
 
-/// An answer's body that was changed.
+/// The changed body of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedAnswer {
-    /// The body.
     pub body: Vec<u8>,
     /// Times and lengths of its pieces.
     pub chunks: Vec<(u64, u64)>,
 }
 
-/// An answer's body without what is private. Nothing where nothing changes.
+/// The body of a response with private data redacted; `None` if nothing changes.
 #[must_use]
 pub fn answer_without(body: &[u8], chunks: &[(u64, u64)], kinds: &[Private]) -> Option<ChangedAnswer> {
     let change = |text: &str| any_without(text, kinds);
     stream::change(body, chunks, &change).map(|Changed { body, chunks }| ChangedAnswer { body, chunks })
 }
 
-/// A text without what is private; nothing where it has none.
+/// A text with private data redacted; `None` if it has none.
 #[must_use]
 pub fn text_without(text: &str, kinds: &[Private]) -> Option<String> {
     kinds
@@ -67,12 +65,12 @@ pub fn text_without(text: &str, kinds: &[Private]) -> Option<String> {
         .fold(None, |so_far: Option<String>, kind| kind.without(so_far.as_deref().unwrap_or(text)).or(so_far))
 }
 
-/// Takes what is private out of every text of a document; names of members stay.
+/// Redacts private data in every text of a document; names of members stay.
 pub fn value_without(value: &mut Value, kinds: &[Private]) {
     each_text(value, &mut |text| text_without(text, kinds));
 }
 
-/// Within a document a text has marks of its own, so it is read before it is changed.
+/// A text inside a document is escaped, so that it is parsed before it is changed.
 fn any_without(text: &str, kinds: &[Private]) -> Option<String> {
     let document = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok().filter(|value: &Value| !value.is_string())?;
@@ -103,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_streamed_answer_stays_one() {
+    fn redaction_keeps_a_stream_intact() {
         let event = |data: Value| format!("event: x\ndata: {data}\n\n");
         let delta = |piece: &str| {
             event(json!({"type": "content_block_delta", "index": 0,

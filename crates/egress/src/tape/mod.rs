@@ -1,40 +1,41 @@
-//! Exchanges on tape: a [`Recorder`] watches whoever answers and takes everything down; a [`Replay`] answers from what was
-//! taken down.
+//! Recorded exchanges: a [`Recorder`] observes a backend and records its exchanges; a [`Replay`] answers requests from
+//! them.
 //!
-//! A request finds its answer by the digest of its body after the declared [`Normaliser`]s have made alike what differs
-//! from run to run. It is never answered by its position. What finds none is a [`Drift`], told by what changed.
+//! A request finds its response by the digest of its body after the declared [`Normaliser`]s have removed the differences
+//! between runs. It is never answered by its position. A request without a recorded response is a [`Drift`], which shows
+//! what changed.
 
-mod alike;
+mod agent_texts;
 mod drift;
 mod kept;
-mod normal;
+mod normaliser;
 mod private;
 mod recorder;
 mod replay;
-mod served;
+mod replay_body;
 mod stream;
-mod words;
+mod text_normaliser;
 
-pub(crate) use alike::{Alike, without_agents_words};
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
 pub use kept::{
     ChangedAnswer, answer_without, differences, first_message, kept_answer, kept_request, request_without,
     text_without, value_without,
 };
-pub use normal::{Normaliser, UnknownNormaliser};
+pub use normaliser::{Normaliser, UnknownNormaliser};
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
+pub(crate) use text_normaliser::{TextNormaliser, without_agents_words};
 
 use std::sync::Arc;
 
-/// Takes secrets out of bytes; nothing when there are none in them.
+/// Redacts secrets in bytes; `None` if there are none.
 pub type Scrub = Arc<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
-/// Mark of a sub-agent's requests.
+/// The header that marks requests of a sub-agent.
 const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
 
-/// Whether a request belongs onto a tape.
+/// Whether a request is recorded.
 fn is_taped(method: &hyper::Method, path: &str) -> bool {
     method == hyper::Method::POST && ["/v1/messages", "/v1/messages/count_tokens"].contains(&path)
 }

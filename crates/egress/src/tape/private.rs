@@ -1,14 +1,14 @@
-//! What should not be given to others with a tape: homes, addresses of people, and what looks like a key.
+//! Private data that should not be shared with a tape: home directories, email addresses, and texts that look like keys.
 //!
-//! Each kind has a normaliser of the same name. A tape that was scrubbed lists it, so that the requests of a replay are
-//! treated as the recorded ones were.
+//! Each kind has a normaliser of the same name. A scrubbed tape lists it, so that the requests of a replay are treated in
+//! the same way as the recorded ones.
 
-use super::normal::Normaliser;
+use super::normaliser::Normaliser;
 use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// The home that every agent has inside.
+/// The home directory inside every sandbox.
 const HOME_INSIDE: &str = "/home/agent";
 
 static HOME: LazyLock<Regex> = LazyLock::new(|| pattern(r"/(?:home|Users)/[A-Za-z0-9._-]+|/(?:root)/"));
@@ -25,25 +25,21 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("a pattern of ours is read by a test")
+    Regex::new(text).expect("a test compiles every pattern")
 }
 
-/// A kind of what should not be given to others.
+/// A kind of private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Private {
-    /// Somebody's home.
     HomePath,
-    /// Somebody's address.
     Email,
-    /// What looks like a key or a token.
     Token,
 }
 
 impl Private {
-    /// Each.
     pub const ALL: [Self; 3] = [Self::HomePath, Self::Email, Self::Token];
 
-    /// A stable word for machines.
+    /// A stable name for machines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +49,6 @@ impl Private {
         }
     }
 
-    /// What makes it alike in requests.
     #[must_use]
     pub const fn normaliser(self) -> Normaliser {
         match self {
@@ -67,7 +62,7 @@ impl Private {
         format!("[redacted:{}]", self.name())
     }
 
-    /// Where a text has it.
+    /// Where a text contains it.
     #[must_use]
     pub fn places(self, text: &str) -> Vec<Range<usize>> {
         let pattern = match self {
@@ -75,12 +70,12 @@ impl Private {
             Self::Email => &EMAIL,
             Self::Token => &TOKEN,
         };
-        let found = pattern.find_iter(text).filter(|found| !self.is_nobodys(found.as_str()));
+        let found = pattern.find_iter(text).filter(|found| !self.is_not_private(found.as_str()));
         found.map(|found| found.range()).collect()
     }
 
-    /// What everybody has, or has nobody behind it.
-    fn is_nobodys(self, found: &str) -> bool {
+    /// Whether a match is not private, because it is the same everywhere or does not belong to a person.
+    fn is_not_private(self, found: &str) -> bool {
         match self {
             Self::HomePath => found == HOME_INSIDE,
             Self::Email => {
@@ -93,7 +88,7 @@ impl Private {
         }
     }
 
-    /// The text without it; nothing when it has none.
+    /// The text with it redacted; `None` if it contains none.
     #[must_use]
     pub fn without(self, text: &str) -> Option<String> {
         let places = self.places(text);
@@ -102,7 +97,7 @@ impl Private {
         }
         let (mut out, mut from) = (String::new(), 0);
         for Range { start, end } in places {
-            // The end of a folder's name stays one.
+            // The slash after a directory name is kept.
             let tail = if text[start..end].ends_with('/') { "/" } else { "" };
             out.push_str(&text[from..start]);
             out.push_str(&self.mark());
@@ -113,7 +108,7 @@ impl Private {
     }
 }
 
-/// Whether a text has a word by itself, not as a part of another.
+/// Whether a text contains a word on its own, not as a part of another.
 #[must_use]
 pub fn has_word(text: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';

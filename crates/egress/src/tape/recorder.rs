@@ -1,10 +1,10 @@
-//! Takes exchanges down as they happen, in the order in which they were asked.
+//! Records exchanges in the order of their requests.
 
-use super::normal::{Canonical, Normaliser};
+use super::normaliser::{Canonical, Normaliser};
 use super::private::has_word;
 use super::stream::{self, Changed};
 use super::{AGENT_ID_HEADER, Scrub, is_taped};
-use crate::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer, Unwatched};
+use crate::gateway::{AnswerEnd, GatewayRequest, Observe, ObserveAnswer, Unobserved};
 use crate::model_log::SESSION_HEADER;
 use belljar_contract::{
     BodyRef, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeEnd, ExchangeRequest, TapeLeak,
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Headers of a request that say what is wanted, and in which conversation.
+/// Request headers that are recorded.
 const REQUEST_HEADERS: [&str; 7] = [
     "anthropic-beta",
     "anthropic-version",
@@ -27,57 +27,56 @@ const REQUEST_HEADERS: [&str; 7] = [
     SESSION_HEADER,
 ];
 
-/// Headers of an answer that the agent acts on; whose account it was is not among them.
+/// Response headers that the agent uses; those that identify the account are not among them.
 const ANSWER_HEADERS: [&str; 6] =
     ["cache-control", "content-type", "request-id", "retry-after", "retry-after-ms", "x-should-retry"];
 const ANSWER_PREFIX: &str = "anthropic-ratelimit-";
 
-/// An answer that is longer is not kept.
+/// A longer response makes the recording fail.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// Where exchanges are kept.
+/// Stores exchanges.
 pub trait KeepExchanges: Send {
-    /// Keeps a body.
+    /// Stores a body.
     ///
     /// # Errors
-    /// In a line for people; the recording has failed then.
+    /// With the reason; the recording has failed then.
     fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String>;
-    /// Keeps an exchange whose bodies were kept.
+    /// Stores an exchange whose bodies were stored.
     ///
     /// # Errors
     /// As [`KeepExchanges::body`].
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String>;
 }
 
-/// What was taken down.
+/// The result of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taped {
-    /// How many exchanges.
     pub exchanges: u64,
-    /// What of the user and the machine was in what was asked.
+    /// Data of the user and the machine that was found in requests.
     pub leaks: TapeLeaks,
 }
 
-/// Watches exchanges and takes them down, without secrets.
+/// Observes exchanges and records them with secrets redacted.
 #[derive(Clone)]
 pub struct Recorder {
-    shared: Arc<Shared>,
+    shared: Arc<RecorderInner>,
 }
 
-struct Shared {
+struct RecorderInner {
     scrub: Scrub,
     normalisers: Vec<Normaliser>,
     /// Words that belong to the user or the machine, with their kinds.
     sought: BTreeMap<String, &'static str>,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
-struct State {
+struct RecorderState {
     keep: Box<dyn KeepExchanges>,
     began: Option<Instant>,
     asked: u64,
     written: u64,
-    /// Exchanges that ended before one that was asked earlier.
+    /// Exchanges that ended before an earlier one.
     waiting: BTreeMap<u64, Exchange>,
     /// Sub-agents by the ids of this run.
     agents: BTreeMap<String, (u32, Digest)>,
@@ -86,14 +85,14 @@ struct State {
 }
 
 impl Recorder {
-    /// Records to `keep`, and notes which requests have one of the words that are `sought`.
+    /// Records to `keep`, and notes which requests contain one of the words in `sought`.
     pub fn new(
         keep: Box<dyn KeepExchanges>,
         scrub: Scrub,
         normalisers: Vec<Normaliser>,
         sought: BTreeMap<String, &'static str>,
     ) -> Self {
-        let state = State {
+        let state = RecorderState {
             keep,
             began: None,
             asked: 0,
@@ -103,13 +102,13 @@ impl Recorder {
             leaks: BTreeSet::new(),
             failure: None,
         };
-        Self { shared: Arc::new(Shared { scrub, normalisers, sought, state: Mutex::new(state) }) }
+        Self { shared: Arc::new(RecorderInner { scrub, normalisers, sought, state: Mutex::new(state) }) }
     }
 
-    /// What was taken down; all answers have ended.
+    /// The result. All responses have to have ended.
     ///
     /// # Errors
-    /// When something could not be taken down.
+    /// When an exchange could not be recorded.
     pub fn finish(&self) -> Result<Taped, String> {
         let mut state = self.shared.state();
         match state.failure.take() {
@@ -121,13 +120,13 @@ impl Recorder {
                     found: std::mem::take(&mut state.leaks),
                 },
             }),
-            None => Err("an exchange has no end".to_owned()),
+            None => Err("an exchange is incomplete".to_owned()),
         }
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl RecorderInner {
+    fn state(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +146,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl RecorderState {
     fn agent(&mut self, id: &str, canonical: &Canonical) -> ConversationKey {
         let number = u32::try_from(self.agents.len() + 1).unwrap_or(u32::MAX);
         let known = self.agents.entry(id.to_owned());
@@ -171,16 +170,16 @@ impl State {
 }
 
 impl Observe for Recorder {
-    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer> {
+    fn asked(&self, asked: &GatewayRequest) -> Box<dyn ObserveAnswer> {
         if !is_taped(&asked.method, asked.uri.path()) {
-            return Box::new(Unwatched);
+            return Box::new(Unobserved);
         }
         let shared = &self.shared;
         let body = match &asked.body {
             Ok(body) => (shared.scrub)(body).map_or_else(|| body.clone(), Bytes::from),
             Err(fault) => {
                 shared.state().fail(fault.to_string());
-                return Box::new(Unwatched);
+                return Box::new(Unobserved);
             }
         };
         let text = String::from_utf8_lossy(&body);
@@ -210,7 +209,12 @@ impl Observe for Recorder {
         state.leaks.extend(kinds.into_iter().map(leak));
         drop(state);
         let exchange = Exchange { seq, at_ms: ms(began, since), conversation, request, answer: None };
-        Box::new(Watch { shared: Arc::clone(shared), exchange: Some(exchange), since, answer: None })
+        Box::new(ExchangeRecorder {
+            shared: Arc::clone(shared),
+            exchange: Some(exchange),
+            since,
+            answer: None,
+        })
     }
 }
 
@@ -218,22 +222,22 @@ fn ms(since: Instant, at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An answer on its way.
-struct Watch {
-    shared: Arc<Shared>,
+/// A response on its way.
+struct ExchangeRecorder {
+    shared: Arc<RecorderInner>,
     exchange: Option<Exchange>,
     since: Instant,
-    answer: Option<Passing>,
+    answer: Option<ResponseSoFar>,
 }
 
-struct Passing {
+struct ResponseSoFar {
     status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
     chunks: Vec<(u64, u64)>,
 }
 
-impl Watch {
+impl ExchangeRecorder {
     fn end(&mut self, end: ExchangeEnd, at: Instant) {
         let Some(mut exchange) = self.exchange.take() else { return };
         let shared = Arc::clone(&self.shared);
@@ -241,12 +245,12 @@ impl Watch {
             let scrubbed = (shared.scrub)(text.as_bytes())?;
             Some(String::from_utf8_lossy(&scrubbed).into_owned())
         };
-        let passed = self.answer.take().map(|passing| {
-            let Passing { status, headers, body, chunks } = passing;
+        let passed = self.answer.take().map(|response| {
+            let ResponseSoFar { status, headers, body, chunks } = response;
             let (body, chunks) = match stream::change(&body, &chunks, &change) {
                 Some(Changed { body, chunks }) => (body, chunks),
                 None => {
-                    // What is not text is searched as it is.
+                    // A body that is not text is scrubbed as bytes.
                     let scrubbed = (shared.scrub)(&body);
                     let chunks = scrubbed.as_ref().map_or(chunks, |bytes| vec![(0, bytes.len() as u64)]);
                     (scrubbed.unwrap_or(body), chunks)
@@ -265,18 +269,19 @@ impl Watch {
     }
 }
 
-impl ObserveAnswer for Watch {
+impl ObserveAnswer for ExchangeRecorder {
     fn head(&mut self, status: StatusCode, headers: &HeaderMap, _at: Instant) {
         let wanted = |name: &str| ANSWER_HEADERS.contains(&name) || name.starts_with(ANSWER_PREFIX);
         let headers = self.shared.headers(headers, wanted);
-        let passing = Passing { status: status.as_u16(), headers, body: Vec::new(), chunks: Vec::new() };
-        self.answer = Some(passing);
+        let response =
+            ResponseSoFar { status: status.as_u16(), headers, body: Vec::new(), chunks: Vec::new() };
+        self.answer = Some(response);
     }
 
     fn chunk(&mut self, bytes: &Bytes, at: Instant) {
         let Some(answer) = &mut self.answer else { return };
         if answer.body.len() + bytes.len() > LONGEST_ANSWER {
-            self.shared.state().fail(format!("an answer is longer than {LONGEST_ANSWER} bytes"));
+            self.shared.state().fail(format!("a response is longer than {LONGEST_ANSWER} bytes"));
             return;
         }
         answer.body.extend_from_slice(bytes);
@@ -292,8 +297,8 @@ impl ObserveAnswer for Watch {
     }
 }
 
-impl Drop for Watch {
-    /// Nobody said that it ended: the agent left, or the connection was closed without an answer.
+impl Drop for ExchangeRecorder {
+    /// Without a reported end, the agent has left, or the connection was closed without a response.
     fn drop(&mut self) {
         self.end(ExchangeEnd::Left, Instant::now());
     }

@@ -1,15 +1,17 @@
-//! Answers from a tape.
+//! Answers requests from a tape.
 //!
-//! A request takes the first answer that was recorded for the same canonical body in the same conversation and has not
-//! been given yet; when all have been given, the last is given again: a failure that was recorded comes first, and a
-//! client that asks twice hears the same twice. Choosing and marking are one step under one lock, so that what runs side
-//! by side takes nothing twice.
+//! A request gets the first unused response that was recorded for the same normalised body in the same conversation. When
+//! all were used, the last one is repeated: a recorded failure comes first, and a client that asks twice gets the same
+//! response twice. Choosing and marking a response are one step under one lock, so that parallel requests cannot take the
+//! same one.
 
 use super::drift::{self, Drift, DriftKind};
-use super::normal::{Canonical, Normaliser, read_kept};
-use super::served::{self, Wanted};
+use super::normaliser::{Canonical, Normaliser, read_kept};
+use super::replay_body::{self, Wanted};
 use super::{AGENT_ID_HEADER, Scrub, is_taped};
-use crate::gateway::{Again, Answer, AnswerBody, Answering, Asked, HangUp, document_answer, error_answer};
+use crate::gateway::{
+    Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, Retry, document_answer, error_answer,
+};
 use belljar_contract::{BodyRef, ConversationKey, Exchange};
 use hyper::body::Bytes;
 use hyper::{Method, Response, StatusCode};
@@ -19,116 +21,106 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Recorded requests that a drifted one is compared with.
+/// How many recorded requests a drifted one is compared with.
 const COMPARED: usize = 12;
-/// Drifts that are told.
-const DRIFTS: usize = 50;
+/// How many drifts are reported.
+const DRIFTS_REPORTED: usize = 50;
 
-/// Where the bodies of a tape are.
+/// The stored bodies of a tape.
 pub trait TapeBodies: Send + Sync {
-    /// A body.
-    ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the body cannot be read.
     fn body(&self, body: BodyRef) -> io::Result<Vec<u8>>;
 }
 
-/// What becomes of a request that the tape does not have.
+/// What happens to a request that is not on the tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDrift {
-    /// It is refused, and so is everything after it: the run ends at once.
+    /// It is refused, and so are all later ones: the run ends at once.
     Fail,
-    /// It gets the answer to the nearest recorded one. The run can no longer pass.
+    /// It gets the response of the nearest recorded request. The run can no longer pass.
     Continue,
-    /// The model itself answers.
+    /// The live model answers it.
     Live,
 }
 
-/// How fast answers are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as they are taken.
+    /// As fast as the client reads.
     Fast,
-    /// With the silences that were recorded.
+    /// With the recorded delays.
     AsRecorded,
 }
 
-/// What a replay is made from.
+/// Everything that a replay needs.
 pub struct ReplaySetup {
-    /// The exchanges.
     pub exchanges: Vec<Exchange>,
-    /// Their bodies.
     pub bodies: Arc<dyn TapeBodies>,
-    /// What the tape makes alike.
+    /// The normalisers of the tape.
     pub normalisers: Vec<Normaliser>,
-    /// Takes this run's secrets out, as was done with those of the recorded one.
+    /// Redacts this run's secrets, as those of the recorded run were.
     pub scrub: Scrub,
-    /// What becomes of a drift.
     pub on_drift: OnDrift,
-    /// How fast answers are given.
     pub pace: Pace,
-    /// The model itself, for [`OnDrift::Live`].
+    /// The live model, for [`OnDrift::Live`].
     pub live: Option<Arc<dyn Answer>>,
 }
 
-/// How a replay went.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ReplayReport {
     /// Exchanges on the tape.
     pub exchanges: u64,
-    /// Requests that got the answer that was recorded for them.
+    /// Requests that got the response that was recorded for them.
     pub exact: u64,
-    /// Those among them that had been answered before.
+    /// How many of these repeated an earlier request.
     pub repeated: u64,
-    /// Requests that the tape does not have.
+    /// Requests that are not on the tape.
     pub drifts: Vec<Drift>,
-    /// How many more of those there were.
+    /// How many further drifts there were.
     pub more_drifts: u64,
-    /// Exchanges that nobody asked for.
+    /// Exchanges that were not requested.
     pub unconsumed: Vec<Unconsumed>,
 }
 
 impl ReplayReport {
-    /// Whether everything went as on the tape.
+    /// Whether every request was on the tape and every exchange was requested.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
         self.drifts.is_empty() && self.unconsumed.is_empty()
     }
 }
 
-/// An exchange that nobody asked for.
+/// An exchange that was not requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unconsumed {
-    /// Its number.
     pub exchange: u64,
-    /// Whose it was.
     pub conversation: String,
 }
 
-/// Answers from a tape.
 #[derive(Clone)]
 pub struct Replay {
-    shared: Arc<Shared>,
+    shared: Arc<ReplayInner>,
 }
 
-struct Shared {
+struct ReplayInner {
     setup: ReplaySetup,
-    state: Mutex<State>,
+    state: Mutex<ReplayState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReplayState {
     requests: u64,
     given: BTreeSet<usize>,
     /// Sub-agents of this run, by their ids.
     agents: BTreeMap<String, ConversationKey>,
-    /// What the recorded run called differently.
+    /// Recorded ids and the ids of this run that replace them.
     ids: BTreeMap<String, String>,
     refusal: Option<String>,
     report: ReplayReport,
 }
 
-/// What a request gets.
+/// The response to a request.
 enum Decision {
     Recorded(usize),
     Refused(String),
@@ -136,14 +128,13 @@ enum Decision {
 }
 
 impl Replay {
-    /// Answers from a tape.
     pub fn new(setup: ReplaySetup) -> Self {
         let report = ReplayReport { exchanges: setup.exchanges.len() as u64, ..ReplayReport::default() };
-        let state = State { report, ..State::default() };
-        Self { shared: Arc::new(Shared { setup, state: Mutex::new(state) }) }
+        let state = ReplayState { report, ..ReplayState::default() };
+        Self { shared: Arc::new(ReplayInner { setup, state: Mutex::new(state) }) }
     }
 
-    /// How it went so far.
+    /// The result so far.
     pub fn report(&self) -> ReplayReport {
         let state = self.shared.state();
         let mut report = state.report.clone();
@@ -166,7 +157,7 @@ fn words(conversation: &ConversationKey) -> String {
 }
 
 impl Answer for Replay {
-    fn answer(&self, asked: Asked) -> Answering {
+    fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             if !is_taped(&asked.method, asked.uri.path()) {
@@ -180,7 +171,7 @@ impl Answer for Replay {
                         status,
                         "invalid_request_error",
                         &fault.to_string(),
-                        Again::Never,
+                        Retry::Never,
                     ));
                 }
             };
@@ -191,29 +182,29 @@ impl Answer for Replay {
                 Decision::Refused(why) => Ok(refused(&why)),
                 Decision::Live => match &shared.setup.live {
                     Some(live) => live.answer(asked).await,
-                    None => Ok(refused("there is no model to ask")),
+                    None => Ok(refused("there is no live model")),
                 },
             }
         })
     }
 }
 
-/// The agent's library obeys the header that says not to come again.
+/// The response that ends a replay. The agent's library obeys the header that forbids a retry.
 fn refused(why: &str) -> Response<AnswerBody> {
     let message = format!("the replay drifted from its tape: {why}");
-    error_answer(StatusCode::BAD_REQUEST, "invalid_request_error", &message, Again::Never)
+    error_answer(StatusCode::BAD_REQUEST, "invalid_request_error", &message, Retry::Never)
 }
 
-/// What is not on any tape: a look whether someone is there.
+/// The response to a request that is never recorded, such as a health check.
 fn beside(method: &Method, path: &str) -> Response<AnswerBody> {
     if path == "/" && [Method::GET, Method::HEAD].contains(method) {
         return document_answer(StatusCode::OK, Bytes::from_static(b"{}"));
     }
-    error_answer(StatusCode::NOT_FOUND, "not_found_error", "this is not served here", Again::Never)
+    error_answer(StatusCode::NOT_FOUND, "not_found_error", "this path is not served", Retry::Never)
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ReplayInner {
+    fn state(&self) -> MutexGuard<'_, ReplayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,9 +227,10 @@ impl Shared {
             return Decision::Recorded(at);
         }
         let nearest = self.nearest(&state, conversation.as_ref(), agent.is_some(), canonical);
-        let drift = self.tell(request, conversation.as_ref(), nearest.as_ref(), canonical, agent.is_some());
+        let drift =
+            self.describe(request, conversation.as_ref(), nearest.as_ref(), canonical, agent.is_some());
         let why = sentence(&drift);
-        if state.report.drifts.len() < DRIFTS {
+        if state.report.drifts.len() < DRIFTS_REPORTED {
             state.report.drifts.push(drift);
         } else {
             state.report.more_drifts += 1;
@@ -257,8 +249,13 @@ impl Shared {
         }
     }
 
-    /// The recorded sub-agent that one of this run stands for: known by its id, or by its first message.
-    fn conversation(&self, state: &mut State, id: &str, canonical: &Canonical) -> Option<ConversationKey> {
+    /// The recorded sub-agent that corresponds to one of this run, found by its id or by its first message.
+    fn conversation(
+        &self,
+        state: &mut ReplayState,
+        id: &str,
+        canonical: &Canonical,
+    ) -> Option<ConversationKey> {
         if let Some(known) = state.agents.get(id) {
             return Some(known.clone());
         }
@@ -282,10 +279,10 @@ impl Shared {
         Some(key)
     }
 
-    /// The answer that was recorded for this very request.
+    /// The response that was recorded for this request.
     fn recorded(
         &self,
-        state: &State,
+        state: &ReplayState,
         conversation: Option<&ConversationKey>,
         canonical: &Canonical,
     ) -> Option<usize> {
@@ -310,8 +307,8 @@ impl Shared {
             .copied()
     }
 
-    /// Remembers what this run calls by other names.
-    fn learn(&self, state: &mut State, at: usize, present: &Canonical) {
+    /// Remembers ids that differ in this run.
+    fn learn(&self, state: &mut ReplayState, at: usize, present: &Canonical) {
         for recorded in &self.setup.exchanges[at].request.ids {
             let same = |((kind, number), _): &(&(Normaliser, usize), &String)| {
                 kind.name() == recorded.normaliser && *number as u64 == recorded.number
@@ -323,10 +320,10 @@ impl Shared {
         }
     }
 
-    /// The recorded request with the fewest differences, among those that are due.
+    /// The unused recorded request with the fewest differences.
     fn nearest(
         &self,
-        state: &State,
+        state: &ReplayState,
         conversation: Option<&ConversationKey>,
         is_sub_agent: bool,
         present: &Canonical,
@@ -344,7 +341,7 @@ impl Shared {
         let compared = candidates.into_iter().filter_map(|at| {
             let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
             let recorded = read_kept(&body);
-            // A turn more or less outweighs any difference within one.
+            // The number of turns outweighs any difference within a turn.
             let turns = |of: &Value| of["messages"].as_array().map_or(0, Vec::len);
             let distance = turns(&recorded).abs_diff(turns(&present.value));
             let differences = drift::pointers(&recorded, &present.value).len();
@@ -353,7 +350,7 @@ impl Shared {
         compared.min_by_key(|(rank, _)| *rank).map(|((_, _, at), found)| (at, found))
     }
 
-    fn tell(
+    fn describe(
         &self,
         request: u64,
         conversation: Option<&ConversationKey>,
@@ -378,7 +375,7 @@ impl Shared {
             };
         };
         let (kind, covered_by, differences, more) =
-            drift::tell(recorded, (&present.value, &present.told), &self.setup.normalisers);
+            drift::describe(recorded, (&present.value, &present.readable), &self.setup.normalisers);
         let nearest = Some(self.setup.exchanges[*at].seq);
         Drift { request, conversation, nearest, kind, covered_by, differences, more }
     }
@@ -398,11 +395,11 @@ impl Shared {
             fresh
         };
         let wanted = Wanted { delivery: canonical.delivery, pace: self.setup.pace };
-        Ok(served::answer(recorded, body, wanted, &change))
+        Ok(replay_body::answer(recorded, body, wanted, &change))
     }
 }
 
-/// A drift in a line.
+/// A drift in one line.
 fn sentence(drift: &Drift) -> String {
     let what = drift.kind.words();
     match drift.differences.first() {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 /// A tape in memory.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Kept>>);
+struct Memory(Arc<Mutex<MemoryTape>>);
 
 #[derive(Default)]
-struct Kept(Vec<Exchange>, BTreeMap<String, Vec<u8>>);
+struct MemoryTape(Vec<Exchange>, BTreeMap<String, Vec<u8>>);
 
 impl KeepExchanges for Memory {
     fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
@@ -39,11 +39,11 @@ impl TapeBodies for Memory {
     }
 }
 
-/// Says the same to everyone, one answer after the other.
+/// Gives one response after the other, whatever is asked.
 struct Says(Mutex<Vec<(u16, &'static str, String)>>);
 
 impl Answer for Says {
-    fn answer(&self, _asked: Asked) -> Answering {
+    fn answer(&self, _asked: GatewayRequest) -> AnswerFuture {
         let (status, kind, text) = self.0.lock().unwrap().remove(0);
         Box::pin(async move {
             if status == 0 {
@@ -58,13 +58,13 @@ impl Answer for Says {
     }
 }
 
-fn asked(agent: Option<&str>, body: &Value) -> Asked {
+fn asked(agent: Option<&str>, body: &Value) -> GatewayRequest {
     let mut headers = HeaderMap::new();
     if let Some(agent) = agent {
         headers.insert(AGENT_ID_HEADER, agent.parse().unwrap());
     }
     let uri = Uri::from_static("/v1/messages?beta=true");
-    Asked { method: Method::POST, uri, headers, body: Ok(Bytes::from(body.to_string())) }
+    GatewayRequest { method: Method::POST, uri, headers, body: Ok(Bytes::from(body.to_string())) }
 }
 
 fn request(texts: &[&str]) -> Value {
@@ -72,7 +72,7 @@ fn request(texts: &[&str]) -> Value {
     json!({"model": "m", "stream": true, "messages": messages})
 }
 
-async fn said(answering: Answering) -> (u16, String) {
+async fn said(answering: AnswerFuture) -> (u16, String) {
     match answering.await {
         Err(HangUp) => (0, String::new()),
         Ok(response) => {
@@ -88,7 +88,7 @@ fn nothing_secret() -> Scrub {
     Arc::new(|_: &[u8]| None)
 }
 
-/// Records these requests with these answers.
+/// Records these requests with these responses.
 async fn record(exchanges: &[(Option<&str>, Value, u16, &'static str, &str)], scrub: Scrub) -> Memory {
     let memory = Memory::default();
     let recorder = Recorder::new(Box::new(memory.clone()), scrub, Normaliser::defaults(), BTreeMap::new());
@@ -117,7 +117,7 @@ fn replay(memory: &Memory, on_drift: OnDrift) -> Replay {
 const JSON: &str = "application/json";
 
 #[tokio::test]
-async fn answers_are_found_by_what_is_asked_not_by_when() {
+async fn responses_are_found_by_the_request_and_not_by_its_position() {
     let memory = record(
         &[(None, request(&["a"]), 200, JSON, "to a"), (None, request(&["b"]), 200, JSON, "to b")],
         nothing_secret(),
@@ -132,7 +132,7 @@ async fn answers_are_found_by_what_is_asked_not_by_when() {
 }
 
 #[tokio::test]
-async fn a_recorded_failure_comes_first_and_a_repeat_hears_the_last() {
+async fn a_recorded_failure_comes_first_and_a_repeat_gets_the_last_response() {
     let body = request(&["a"]);
     let memory = record(
         &[
@@ -143,7 +143,7 @@ async fn a_recorded_failure_comes_first_and_a_repeat_hears_the_last() {
         nothing_secret(),
     )
     .await;
-    assert!(memory.0.lock().unwrap().0[1].answer.is_none(), "a closed connection is no answer");
+    assert!(memory.0.lock().unwrap().0[1].answer.is_none(), "a closed connection has no answer");
     let replay = replay(&memory, OnDrift::Fail);
     let mut heard = Vec::new();
     for _ in 0..4 {
@@ -155,7 +155,7 @@ async fn a_recorded_failure_comes_first_and_a_repeat_hears_the_last() {
 }
 
 #[tokio::test]
-async fn who_asks_again_without_streaming_hears_the_same_words() {
+async fn a_repeat_without_streaming_gets_the_same_content() {
     let event = |data: Value| format!("event: x\ndata: {data}\n\n");
     let stream = event(json!({"type": "message_start", "message": {"id": "m", "role": "assistant"}}))
         + &event(
@@ -225,7 +225,7 @@ async fn a_drift_ends_the_run_and_nothing_is_answered_after_it() {
 }
 
 #[tokio::test]
-async fn going_on_takes_the_nearest_and_tells() {
+async fn continuing_uses_the_nearest_response_and_reports_the_drift() {
     let memory = record(
         &[(None, request(&["a"]), 200, JSON, "to a"), (None, request(&["a", "b"]), 200, JSON, "to b")],
         nothing_secret(),
@@ -250,7 +250,7 @@ async fn ids_of_the_recorded_run_become_those_of_this_one() {
 }
 
 #[tokio::test]
-async fn secrets_are_taken_out_on_both_sides() {
+async fn secrets_are_redacted_in_requests_and_responses() {
     let scrub = |secret: &'static str| -> Scrub {
         Arc::new(move |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
@@ -277,7 +277,7 @@ async fn secrets_are_taken_out_on_both_sides() {
     assert_eq!(heard, (200, "it is [redacted:KEY]".into()));
 }
 
-/// A request with words of the agent's own.
+/// A request with texts of the agent itself.
 fn with_words(system: &str, date: &str, kernel: &str) -> Value {
     let mut body = request(&["go"]);
     body["system"] = json!([{"type": "text", "text": format!("{system}\nOS Version: {kernel}\n")}]);
@@ -288,7 +288,7 @@ fn with_words(system: &str, date: &str, kernel: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_agents_words_are_compared_and_not_kept() {
+async fn the_agents_own_texts_are_compared_and_not_kept() {
     let body = with_words("You are an agent", "2026-11-16", "Linux 6.1");
     let memory = record(&[(None, body, 200, JSON, "fine")], nothing_secret()).await;
     for kept in memory.0.lock().unwrap().1.values() {

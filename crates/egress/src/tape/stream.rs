@@ -1,18 +1,18 @@
-//! Answers as texts: what stands in the pieces of a stream is changed as the whole that the agent will read.
+//! Changes texts in responses. Texts that are split over the events of a stream are changed as a whole.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Changes a text; nothing when there is nothing to change.
+/// Changes a text; `None` if nothing changes.
 pub(super) type Change<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A body that was changed, and the new lengths of its pieces by where they ended before.
+/// A changed body and the new lengths of its pieces.
 pub(super) struct Changed {
     pub body: Vec<u8>,
     pub chunks: Vec<(u64, u64)>,
 }
 
-/// Changes an answer's body. `chunks` are times and lengths of its pieces.
+/// Changes the body of a response. `chunks` are the times and lengths of its pieces.
 pub(super) fn change(body: &[u8], chunks: &[(u64, u64)], by: Change<'_>) -> Option<Changed> {
     let text = std::str::from_utf8(body).ok()?;
     let mut events: Vec<String> = text.split_inclusive("\n\n").map(str::to_owned).collect();
@@ -45,8 +45,8 @@ pub(super) fn change(body: &[u8], chunks: &[(u64, u64)], by: Change<'_>) -> Opti
     Some(Changed { body: events.concat().into_bytes(), chunks })
 }
 
-/// Texts that come in pieces are joined, changed, and cut where they were cut; if that no longer fits, the first piece
-/// has all of it.
+/// Joins texts that are split over events, changes them, and splits them at the same places. If the length changes, the
+/// first piece gets everything.
 fn change_deltas(events: &mut [String], by: Change<'_>) -> bool {
     let mut blocks: BTreeMap<(u64, &'static str), Vec<(usize, String)>> = BTreeMap::new();
     for (at, event) in events.iter().enumerate() {
@@ -99,7 +99,7 @@ fn set_delta(event: &mut String, field: &str, text: &str) {
     *event = lines.collect();
 }
 
-/// The document that a whole stream amounts to, for a client that asks again without streaming.
+/// Converts a complete stream to a document, for a client that repeats the request without streaming.
 pub(super) fn document(body: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
     let mut message: Option<Map<String, Value>> = None;
@@ -134,7 +134,7 @@ pub(super) fn document(body: &[u8]) -> Option<Vec<u8>> {
     Some(Value::Object(message).to_string().into_bytes())
 }
 
-/// The stream that a whole document amounts to, for a client that asks again with streaming.
+/// Converts a complete document to a stream, for a client that repeats the request with streaming.
 pub(super) fn events(body: &[u8]) -> Option<Vec<u8>> {
     let Value::Object(mut message) = serde_json::from_slice(body).ok()? else { return None };
     if message.get("type").and_then(Value::as_str) != Some("message") {

@@ -1,4 +1,4 @@
-//! Hosts and clients that stall, break, lie and leave.
+//! Hosts and clients that stall, fail, send invalid data or disconnect.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ use crate::client::{Client, DEADLINE, End, post};
 use crate::host::{Host, STREAM_END, STREAM_HEAD, Then, answer, chunk, events, message, stream};
 use crate::stage::{Stage, impatient, request};
 
-/// Says nothing until the gateway closes.
+/// Sends nothing until the gateway closes the connection.
 fn wait_for_close(stream: &mut TcpStream) {
     while stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {}
 }
@@ -30,7 +30,7 @@ fn a_host_that_does_not_begin_is_given_up() {
     assert_eq!(response.json()["error"]["type"], "timeout_error");
     let finished = &gateway.heard.finished(1)[0];
     assert!(
-        matches!(&finished.end, RequestEnd::Failed(why) if why.contains("did not begin")),
+        matches!(&finished.end, RequestEnd::Failed(why) if why.contains("did not respond")),
         "{finished:?}"
     );
     // The model may have read it, so its input is charged.
@@ -38,7 +38,7 @@ fn a_host_that_does_not_begin_is_given_up() {
 }
 
 #[test]
-fn a_host_that_falls_silent_is_given_up_and_what_came_is_counted() {
+fn a_host_that_falls_silent_is_given_up_and_the_received_text_is_counted() {
     let host = Host::start(|stream, _| {
         stream.write_all(STREAM_HEAD).unwrap();
         let [start, text, ..] = &events("123456789", 50, 9)[..] else { panic!() };
@@ -53,7 +53,7 @@ fn a_host_that_falls_silent_is_given_up_and_what_came_is_counted() {
     let finished = &gateway.heard.finished(1)[0];
     assert!(matches!(&finished.end, RequestEnd::Failed(why) if why.contains("silent")), "{finished:?}");
     let tokens = finished.tokens.unwrap();
-    assert_eq!((tokens.count.input, tokens.count.output, tokens.by), (50, 3, CountedBy::TextThatCame));
+    assert_eq!((tokens.count.input, tokens.count.output, tokens.by), (50, 3, CountedBy::ReceivedText));
     assert_eq!(gateway.live.spent(), finished.cost.unwrap());
 }
 
@@ -70,12 +70,12 @@ fn a_stream_that_is_reset_is_broken_for_the_agent_too() {
     let response = gateway.ask(&request());
     assert_eq!((response.status, response.end), (200, End::Closed));
     let finished = &gateway.heard.finished(1)[0];
-    assert!(matches!(&finished.end, RequestEnd::Failed(why) if why.contains("broke off")), "{finished:?}");
-    assert_eq!(finished.tokens.unwrap().by, CountedBy::TextThatCame);
+    assert!(matches!(&finished.end, RequestEnd::Failed(why) if why.contains("interrupted")), "{finished:?}");
+    assert_eq!(finished.tokens.unwrap().by, CountedBy::ReceivedText);
 }
 
 #[test]
-fn what_is_not_http_is_an_error_of_the_host() {
+fn invalid_http_is_an_error_of_the_host() {
     for garbage in [
         &b"SSH-2.0-OpenSSH\r\n\r\n"[..],
         b"\x00\x01\x02\x03\r\n\r\n",
@@ -90,7 +90,7 @@ fn what_is_not_http_is_an_error_of_the_host() {
         let gateway = Stage::before(&host).start();
         let response = gateway.ask(&request());
         assert_eq!((response.status, response.json()["error"]["type"].as_str()), (502, Some("api_error")));
-        // A new connection is not tried again, whatever it said.
+        // A failed request on a new connection is not repeated.
         assert_eq!(host.requests().len(), 1, "{garbage:?}");
     }
 }
@@ -129,7 +129,7 @@ fn a_connection_is_used_again() {
 fn a_used_connection_that_was_closed_without_a_byte_is_replaced_once() {
     let requests = AtomicUsize::new(0);
     let host = Host::start(move |stream, _| match requests.fetch_add(1, Ordering::SeqCst) {
-        // The second is read and not answered: the host cannot be seen to close before it is sent.
+        // The second request is read and not answered, so that the gateway cannot notice the close before it sends.
         1 => Then::Close,
         _ => {
             stream.write_all(&message(1, 1)).unwrap();
@@ -163,7 +163,7 @@ fn a_used_connection_that_gave_a_byte_is_not() {
 }
 
 #[test]
-fn a_host_that_is_not_there_is_told_to_the_agent_and_the_user() {
+fn an_unreachable_host_is_reported_to_the_agent_and_the_user() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let gateway = Stage::at(&format!("http://127.0.0.1:{port}")).start();
     let response = gateway.ask(&request());
@@ -184,8 +184,8 @@ fn an_answer_that_cannot_be_searched_does_not_pass_and_is_charged_as_claimed() {
         let gateway = Stage { cap: Some(1.0), ..Stage::before(&host) }.start();
         let response = gateway.ask(&request());
         assert_eq!((response.status, response.header("content-encoding")), (502, None), "{status}");
-        let told = response.json()["error"]["message"].to_string();
-        assert!(told.contains("127.0.0.1:") && told.contains("in the coding `gzip`"), "{told}");
+        let reported = response.json()["error"]["message"].to_string();
+        assert!(reported.contains("127.0.0.1:") && reported.contains("the encoding `gzip`"), "{reported}");
         let finished = &gateway.heard.finished(1)[0];
         assert!(matches!(&finished.end, RequestEnd::Failed(why) if why.contains("`gzip`")), "{finished:?}");
         assert_eq!(finished.tokens, None);
@@ -212,7 +212,7 @@ fn pieces_may_end_within_lines_and_letters() {
     }
 }
 
-/// Says when the gateway is gone from a connection.
+/// Reports when the gateway has closed a connection.
 fn watched_host(pieces: usize) -> (Host, mpsc::Receiver<usize>) {
     let (gone, left) = mpsc::channel();
     let gone = Mutex::new(gone);

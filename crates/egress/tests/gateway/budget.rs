@@ -1,4 +1,4 @@
-//! The cap: what is set aside before a request goes out, and what becomes of it.
+//! The cap: what is reserved before a request is sent, and how it is settled.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::client::{DEADLINE, Response, post};
 use crate::host::{Host, STREAM_END, STREAM_HEAD, Then, chunk, events, message};
 use crate::stage::{Stage, request};
 
-/// Long enough for a request to arrive that should not.
+/// Long enough for a request to arrive that should not be sent.
 const A_WHILE: Duration = Duration::from_millis(500);
 
 fn asking_for(max_tokens: u64) -> Value {
@@ -28,8 +28,8 @@ fn words(response: &Response) -> String {
 }
 
 #[test]
-fn what_would_pass_the_cap_is_not_sent() {
-    // A thousand tokens of output cost 2.5 cents; each answer takes 2 cents.
+fn a_request_above_the_cap_is_not_sent() {
+    // A thousand output tokens cost 2.5 cents; each response costs 2 cents.
     let host = Host::always(message(0, 800));
     let gateway = Stage { cap: Some(0.06), ..Stage::before(&host) }.start();
     assert_eq!(gateway.ask(&request()).status, 200);
@@ -40,17 +40,17 @@ fn what_would_pass_the_cap_is_not_sent() {
     let refused = gateway.ask(&request());
     assert_eq!((refused.status, refused.header("x-should-retry")), (400, Some("false")));
     assert!(
-        words(&refused).contains("the budget of $0.0600 is reached: $0.0400 are spent"),
+        words(&refused).contains("the budget of $0.0600 is used up: $0.0400 are spent"),
         "{}",
         words(&refused)
     );
     assert!(words(&refused).contains("limits.cost_usd"), "{}", words(&refused));
-    // What still fits goes out.
+    // A request that still fits is sent.
     assert_eq!(gateway.ask(&asking_for(500)).status, 200);
     assert_eq!(host.requests().len(), 3);
     assert!(matches!(gateway.heard.troubles()[..], [GatewayTrouble::BudgetReached { .. }]));
     assert!(matches!(gateway.heard.finished(4)[2].end, RequestEnd::Refused(_)));
-    // The last answer cost more than its request allowed: the host's word counts.
+    // The last response cost more than its request allowed: the host's count is charged.
     assert_eq!(gateway.live.spent().micros(), 60_000);
 }
 
@@ -71,7 +71,7 @@ fn requests_at_once_do_not_pass_the_cap_together() {
         stream.write_all(&message(0, 1000)).unwrap();
         Then::Keep
     });
-    // Each may cost 2.5 cents for its output and a little for its input, and does cost 2.5 cents.
+    // Each request may cost 2.5 cents for its output and a little for its input, and does cost 2.5 cents.
     let gateway = Stage { cap: Some(0.08), ..Stage::before(&host) }.start();
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..10).map(|_| scope.spawn(|| gateway.ask(&request()).status)).collect();
@@ -130,7 +130,7 @@ fn a_model_without_a_price_is_refused_under_a_cap_and_counted_without_one() {
     let gateway = Stage { cap: Some(100.0), ..Stage::before(&host) }.start();
     let refused = gateway.ask(&body);
     assert_eq!((refused.status, refused.header("x-should-retry")), (400, Some("false")));
-    assert!(words(&refused).contains("claude-opus-9-9 has no known price"), "{}", words(&refused));
+    assert!(words(&refused).contains("the price of claude-opus-9-9 is not known"), "{}", words(&refused));
     body["model"] = json!("claude-opus-4-8");
     body["speed"] = json!("fast");
     body.as_object_mut().unwrap().remove("max_tokens");
@@ -147,8 +147,8 @@ fn a_model_without_a_price_is_refused_under_a_cap_and_counted_without_one() {
 }
 
 #[test]
-fn more_input_than_the_size_told_is_set_aside_once_it_is_known() {
-    // The model has read 20 000 tokens, 10 cents, where the size told of some sixty.
+fn the_reservation_follows_the_real_input_once_it_is_known() {
+    // The model has read 20 000 tokens, 10 cents, where the size suggested some sixty.
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let (came, arrived) = mpsc::channel();
@@ -176,18 +176,18 @@ fn more_input_than_the_size_told_is_set_aside_once_it_is_known() {
         got.extend_from_slice(&buffer[..read]);
     }
     arrived.recv_timeout(DEADLINE).unwrap();
-    // Spent is nothing yet; set aside are 12.5 cents; a second has to wait although its own claim is small.
+    // Nothing is spent and 12.5 cents are reserved: a second request has to wait although it may cost little.
     let mut second = gateway.client();
     second.send(&post("/v1/messages", "", asking_for(1500).to_string().as_bytes()));
     assert!(arrived.recv_timeout(A_WHILE).is_err(), "the true input was not set aside");
-    // Its true cost leaves enough.
+    // The real cost leaves enough.
     go.send(()).unwrap();
     go.send(()).unwrap();
     assert_eq!(second.response().status, 200);
 }
 
 #[test]
-fn an_answer_that_broke_off_is_charged_for_what_came() {
+fn an_interrupted_response_is_charged_for_the_received_text() {
     let host = Host::start(|stream, _| {
         stream.write_all(STREAM_HEAD).unwrap();
         for event in &events(&"abc".repeat(100), 1000, 500)[..2] {
@@ -199,6 +199,6 @@ fn an_answer_that_broke_off_is_charged_for_what_came() {
     gateway.ask(&request());
     let finished = &gateway.heard.finished(1)[0];
     assert_eq!(finished.tokens.unwrap().count.output, 100);
-    // A thousand of input, two from the cache, a hundred of output.
+    // A thousand input tokens, two from the cache, a hundred output tokens.
     assert_eq!(gateway.live.spent().micros(), 5_000 + 1 + 2_500);
 }

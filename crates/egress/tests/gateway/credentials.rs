@@ -1,4 +1,4 @@
-//! A credential that is missing, refused or repeated.
+//! Credentials that are missing, refused or repeated by the host.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ fn words(response: &Response) -> String {
 }
 
 #[test]
-fn without_a_credential_nothing_is_dialled_and_the_way_out_is_told() {
+fn without_a_credential_nothing_is_dialled_and_the_fix_is_named() {
     let host = Host::always(message(1, 1));
     let gateway = Stage { facts: CredentialFacts::default(), ..Stage::before(&host) }.start();
     for _ in 0..3 {
@@ -29,7 +29,7 @@ fn without_a_credential_nothing_is_dialled_and_the_way_out_is_told() {
 }
 
 #[test]
-fn a_refused_credential_is_tried_once_and_told_once() {
+fn a_refused_credential_is_tried_once_and_reported_once() {
     for status in ["401 Unauthorized", "403 Forbidden"] {
         let error = json!({"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}});
         let host =
@@ -63,7 +63,7 @@ fn a_login_goes_as_bearer_with_its_beta() {
 }
 
 #[test]
-fn a_host_that_repeats_the_credential_does_not_hand_it_to_the_agent() {
+fn a_credential_that_the_host_repeats_does_not_reach_the_agent() {
     for status in ["200 OK", "400 Bad Request", "401 Unauthorized", "500 Internal Server Error"] {
         let host = Host::start(move |stream, seen| {
             let key = seen.header("x-api-key").unwrap();
@@ -83,9 +83,9 @@ fn a_host_that_repeats_the_credential_does_not_hand_it_to_the_agent() {
     }
 }
 
-/// In a stream, cut wherever it may be cut.
+/// In a stream that is cut at every position.
 #[test]
-fn a_stream_that_repeats_the_credential_in_pieces_is_cleaned_as_it_passes() {
+fn a_credential_split_over_pieces_of_a_stream_is_redacted() {
     for cut in 1..REAL_KEY.len() {
         let host = Host::start(move |stream, seen| {
             let key = seen.header("x-api-key").unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! A model's host that writes what a test wants, byte by byte.
+//! A model's host that sends exactly the bytes of a test.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::client::DEADLINE;
 
-/// A request as it came.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Method, path and headers, names in lower case.
@@ -28,7 +27,7 @@ impl Seen {
     }
 }
 
-/// What becomes of a connection after an answer.
+/// What happens to a connection after a response.
 pub enum Then {
     Keep,
     Close,
@@ -78,7 +77,7 @@ impl Host {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Drops what was kept of the requests.
+    /// Drops the recorded requests.
     pub fn forget(&self) {
         self.seen.lock().unwrap().clear();
     }
@@ -133,13 +132,13 @@ fn lower_names(headers: &str) -> String {
     lines.collect()
 }
 
-/// A whole answer with a length.
+/// A complete response with a content length.
 pub fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// A message in one document, with these tokens of input and output.
+/// A message in one document, with these input and output token counts.
 pub fn message(input: u64, output: u64) -> Vec<u8> {
     let body = json!({
         "type": "message", "model": "claude-opus-4-8", "content": [{"type": "text", "text": "hi"}],
@@ -160,12 +159,11 @@ pub fn chunk(bytes: &[u8]) -> Vec<u8> {
 /// The end of a stream.
 pub const STREAM_END: &[u8] = b"0\r\n\r\n";
 
-/// One event.
 pub fn event(data: &Value) -> String {
     format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap())
 }
 
-/// The events of a stream with a text, these tokens of input and of output.
+/// The events of a stream with this text and these input and output token counts.
 pub fn events(text: &str, input: u64, output: u64) -> Vec<String> {
     [
         json!({"type": "message_start", "message": {"model": "claude-opus-4-8",
@@ -179,7 +177,7 @@ pub fn events(text: &str, input: u64, output: u64) -> Vec<String> {
     .collect()
 }
 
-/// A whole stream, one chunk for each event.
+/// A complete stream, one chunk for each event.
 pub fn stream(text: &str, input: u64, output: u64) -> Vec<u8> {
     let mut bytes = STREAM_HEAD.to_vec();
     events(text, input, output).iter().for_each(|event| bytes.extend(chunk(event.as_bytes())));

@@ -1,4 +1,4 @@
-//! Many at once, and many one after the other.
+//! Many concurrent requests, and many in sequence.
 
 use std::io::Write;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn a_hundred_streams_at_once() {
     let all_here = Barrier::new(STREAMS);
     let host = Host::start(move |stream, _| {
         stream.write_all(STREAM_HEAD).unwrap();
-        // No stream goes on before all have begun.
+        // No stream continues before all have started.
         all_here.wait();
         for event in events("hello", 10, 5) {
             stream.write_all(&chunk(event.as_bytes())).unwrap();
@@ -67,7 +67,7 @@ fn memory_does_not_grow_with_requests() {
     let before = resident();
     for _ in 0..5 {
         ask(200);
-        // What the test itself keeps is not the gateway's.
+        // Memory of the test itself does not count.
         host.forget();
         gateway.heard.forget();
     }

@@ -1,5 +1,5 @@
-//! The gateway to the live model, as the agent and as the model's host see it. The host is a server of these tests on
-//! loopback that does what a test tells it.
+//! The gateway to the live model, as the agent and the model's host see it. The host is a server of these tests on
+//! loopback.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

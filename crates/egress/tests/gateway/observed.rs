@@ -1,9 +1,9 @@
-//! The seam for tapes: an exchange can be watched from the request to the last chunk.
+//! Observing an exchange from the request to the last chunk.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use belljar_egress::gateway::{AnswerEnd, Asked, Observe, ObserveAnswer, Observed};
+use belljar_egress::gateway::{AnswerEnd, GatewayRequest, Observe, ObserveAnswer, Observed};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, StatusCode};
 
@@ -29,7 +29,7 @@ struct Recording {
 }
 
 impl Observe for Recorder {
-    fn asked(&self, asked: &Asked) -> Box<dyn ObserveAnswer> {
+    fn asked(&self, asked: &GatewayRequest) -> Box<dyn ObserveAnswer> {
         let exchange = Exchange { request: format!("{asked:?}"), ..Exchange::default() };
         Box::new(Recording { tape: Arc::clone(&self.0), exchange })
     }

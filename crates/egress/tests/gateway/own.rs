@@ -1,4 +1,4 @@
-//! Requests of belljar's own: by the same way as the agent's, out of the same budget.
+//! Requests of belljar itself take the same path as the agent's, and use the same budget.
 
 use belljar_egress::gateway::{GatewayEvent, OwnRequestError, ask};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn asked(gateway: &Gateway) -> Result<String, OwnRequestError> {
 }
 
 #[test]
-fn it_is_answered_counted_and_told() {
+fn a_request_of_belljar_is_answered_counted_and_logged() {
     let host = Host::always(message(100, 20));
     let gateway = Stage::before(&host).start();
     assert_eq!(asked(&gateway), Ok("hi".to_owned()));
@@ -32,7 +32,7 @@ fn it_is_answered_counted_and_told() {
 }
 
 #[test]
-fn it_does_not_pass_the_cap() {
+fn a_request_of_belljar_stays_within_the_cap() {
     let host = Host::always(message(100, 20));
     let gateway = Stage { cap: Some(0.000_001), ..Stage::before(&host) }.start();
     let refused = asked(&gateway);
@@ -41,7 +41,7 @@ fn it_does_not_pass_the_cap() {
 }
 
 #[test]
-fn what_is_no_message_is_no_answer() {
+fn a_response_without_a_message_is_an_error() {
     for (body, expected) in [
         (json!({"type": "message", "content": []}), OwnRequestError::Form),
         (json!({"type": "message", "content": [{"type": "tool_use", "id": "t"}]}), OwnRequestError::Form),

@@ -1,4 +1,4 @@
-//! What passes, what is answered here, and what is refused before anything happens.
+//! What is forwarded, what the gateway answers itself, and what is refused before anything is sent.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -42,7 +42,7 @@ fn a_stream_passes_and_is_counted() {
     let tokens = finished.tokens.unwrap();
     assert_eq!((tokens.count.input, tokens.count.cache_read, tokens.count.output), (100, 2, 20));
     assert_eq!(tokens.by, CountedBy::Answer);
-    // 100 at 5, 2 at 0.5 and 20 at 25 dollars for a million.
+    // 100 at 5, 2 at 0.5 and 20 at 25 dollars per million.
     assert_eq!(finished.cost.unwrap().micros(), 1001);
     let totals = gateway.live.totals();
     assert_eq!((totals.tokens().output, totals.cost().micros()), (20, 1001));
@@ -55,14 +55,14 @@ fn a_stream_passes_and_is_counted() {
 }
 
 #[test]
-fn each_piece_leaves_when_it_comes() {
+fn each_piece_is_relayed_at_once() {
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let host = Host::start(move |stream, _| {
         stream.write_all(STREAM_HEAD).unwrap();
         for piece in ["one", "two", "three"] {
             stream.write_all(&chunk(piece.as_bytes())).unwrap();
-            // The next piece is sent only when the client has this one.
+            // The next piece is sent only when the client has received this one.
             wait.lock().unwrap().recv().unwrap();
         }
         stream.write_all(STREAM_END).unwrap();
@@ -90,7 +90,7 @@ fn a_document_passes_and_is_counted() {
     let gateway = Stage::before(&host).start();
     let response = gateway.ask(&request());
     assert_eq!((response.status, response.text().as_str()), (200, "hi"));
-    // What is taken out on the way would change a length that was announced.
+    // Redaction would change an announced length.
     assert_eq!(response.header("content-length"), None);
     assert_eq!(gateway.heard.finished(1)[0].tokens.unwrap().count.output, 3);
 }
@@ -108,7 +108,7 @@ fn a_prefix_of_the_declared_address_stands_before_the_path() {
 }
 
 #[test]
-fn counting_tokens_costs_nothing_and_health_is_answered_here() {
+fn counting_tokens_is_free_and_health_checks_are_answered_by_the_gateway() {
     let host = Host::always(answer("200 OK", "content-type: application/json\r\n", b"{\"input_tokens\":9}"));
     let gateway = Stage { cap: Some(0.000_001), ..Stage::before(&host) }.start();
     let mut client = gateway.client();
@@ -127,7 +127,7 @@ fn counting_tokens_costs_nothing_and_health_is_answered_here() {
 }
 
 #[test]
-fn nothing_else_is_served() {
+fn other_paths_are_not_served() {
     let host = Host::always(message(1, 1));
     let gateway = Stage::before(&host).start();
     let ask = |method: &str, path: &str| {
@@ -152,7 +152,7 @@ fn nothing_else_is_served() {
 }
 
 #[test]
-fn what_is_no_request_is_not_sent() {
+fn an_invalid_request_is_not_sent() {
     let host = Host::always(message(1, 1));
     let gateway = Stage::before(&host).start();
     for body in [
@@ -212,7 +212,7 @@ fn bodies_at_once_have_room_for_so_much_and_no_more() {
     assert_eq!((second.status, second.json()["error"]["type"].as_str()), (503, Some("overloaded_error")));
     go.send(()).unwrap();
     assert_eq!(first.response().status, 200);
-    // The room is free again.
+    // The memory for bodies is free again.
     go.send(()).unwrap();
     assert_eq!(gateway.ask(&body).status, 200);
     assert_eq!(host.requests().len(), 2);
@@ -232,7 +232,7 @@ fn a_request_that_cannot_be_logged_is_not_sent() {
 }
 
 #[test]
-fn errors_of_the_host_pass_with_what_the_agent_needs() {
+fn errors_of_the_host_are_relayed_with_their_headers() {
     for (status, headers) in [
         ("429 Too Many Requests", "retry-after: 7\r\nanthropic-ratelimit-requests-remaining: 0\r\n"),
         ("529 Overloaded", "retry-after: 1\r\nx-should-retry: true\r\n"),

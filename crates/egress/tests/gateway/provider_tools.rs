@@ -1,4 +1,4 @@
-//! What would make the provider act on its own.
+//! Requests that would make the provider act on its own.
 
 use belljar_egress::gateway::{GatewayEvent, ProviderTools};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn a_request_for_a_search_alone_is_refused() {
 }
 
 #[test]
-fn in_a_conversation_it_is_taken_out_and_told() {
+fn in_a_conversation_provider_tools_are_removed_and_logged() {
     let host = Host::always(message(1, 1));
     let gateway = Stage::before(&host).start();
     let own = request()["tools"][0].clone();
@@ -54,7 +54,7 @@ fn in_a_conversation_it_is_taken_out_and_told() {
 }
 
 #[test]
-fn a_member_that_is_not_known_is_taken_out_and_told() {
+fn an_unknown_member_is_removed_and_logged() {
     let host = Host::always(message(1, 1));
     let gateway = Stage::before(&host).start();
     let mut body = request();
@@ -67,7 +67,7 @@ fn a_member_that_is_not_known_is_taken_out_and_told() {
 }
 
 #[test]
-fn what_is_allowed_by_name_passes() {
+fn a_provider_tool_that_is_allowed_by_name_passes() {
     let host = Host::always(message(1, 1));
     let provider_tools = ProviderTools::allowing(["web_search"]).unwrap();
     let gateway = Stage { provider_tools, ..Stage::before(&host) }.start();

@@ -1,10 +1,10 @@
-//! TLS and HTTP/2 towards the host.
+//! TLS and HTTP/2 to the host.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use belljar_egress::gateway::{GatewayTrouble, Reach, Upstream};
+use belljar_egress::gateway::{AddressScope, GatewayTrouble, Upstream};
 use belljar_egress::tls::ExtraRoots;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -18,7 +18,7 @@ use crate::client::End;
 use crate::host::events;
 use crate::stage::{REAL_KEY, Stage, request};
 
-/// A host that speaks TLS for `localhost`, and what it saw.
+/// A host with TLS for `localhost`, and the requests it received.
 struct SecureHost {
     port: u16,
     certificate: CertificateDer<'static>,
@@ -131,7 +131,7 @@ fn a_host_without_http_2_is_spoken_to_in_http_1() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_ends_it_before_the_key_is_sent() {
+fn an_untrusted_certificate_is_refused_before_the_key_is_sent() {
     let host = start(&["h2"], Version::HTTP_2);
     let gateway = Stage { roots: ExtraRoots::default(), ..host.stage() }.start();
     let response = gateway.ask(&request());
@@ -145,7 +145,8 @@ fn a_certificate_that_nobody_vouches_for_ends_it_before_the_key_is_sent() {
 #[test]
 fn a_host_on_this_machine_is_not_dialled_unless_that_was_declared() {
     let host = start(&["h2"], Version::HTTP_2);
-    let upstream = Upstream::parse(&format!("https://localhost:{}", host.port), Reach::Public).unwrap();
+    let upstream =
+        Upstream::parse(&format!("https://localhost:{}", host.port), AddressScope::Public).unwrap();
     let gateway = Stage { upstream, ..host.stage() }.start();
     let response = gateway.ask(&request());
     assert_eq!((response.status, response.header("x-should-retry")), (502, Some("false")));

@@ -1,4 +1,4 @@
-//! A gateway on a thread of its own, with everything that it says kept.
+//! A gateway on threads of its own that records its events.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
-    Answer, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live, LiveSetup,
-    PriceTable, ProviderTools, Reach, RequestFinished, Upstream, UpstreamTimes, find_credential, serve,
+    AddressScope, Answer, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen,
+    Live, LiveSetup, PriceTable, ProviderTools, RequestFinished, Upstream, UpstreamTimes, find_credential,
+    serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use serde_json::{Value, json};
@@ -18,15 +19,15 @@ use tokio::sync::oneshot;
 use crate::client::{Client, DEADLINE, Response};
 use crate::host::Host;
 
-/// The key that only the host may see.
+/// The key that only the host may receive.
 pub const REAL_KEY: &str = "sk-real-key-of-the-user";
 
-/// What was said so far.
+/// The events so far.
 #[derive(Default)]
 pub struct Heard {
     events: Mutex<Vec<GatewayEvent>>,
     grew: Condvar,
-    /// Whether events can still be kept.
+    /// Whether events can no longer be kept.
     pub full: Mutex<bool>,
 }
 
@@ -42,7 +43,6 @@ impl GatewaySink for Heard {
 }
 
 impl Heard {
-    /// Drops what was heard.
     pub fn forget(&self) {
         self.events.lock().unwrap().clear();
     }
@@ -51,7 +51,7 @@ impl Heard {
         self.events.lock().unwrap().clone()
     }
 
-    /// The requests that are over, once there are this many.
+    /// The requests that have ended, once there are this many.
     pub fn finished(&self, count: usize) -> Vec<RequestFinished> {
         let until = Instant::now() + DEADLINE;
         let mut events = self.events.lock().unwrap();
@@ -81,7 +81,7 @@ impl Heard {
     }
 }
 
-/// What a test changes of a gateway.
+/// The configuration of a test's gateway.
 pub struct Stage {
     pub upstream: Upstream,
     pub roots: ExtraRoots,
@@ -99,7 +99,7 @@ impl Stage {
 
     pub fn at(url: &str) -> Self {
         Self {
-            upstream: Upstream::parse(url, Reach::Private).unwrap(),
+            upstream: Upstream::parse(url, AddressScope::Private).unwrap(),
             roots: ExtraRoots::default(),
             facts: CredentialFacts {
                 api_key_variable: Some(Secret::new(REAL_KEY)),
@@ -116,7 +116,7 @@ impl Stage {
         self.start_as(|live| Arc::new(live))
     }
 
-    /// Starts a gateway with something around it.
+    /// Starts a gateway whose backend is wrapped.
     pub fn start_as(self, around: impl FnOnce(Live) -> Arc<dyn Answer>) -> Gateway {
         let heard = Arc::new(Heard::default());
         let live = Live::new(LiveSetup {
@@ -137,7 +137,7 @@ impl Stage {
         let answer = around(live.clone());
         let limits = self.limits;
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = belljar_egress::runtime().unwrap();
             let entered = runtime.enter();
             let listener = bound.listener().unwrap();
             drop(entered);
@@ -188,7 +188,7 @@ pub fn request() -> Value {
     })
 }
 
-/// Deadlines that a test can wait for.
+/// Timeouts short enough for a test.
 pub fn impatient() -> UpstreamTimes {
     UpstreamTimes {
         connect_within: DEADLINE,

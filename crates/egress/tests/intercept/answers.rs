@@ -1,15 +1,14 @@
-//! What comes back.
+//! Responses in intercepted tunnels.
 
 use crate::client::{Client, Sender, get, text};
 use crate::stage::{Stage, VALUE, allow_only};
 use crate::world::{Speaks, World};
-use belljar_egress::proxy::Intercept;
 use http_body_util::{BodyExt, Full};
 
 const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
 
 #[tokio::test]
-async fn the_value_does_not_come_back() {
+async fn the_value_is_redacted_from_responses() {
     for inside in BOTH {
         for outside in BOTH {
             let world = World::start(&["api.test"], outside).await;
@@ -26,8 +25,8 @@ async fn the_value_does_not_come_back() {
     }
 }
 
-#[tokio::test]
-async fn tunnels_at_once_are_served_alike_and_end_whoever_serves_them() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tunnels_on_several_threads_are_served_alike_and_end_when_aborted() {
     for outside in BOTH {
         let world = World::start(&["api.test"], outside).await;
         let stage = Stage::with_credential(&world);
@@ -39,20 +38,18 @@ async fn tunnels_at_once_are_served_alike_and_end_whoever_serves_them() {
             assert_eq!(client.get("/literal").await.1, "you sent Bearer [redacted:TOKEN], thank you");
         }
         assert_eq!(stage.rows().len(), 4);
-        // Each one waits for an answer that does not come.
-        let late: Vec<_> = clients
-            .iter_mut()
-            .map(|client| {
-                let request = get("/late").header("host", "api.test").body(Full::default()).unwrap();
-                let Sender::Http1(sender) = &mut client.sender else { panic!("it is HTTP/1") };
-                tokio::spawn(sender.send_request(request))
-            })
-            .collect();
+        // Each one waits for a response that is not sent.
+        let mut late = Vec::new();
+        for client in &mut clients {
+            let request = get("/late").header("host", "api.test").body(Full::default()).unwrap();
+            let Sender::Http1(sender) = &mut client.sender else { panic!("it is HTTP/1") };
+            sender.ready().await.unwrap();
+            late.push(tokio::spawn(sender.send_request(request)));
+        }
         while world.seen().len() < 8 {
             tokio::task::yield_now().await;
         }
         clients.iter().for_each(|client| client.end.abort());
-        stage.interceptor.settled().await;
         for answer in late {
             assert!(answer.await.unwrap().is_err());
         }
@@ -60,7 +57,7 @@ async fn tunnels_at_once_are_served_alike_and_end_whoever_serves_them() {
 }
 
 #[tokio::test]
-async fn nor_in_trailers() {
+async fn the_value_is_redacted_from_trailers() {
     let world = World::start(&["api.test"], Speaks::Http2).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http2).await;
@@ -71,12 +68,12 @@ async fn nor_in_trailers() {
 }
 
 #[tokio::test]
-async fn nor_into_the_log_or_a_refusal() {
+async fn the_value_is_redacted_from_the_log_and_from_refusals() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let rules = vec![allow_only("api.test", &["GET"], &["/ok/**"])];
     let stage = Stage::new(&world, rules, vec![crate::stage::bearer("api.test:443")]);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
-    // Whoever guessed the value and sends it along gets no row of the log that holds it.
+    // A client that guesses the value and sends it must not get it into the log.
     let (status, refusal) = client.get(&format!("/evil/{VALUE}?{VALUE}")).await;
     assert_eq!(status, 403);
     assert!(refusal.contains("/evil/[redacted:TOKEN]") && !refusal.contains(VALUE), "{refusal}");
@@ -88,31 +85,28 @@ async fn nor_into_the_log_or_a_refusal() {
 }
 
 #[tokio::test]
-async fn compressed_answers_are_not_wanted_and_not_passed() {
+async fn compressed_responses_are_not_accepted_and_not_forwarded() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
     let request = get("/gzip").header("accept-encoding", "gzip, br").header("range", "bytes=0-3");
     let response = client.send(request.body(Full::default()).unwrap()).await;
     assert_eq!(response.status(), 502);
-    let told = text(response).await;
-    assert!(told.contains("api.test:443 answered in the coding `gzip`"), "{told}");
-    assert!(!told.contains("not really"), "{told}");
+    let reported = text(response).await;
+    assert!(reported.contains("api.test:443 sent the encoding `gzip`"), "{reported}");
+    assert!(!reported.contains("not really"), "{reported}");
     let seen = &world.seen()[0];
     assert_eq!(seen.headers["accept-encoding"], "identity");
     assert!(!seen.headers.contains_key("range"));
     let rows = stage.rows();
     assert_eq!(rows.iter().map(|row| row.allowed).collect::<Vec<_>>(), [true, false]);
-    assert!(
-        rows[1].reason.as_ref().unwrap().contains("api.test:443 answered in the coding `gzip`"),
-        "{rows:?}"
-    );
+    assert!(rows[1].reason.as_ref().unwrap().contains("api.test:443 sent the encoding `gzip`"), "{rows:?}");
     assert_eq!((&rows[1].path, &rows[1].rule), (&rows[0].path, &rows[0].rule));
-    // A host cannot smuggle the value out in the name of a coding.
-    let (status, told) = client.get("/coded-as-the-value").await;
+    // A host must not be able to smuggle the value out as the name of an encoding.
+    let (status, reported) = client.get("/coded-as-the-value").await;
     assert_eq!(status, 502);
-    let told = format!("{told} {:?}", stage.rows());
-    assert!(told.contains("[redacted:TOKEN]") && !told.contains(VALUE), "{told}");
+    let reported = format!("{reported} {:?}", stage.rows());
+    assert!(reported.contains("[redacted:TOKEN]") && !reported.contains(VALUE), "{reported}");
 }
 
 #[tokio::test]
@@ -130,13 +124,13 @@ async fn a_host_without_a_credential_may_compress() {
 }
 
 #[tokio::test]
-async fn events_are_passed_on_as_they_come() {
+async fn events_are_forwarded_one_by_one() {
     for inside in BOTH {
         let world = World::start(&["api.test"], Speaks::Http1).await;
         let stage = Stage::with_credential(&world);
         let mut client = Client::connect(&stage, inside).await;
         let mut body = client.send(get("/events").body(Full::default()).unwrap()).await.into_body();
-        // The host sends the second event only when told to, after the first has been seen here.
+        // The host sends the second event only after the first was received here.
         for event in ["data: one\n\n", "data: two\n\n"] {
             let frame = body.frame().await.unwrap().unwrap();
             assert_eq!(frame.into_data().unwrap(), event);
@@ -147,7 +141,7 @@ async fn events_are_passed_on_as_they_come() {
 }
 
 #[tokio::test]
-async fn answers_without_a_body_and_redirects_stay_what_they_are() {
+async fn responses_without_a_body_and_redirects_are_forwarded_unchanged() {
     for inside in BOTH {
         for outside in BOTH {
             let world = World::start(&["api.test"], outside).await;
@@ -164,7 +158,7 @@ async fn answers_without_a_body_and_redirects_stay_what_they_are() {
                 (response.status().as_u16(), response.headers()["location"].as_bytes()),
                 (302, &b"https://elsewhere.test/"[..])
             );
-            assert_eq!(world.seen().len(), 4, "nobody followed it");
+            assert_eq!(world.seen().len(), 4, "the redirect was not followed");
         }
     }
 }

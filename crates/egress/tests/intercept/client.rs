@@ -1,4 +1,4 @@
-//! A client inside.
+//! A client in the sandbox.
 
 use crate::stage::Stage;
 use crate::world::Speaks;
@@ -29,7 +29,7 @@ impl Client {
 
     pub async fn connect_to(stage: &Stage, host: &str, speaks: Speaks) -> Self {
         let (stream, end) = stage.tunnel(&format!("{host}:443"));
-        let tls = TlsClient::new(&ExtraRoots(vec![stage.authority.certificate().clone()])).unwrap();
+        let tls = TlsClient::new(&ExtraRoots(vec![stage.ca.certificate().clone()])).unwrap();
         let offer = match speaks {
             Speaks::Http1 => Offer::Http1,
             Speaks::Http2 => Offer::Http2And1,

@@ -1,10 +1,12 @@
-//! Who gets a credential, and who does not.
+//! Which requests get a credential, and which do not.
 
 use crate::client::{Client, get};
 use crate::stage::{Stage, VALUE, allow, allow_only, bearer, destination};
 use crate::world::{Speaks, World};
 use belljar_contract::Secret;
-use belljar_egress::intercept::{Authority, CredentialSpec, Interception, Interceptor, ValuePart, Waits};
+use belljar_egress::intercept::{
+    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+};
 use belljar_egress::proxy::Intercept;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use http_body_util::Full;
@@ -14,7 +16,7 @@ use std::time::SystemTime;
 const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
 
 #[tokio::test]
-async fn it_is_put_in_whatever_is_spoken_on_either_side() {
+async fn the_credential_is_added_for_every_pair_of_protocols() {
     for inside in BOTH {
         for outside in BOTH {
             let world = World::start(&["api.test"], outside).await;
@@ -44,7 +46,7 @@ async fn it_is_put_in_whatever_is_spoken_on_either_side() {
 }
 
 #[tokio::test]
-async fn a_placeholder_elsewhere_stays_what_it_is() {
+async fn a_placeholder_in_another_place_is_not_replaced() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
@@ -59,7 +61,7 @@ async fn a_placeholder_elsewhere_stays_what_it_is() {
 }
 
 #[tokio::test]
-async fn another_host_and_another_port_do_not_get_it() {
+async fn another_host_or_port_does_not_get_the_credential() {
     let world = World::start(&["api.test", "other.test"], Speaks::Http1).await;
     let rules = vec![allow("api.test"), allow_only("other.test", &["GET"], &["/**"])];
     let mut other = bearer("other.test:443");
@@ -78,7 +80,7 @@ async fn another_host_and_another_port_do_not_get_it() {
 }
 
 #[tokio::test]
-async fn a_refused_request_does_not_carry_it() {
+async fn a_refused_request_carries_no_credential() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage =
         Stage::new(&world, vec![allow_only("api.test", &["GET"], &["/ok"])], vec![bearer("api.test:443")]);
@@ -88,7 +90,7 @@ async fn a_refused_request_does_not_carry_it() {
 }
 
 #[tokio::test]
-async fn connection_headers_cannot_take_it_out() {
+async fn connection_headers_cannot_remove_the_credential() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
@@ -113,15 +115,15 @@ async fn a_credential_that_cannot_be_sent_or_hidden_is_refused_before_anything_h
         let interception = Interception {
             rules: vec![],
             credentials: vec![credential],
-            authority: Arc::new(Authority::new(&[], SystemTime::now()).unwrap()),
+            ca: Arc::new(CertificateAuthority::new(&[], SystemTime::now()).unwrap()),
             tls: TlsClient::new(&ExtraRoots::default()).unwrap(),
-            waits: Waits::default(),
+            timeouts: InterceptTimeouts::default(),
         };
         Interceptor::new(interception).err().map(|error| error.to_string()).unwrap_or_default()
     };
     for (header, value, words) in [
-        ("Authorization", "", "the credential TOKEN has no value"),
-        ("Authorization", "1234", "shorter than 5"),
+        ("Authorization", "", "the value of the credential TOKEN must not be empty"),
+        ("Authorization", "1234", "must have at least 5 characters"),
         ("Authorization", "line\nbreak", "line break"),
         ("Host", "api.evil.test", "cannot be put in the header `Host`"),
         ("Transfer-Encoding", "chunked", "cannot be put in the header"),

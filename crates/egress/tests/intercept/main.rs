@@ -1,4 +1,4 @@
-//! Tunnels that are opened: what goes out, what comes back, and what does neither.
+//! TLS interception: what is sent, what is returned, and what is withheld.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

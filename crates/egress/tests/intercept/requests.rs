@@ -11,7 +11,7 @@ fn strict(world: &World) -> Stage {
 }
 
 #[tokio::test]
-async fn what_is_allowed_goes_on_in_the_spelling_that_was_looked_at() {
+async fn an_allowed_path_is_sent_as_it_was_checked() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = strict(&world);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
@@ -20,7 +20,7 @@ async fn what_is_allowed_goes_on_in_the_spelling_that_was_looked_at() {
 }
 
 #[tokio::test]
-async fn tricks_with_paths() {
+async fn paths_in_other_spellings() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = strict(&world);
     for path in [
@@ -60,9 +60,9 @@ async fn tricks_with_paths() {
     assert!(stage.rows().iter().all(|row| !row.allowed && row.rule.as_deref() == Some("allow-1")));
 }
 
-/// What no library would write.
+/// Bytes that no HTTP library would send.
 #[tokio::test]
-async fn tricks_with_bytes() {
+async fn invalid_bytes_in_requests() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = strict(&world);
     for line in [
@@ -79,7 +79,7 @@ async fn tricks_with_bytes() {
         b"get /repos/ok/x HTTP/1.1",
     ] {
         let tls = belljar_egress::tls::TlsClient::new(&belljar_egress::tls::ExtraRoots(vec![
-            stage.authority.certificate().clone(),
+            stage.ca.certificate().clone(),
         ]));
         let name = rustls::pki_types::ServerName::try_from("api.test").unwrap();
         let (stream, _end) = stage.tunnel("api.test:443");
@@ -89,11 +89,11 @@ async fn tricks_with_bytes() {
         let request = [line, b"\r\nHost: api.test\r\nConnection: close\r\n\r\n"].concat();
         stream.write_all(&request).await.unwrap();
         let mut answer = Vec::new();
-        // A client that is cut off has no answer, which is an answer.
+        // A client whose connection is closed gets no response, which also counts as refused.
         stream.read_to_end(&mut answer).await.ok();
         let status = String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap_or("none").to_owned();
         let sent: Vec<String> = world.seen().iter().map(|seen| seen.target.clone()).collect();
-        // The library drops a fragment before anyone sees it, and what it dropped is not sent.
+        // The library drops the fragment, and the dropped part is not sent.
         let harmless = line.contains(&b'#') && sent == ["/repos/ok/x"];
         assert!(
             harmless || ["400", "403", "421", "none"].contains(&status.as_str()),
@@ -104,7 +104,7 @@ async fn tricks_with_bytes() {
 }
 
 #[tokio::test]
-async fn another_method_in_any_disguise() {
+async fn another_method_is_refused_in_every_form() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = strict(&world);
     for speaks in [Speaks::Http1, Speaks::Http2] {
@@ -151,7 +151,7 @@ async fn another_protocol() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_sent() {
+async fn a_request_that_cannot_be_logged_is_not_sent() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage = strict(&world);
     *stage.rows.full.lock().unwrap() = true;

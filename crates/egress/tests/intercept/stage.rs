@@ -6,7 +6,8 @@ use belljar_contract::{
     Secret,
 };
 use belljar_egress::intercept::{
-    Authority, CredentialSpec, Interception, Interceptor, ValuePart, Waits, intercepted_hosts,
+    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+    intercepted_hosts,
 };
 use belljar_egress::proxy::{Intercept, InterceptedRequest, RequestSink, Tunnel, TunnelEnd};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 
 pub const VALUE: &str = "ghp_0123456789abcdefXYZ";
 
-/// Keeps what was told, and can refuse to.
+/// Keeps the logged requests, and can refuse to.
 #[derive(Default)]
 pub struct Rows {
     pub rows: Mutex<Vec<InterceptedRequest>>,
@@ -39,7 +40,7 @@ impl RequestSink for Rows {
 
 pub struct Stage {
     pub interceptor: Arc<Interceptor>,
-    pub authority: Arc<Authority>,
+    pub ca: Arc<CertificateAuthority>,
     pub rows: Arc<Rows>,
     pub address: SocketAddr,
 }
@@ -68,41 +69,45 @@ pub fn bearer(host: &str) -> CredentialSpec {
     }
 }
 
-pub fn waits() -> Waits {
-    Waits { dial: Duration::from_secs(10), answer: Duration::from_secs(30), stall: Duration::from_secs(30) }
+pub fn timeouts() -> InterceptTimeouts {
+    InterceptTimeouts {
+        dial: Duration::from_secs(10),
+        answer: Duration::from_secs(30),
+        stall: Duration::from_secs(30),
+    }
 }
 
 impl Stage {
-    /// Rules and credentials in front of a host that is trusted.
+    /// Rules and credentials for a trusted host.
     pub fn new(world: &World, rules: Vec<EgressRule>, credentials: Vec<CredentialSpec>) -> Self {
-        Self::waiting(world, rules, credentials, waits(), vec![world.root.clone()])
+        Self::waiting(world, rules, credentials, timeouts(), vec![world.root.clone()])
     }
 
     pub fn waiting(
         world: &World,
         rules: Vec<EgressRule>,
         credentials: Vec<CredentialSpec>,
-        waits: Waits,
+        timeouts: InterceptTimeouts,
         roots: Vec<rustls::pki_types::CertificateDer<'static>>,
     ) -> Self {
         let hosts = intercepted_hosts(&rules, &credentials);
-        let authority = Arc::new(Authority::new(&hosts, SystemTime::now()).unwrap());
+        let ca = Arc::new(CertificateAuthority::new(&hosts, SystemTime::now()).unwrap());
         let tls = TlsClient::new(&ExtraRoots(roots)).unwrap();
-        let interception = Interception { rules, credentials, authority: Arc::clone(&authority), tls, waits };
+        let interception = Interception { rules, credentials, ca: Arc::clone(&ca), tls, timeouts };
         Self {
             interceptor: Arc::new(Interceptor::new(interception).unwrap()),
-            authority,
+            ca,
             rows: Arc::default(),
             address: world.address,
         }
     }
 
-    /// The one that most tests need: a credential for `api.test`, everything else about it open.
+    /// The setup that most tests need: a credential for `api.test` without further rules.
     pub fn with_credential(world: &World) -> Self {
         Self::new(world, vec![allow("api.test")], vec![bearer("api.test:443")])
     }
 
-    /// An accepted tunnel: the client's end, and what becomes of it.
+    /// An accepted tunnel: the client's end, and the result.
     pub fn tunnel(&self, to: &str) -> (DuplexStream, JoinHandle<TunnelEnd>) {
         let (client, inside) = tokio::io::duplex(64 << 10);
         let tunnel = Tunnel {
@@ -115,7 +120,7 @@ impl Stage {
         (client, tokio::spawn(self.interceptor.serve(tunnel)))
     }
 
-    /// A proxy for real programs: CONNECT alone, every name is the one host.
+    /// A proxy for real programs. It supports CONNECT only, and every name leads to the one host.
     pub async fn front(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let front = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Real programs accept the run's authority with the bundle, and refuse it without.
+//! Real programs accept the run's CA with the bundle, and refuse it without.
 
 use crate::stage::{Stage, VALUE, bearer};
 use crate::world::{Speaks, World};
@@ -12,18 +12,18 @@ use std::process::{Command, Output};
 
 /// A program that asks `https://api.test` for something.
 struct Tool {
-    /// The words of its command; `PROXY` and `PORT` stand for the front.
+    /// The command line; `PROXY` and `PORT` are replaced by those of the front.
     command: Vec<String>,
-    /// The path that it asks for first.
+    /// The path that it requests first.
     path: &'static str,
-    /// Whether what it finds there makes it happy.
+    /// Whether it succeeds with what it finds there.
     succeeds: bool,
-    /// The variables that it must do with, of all that there are.
+    /// The variables of the bundle that it gets.
     variables: &'static [&'static str],
 }
 
 struct Bench {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     stage: Stage,
     port: u16,
 }
@@ -33,34 +33,34 @@ impl Bench {
         let world = World::start(&["api.test"], Speaks::Http1).await;
         let stage = Stage::new(&world, vec![crate::stage::allow("api.test")], vec![bearer("api.test:443")]);
         let port = stage.front().await.port();
-        let folder = tempfile::tempdir().unwrap();
-        let bundle = trust_bundle(&machine_roots(), stage.authority.certificate());
-        fs::write(folder.path().join("bundle.pem"), &bundle.bundle).unwrap();
-        fs::write(folder.path().join("authority.pem"), &bundle.authority).unwrap();
-        fs::write(folder.path().join("java.jks"), &bundle.keystore).unwrap();
-        Self { folder, stage, port }
+        let directory = tempfile::tempdir().unwrap();
+        let bundle = trust_bundle(&machine_roots(), stage.ca.certificate());
+        fs::write(directory.path().join("bundle.pem"), &bundle.bundle).unwrap();
+        fs::write(directory.path().join("authority.pem"), &bundle.ca).unwrap();
+        fs::write(directory.path().join("java.jks"), &bundle.keystore).unwrap();
+        Self { directory, stage, port }
     }
 
     fn file(&self, file: TrustFile) -> PathBuf {
-        self.folder.path().join(match file {
+        self.directory.path().join(match file {
             TrustFile::Bundle => "bundle.pem",
             TrustFile::Authority => "authority.pem",
             TrustFile::Keystore => "java.jks",
         })
     }
 
-    /// Runs a command with these variables of the bundle alone.
+    /// Runs a command with these variables of the bundle only.
     async fn run(&self, command: &[String], variables: &[&str]) -> Output {
         let proxy = format!("http://127.0.0.1:{}", self.port);
         let words = |word: &String| word.replace("PROXY", &proxy).replace("PORT", &self.port.to_string());
         let mut words = command.iter().map(words);
-        // The home of a person who has no settings; where programs are is the machine's.
-        let home = self.folder.path().join("home");
+        // The home directory of a user without settings; the search path is the machine's.
+        let home = self.directory.path().join("home");
         fs::create_dir_all(&home).unwrap();
         let mut run = Command::new("timeout");
         run.arg("100").arg(words.next().unwrap()).args(words).current_dir(&home).env_clear();
         run.env("HOME", &home).env("PATH", std::env::var_os("PATH").unwrap()).env("HTTPS_PROXY", &proxy);
-        // Version managers look for what they manage in the home of whoever installed them.
+        // Version managers look in the home directory of the user who installed them.
         for name in ["PYENV_ROOT", "JAVA_HOME"] {
             if let Some(value) = std::env::var_os(name) {
                 run.env(name, value);
@@ -130,7 +130,7 @@ async fn python() {
 #[tokio::test]
 async fn pip() {
     require!(Pip);
-    // The client that pip brings: it is the same code, with authorities of its own.
+    // The client that pip contains: the same code, with CAs of its own.
     let requests =
         "from pip._vendor import requests; print(requests.get('https://api.test/x', timeout=30).text)";
     let command = words(&["python3", "-c", requests]);
@@ -156,7 +156,7 @@ async fn pip() {
 #[tokio::test]
 async fn node() {
     require!(Node);
-    // Node's own client knows no proxy; what agents use makes the tunnel like this.
+    // Node's own client does not support proxies; agents create the tunnel like this.
     let script = "const http = require('http'), https = require('https');
         http.request({host: '127.0.0.1', port: PORT, method: 'CONNECT', path: 'api.test:443'})
             .on('connect', (_, socket) => https.get('https://api.test/x', {socket, agent: false}, answer => {
@@ -188,7 +188,7 @@ async fn npm() {
 #[tokio::test]
 async fn cargo() {
     let bench = Bench::new().await;
-    let project = bench.folder.path().join("project");
+    let project = bench.directory.path().join("project");
     fs::create_dir_all(project.join("src")).unwrap();
     fs::create_dir_all(project.join(".cargo")).unwrap();
     fs::write(project.join("src/lib.rs"), "").unwrap();
@@ -214,7 +214,7 @@ fn show(path: &Path) -> &str {
 async fn java() {
     require!(Java);
     let bench = Bench::new().await;
-    let source = bench.folder.path().join("Get.java");
+    let source = bench.directory.path().join("Get.java");
     let program = "public class Get {
         public static void main(String[] words) throws Exception {
             var connection = new java.net.URL(\"https://api.test/x\").openConnection();
@@ -228,7 +228,7 @@ async fn java() {
     try_out(&bench, tool).await;
 }
 
-/// The certificates as OpenSSL reads them, and that it holds the authority to the names that it is for.
+/// OpenSSL reads the certificates and enforces the name constraints of the CA.
 #[tokio::test]
 async fn openssl() {
     require!(Openssl, Curl);
@@ -252,8 +252,8 @@ async fn openssl() {
     for part in ["CA:TRUE, pathlen:0", "DNS:api.test", "Permitted:", "Excluded:", "ASN1 OID: prime256v1"] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
-    // Everything that was written for programs inside is public.
-    for file in fs::read_dir(bench.folder.path()).unwrap() {
+    // All files for programs in the sandbox are public.
+    for file in fs::read_dir(bench.directory.path()).unwrap() {
         let path = file.unwrap().path();
         if path.is_file() {
             let bytes = fs::read(&path).unwrap();

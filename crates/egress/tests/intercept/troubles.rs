@@ -1,27 +1,27 @@
-//! Hosts that are not who they should be, do not answer, or break off.
+//! Hosts with a wrong certificate, hosts that do not respond, and interrupted connections.
 
 use crate::client::{Client, get};
-use crate::stage::{Stage, allow, bearer, waits};
+use crate::stage::{Stage, allow, bearer, timeouts};
 use crate::world::{Speaks, World};
-use belljar_egress::intercept::Waits;
+use belljar_egress::intercept::InterceptTimeouts;
 use http_body_util::{BodyExt, Full};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for() {
+async fn an_untrusted_certificate() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
     let stage =
-        Stage::waiting(&world, vec![allow("api.test")], vec![bearer("api.test:443")], waits(), vec![]);
+        Stage::waiting(&world, vec![allow("api.test")], vec![bearer("api.test:443")], timeouts(), vec![]);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
     let (status, words) = client.get("/").await;
     assert_eq!(status, 502);
-    assert!(words.contains("api.test did not show a certificate that this machine trusts"), "{words}");
+    assert!(words.contains("the TLS handshake with api.test failed"), "{words}");
     assert_eq!(world.seen().len(), 0, "and the credential did not leave");
 }
 
 #[tokio::test]
-async fn a_certificate_for_somebody_else() {
+async fn a_certificate_for_another_host() {
     let world = World::start(&["evil.test"], Speaks::Http1).await;
     let stage = Stage::with_credential(&world);
     let mut client = Client::connect(&stage, Speaks::Http2).await;
@@ -32,7 +32,7 @@ async fn a_certificate_for_somebody_else() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn a_host_that_cannot_be_reached() {
     let mut world = World::start(&["api.test"], Speaks::Http1).await;
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.address = free.local_addr().unwrap();
@@ -45,22 +45,22 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn no_answer_in_time() {
+async fn a_response_that_is_late() {
     let world = World::start(&["api.test"], Speaks::Http1).await;
-    let short = Waits { answer: Duration::from_millis(300), ..waits() };
+    let short = InterceptTimeouts { answer: Duration::from_millis(300), ..timeouts() };
     let roots = vec![world.root.clone()];
     let stage = Stage::waiting(&world, vec![allow("api.test")], vec![bearer("api.test:443")], short, roots);
     let mut client = Client::connect(&stage, Speaks::Http1).await;
     let (status, words) = client.get("/late").await;
-    assert_eq!((status, words.as_str()), (504, "belljar: api.test gave no answer in time\n"));
+    assert_eq!((status, words.as_str()), (504, "belljar: api.test did not respond in time\n"));
     assert_eq!(client.get("/").await.0, 200, "the client's connection goes on");
 }
 
 #[tokio::test]
-async fn a_body_that_stands_still_or_breaks_off_is_not_taken_for_a_whole_one() {
+async fn a_stalled_or_interrupted_body_does_not_look_complete() {
     for outside in [Speaks::Http1, Speaks::Http2] {
         let world = World::start(&["api.test"], outside).await;
-        let short = Waits { stall: Duration::from_millis(300), ..waits() };
+        let short = InterceptTimeouts { stall: Duration::from_millis(300), ..timeouts() };
         let roots = vec![world.root.clone()];
         let stage =
             Stage::waiting(&world, vec![allow("api.test")], vec![bearer("api.test:443")], short, roots);

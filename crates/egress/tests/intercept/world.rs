@@ -1,4 +1,4 @@
-//! A host out in the world: TLS on loopback, with an authority of its own.
+//! A host on the network: TLS on loopback, with a CA of its own.
 
 use aws_lc_rs::rand;
 use http_body_util::BodyExt;
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 
-/// What a host saw of a request.
+/// A request as the host received it.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub target: String,
@@ -42,12 +42,12 @@ pub struct World {
     pub root: CertificateDer<'static>,
     pub seen: Arc<Mutex<Vec<Seen>>>,
     pub connections: Arc<AtomicUsize>,
-    /// Lets an answer that waits go on.
+    /// Lets a waiting response continue.
     pub go_on: Arc<Notify>,
 }
 
 impl World {
-    /// A host that shows a certificate for these names.
+    /// Starts a host with a certificate for these names.
     pub async fn start(names: &[&str], speaks: Speaks) -> Self {
         let (config, root) = config(names, speaks);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -84,7 +84,7 @@ impl World {
         world
     }
 
-    /// What came, in order.
+    /// The requests received so far, in order.
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
@@ -120,7 +120,7 @@ fn config(names: &[&str], speaks: Speaks) -> (ServerConfig, CertificateDer<'stat
     (config, root)
 }
 
-/// A body that is written a piece at a time.
+/// A body that is written piece by piece.
 pub struct Pieces(mpsc::Receiver<Result<Frame<Bytes>, std::io::Error>>);
 
 impl Body for Pieces {
@@ -189,7 +189,7 @@ async fn answer(
     }
     tokio::spawn(async move {
         for piece in pieces {
-            // Each piece is flushed before the next, as the client waits for none.
+            // Each piece is flushed before the next one is written.
             sender.send(Ok(Frame::data(piece))).await.ok();
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! A client that says exactly what a test wants said.
+//! A client that sends exactly the bytes of a test.
 
 use crate::world::TOKEN;
 use base64::Engine as _;
@@ -19,7 +19,7 @@ pub fn token() -> String {
     format!("Proxy-Authorization: Basic {pair}\r\n")
 }
 
-/// Sends bytes and reads to the end of the connection, or to its breaking.
+/// Sends bytes and reads until the connection ends or breaks.
 pub fn say(proxy: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = connection(proxy);
     stream.write_all(bytes).unwrap();
@@ -33,7 +33,7 @@ pub fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// Reads to the empty line behind a head.
+/// Reads up to the empty line after a head.
 pub fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -46,12 +46,12 @@ pub fn head(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&head).into_owned()
 }
 
-/// The status of an answer; 0 where there is none.
+/// The status of a response; 0 if there is none.
 pub fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-/// Asks for a tunnel; the answer's head and the stream behind it.
+/// Asks for a tunnel; returns the head of the response and the stream.
 pub fn connect(proxy: SocketAddr, authority: &str) -> (String, TcpStream) {
     let mut stream = connection(proxy);
     stream
@@ -60,7 +60,7 @@ pub fn connect(proxy: SocketAddr, authority: &str) -> (String, TcpStream) {
     (head(&mut stream), stream)
 }
 
-/// A tunnel that stands.
+/// An open tunnel.
 pub fn tunnel(proxy: SocketAddr, authority: &str) -> TcpStream {
     let (answer, stream) = connect(proxy, authority);
     assert_eq!(status(&answer), 200, "{answer}");
@@ -72,7 +72,7 @@ pub fn get(url: &str, host: &str) -> String {
     format!("GET {url} HTTP/1.1\r\nHost: {host}\r\n{}Connection: close\r\n\r\n", token())
 }
 
-/// What SOCKS says to a request: the reply's code and the stream.
+/// The reply code to a SOCKS request, and the stream.
 pub fn socks(proxy: SocketAddr, request: &[u8]) -> (u8, TcpStream) {
     let mut stream = connection(proxy);
     stream.write_all(&[5, 1, 2]).unwrap();

@@ -1,4 +1,4 @@
-//! Ways around the rules. Each is open through a proxy without rules, and closed here.
+//! Attempts to get around the rules. Each one succeeds with a proxy without rules, and is refused here.
 
 use crate::ask::{connect, get, head, rest, say, socks, socks_address, socks_name, status, token};
 use crate::naive;
@@ -41,12 +41,12 @@ impl Stage {
         Self { hosts, proxy: setup.start(), naive: naive::start(forgiving) }
     }
 
-    /// The answers of both proxies to these bytes.
+    /// The responses of both proxies to these bytes.
     fn say(&self, bytes: &[u8]) -> (String, String) {
         (say(self.naive, bytes), say(self.proxy.address, bytes))
     }
 
-    /// Open there, closed here with this status and without a connection to the host.
+    /// Succeeds with the naive proxy; is refused here with this status and without a connection to the host.
     fn closed(&self, bytes: &[u8], wanted: &[u16]) {
         let shown = String::from_utf8_lossy(bytes).replace(&token(), "");
         let before = self.hosts.evil.count();
@@ -70,7 +70,7 @@ impl Stage {
 }
 
 #[test]
-fn what_is_allowed_is_open() {
+fn allowed_destinations_are_reachable() {
     let stage = Stage::new();
     let port = stage.hosts.port;
     let (naive, answer) =
@@ -86,7 +86,7 @@ fn what_is_allowed_is_open() {
 }
 
 #[test]
-fn tunnels_to_what_nobody_allowed() {
+fn tunnels_to_destinations_without_a_rule() {
     let stage = Stage::new();
     let port = stage.hosts.port;
     for host in ["evil.test", "EVIL.TEST", "evil.test.", "evilallowed.test", "xn--evl-zqa.test", EVIL] {
@@ -177,7 +177,7 @@ fn plain_requests_obey_the_same_rules() {
     let (evil, allowed) = (format!("evil.test:{port}"), format!("allowed.test:{port}"));
     stage.closed(get(&format!("http://{evil}/"), &evil).as_bytes(), &[403]);
     stage.closed(get(&format!("http://{evil}/"), &allowed).as_bytes(), &[400, 403]);
-    // A path alone, and `Host` says where.
+    // The target is only a path, and `Host` names the destination.
     stage.closed(get("/", &evil).as_bytes(), &[400, 403]);
 }
 
@@ -250,7 +250,7 @@ fn socks_has_no_other_commands() {
 }
 
 #[test]
-fn nobody_without_the_token() {
+fn a_client_without_the_token_is_refused() {
     let stage = Stage::new();
     let port = stage.hosts.port;
     let wrong = "Proxy-Authorization: Basic YmVsbGphcjp3cm9uZw==\r\n";
@@ -294,7 +294,7 @@ fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     assert!(say(naive, request.as_bytes()).contains("LEAK"), "looked up twice, it leads elsewhere");
     assert!(say(stage.proxy.address, request.as_bytes()).contains("WELCOME"));
     assert_eq!(stage.proxy.names.asked(), ["flip.allowed.test"]);
-    // The next connection asks again, and is refused.
+    // The next connection asks the resolver again, and is refused.
     assert_eq!(status(&say(stage.proxy.address, request.as_bytes())), 403);
     let (answer, _) = connect(stage.proxy.address, &authority);
     assert_eq!(status(&answer), 403);
@@ -338,7 +338,7 @@ fn a_connection_does_not_become_something_else() {
 }
 
 #[test]
-fn a_refusal_tells_what_to_change() {
+fn a_refusal_names_the_change_that_would_allow_it() {
     let stage = Stage::new();
     let (answer, mut stream) = connect(stage.proxy.address, "evil.test:80");
     assert!(answer.contains("x-belljar-rule: not-allowed\r\n"), "{answer}");
@@ -346,7 +346,7 @@ fn a_refusal_tells_what_to_change() {
     let body = rest(&mut stream);
     assert_eq!(
         body,
-        "belljar: evil.test:80 may not be reached: no rule allows it.\n\
+        "belljar: evil.test:80 is not allowed: no rule allows it.\n\
          To allow it, add \"evil.test:80\" to [agents.reviewer.egress] allow in belljar.toml.\n"
     );
     let refusals = stage.proxy.refusals.lock().unwrap().clone();
@@ -360,7 +360,7 @@ fn a_refusal_tells_what_to_change() {
 }
 
 #[test]
-fn a_denial_wins_over_what_is_allowed() {
+fn a_deny_rule_wins_over_an_allow_rule() {
     let hosts = Hosts::start();
     let port = hosts.port;
     let mut setup = Setup::allowing(&[]).name("bad.allowed.test", ALLOWED).name("good.allowed.test", ALLOWED);
@@ -375,7 +375,7 @@ fn a_denial_wins_over_what_is_allowed() {
 }
 
 #[test]
-fn without_rules_nothing_is_open() {
+fn without_rules_nothing_is_reachable() {
     let hosts = Hosts::start();
     let proxy = Setup::default().name("allowed.test", ALLOWED).start();
     let authority = format!("allowed.test:{}", hosts.port);

@@ -1,4 +1,4 @@
-//! The main ways through, with a client that everyone has.
+//! The main ways to use the proxy, with curl.
 
 use crate::peers::{ALLOWED, Hosts, Peer};
 use crate::plain::proxy_for;
@@ -43,7 +43,7 @@ fn https_through_connect() {
     let (proxy, authority) = proxy_for(&peer);
     let page = curl(&http(&proxy), &["--insecure", &format!("https://{authority}/")]);
     assert_eq!(page.stdout, "for allowed.test", "{page:?}");
-    // The same host under another name: fronting.
+    // The same host under another name: domain fronting.
     let to = format!("evil.test:{}:{authority}", peer.address.port());
     let fronted = curl(
         &http(&proxy),
@@ -82,7 +82,7 @@ fn refusals_are_readable() {
         &["--write-out", "%{http_code}", &format!("http://{authority}/")],
     );
     assert!(stranger.stdout.ends_with("407"), "{stranger:?}");
-    // A client that shows its token only when it is asked to.
+    // A client that sends its token only when it is asked for it.
     let polite = curl(&http(&proxy), &["--proxy-anyauth", &format!("http://{authority}/")]);
     assert!(polite.stdout.ends_with("WELCOME"), "{polite:?}");
 }

@@ -1,4 +1,4 @@
-//! Clients that mean no good: requests with two readings, heads without end, bytes without hurry.
+//! Hostile clients: ambiguous requests, endless heads, slow clients.
 
 use crate::ask::{connection, get, head, rest, say, status, token};
 use crate::peers::Hosts;
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[test]
-fn requests_with_two_readings_are_refused_and_nothing_is_sent() {
+fn ambiguous_requests_are_refused_and_nothing_is_sent() {
     let hosts = Hosts::start();
     let (proxy, authority) = proxy_for(&hosts.allowed);
     let smuggled =
@@ -55,10 +55,10 @@ fn requests_with_two_readings_are_refused_and_nothing_is_sent() {
 }
 
 #[test]
-fn the_standard_way_to_smuggle_gets_nothing_through() {
+fn the_usual_request_smuggling_fails() {
     let hosts = Hosts::start();
     let (proxy, authority) = proxy_for(&hosts.allowed);
-    // Chunks that are malformed in the middle: what was sent up to there is broken off, what is behind is no request.
+    // Malformed chunks in the middle: the body sent so far is cut off, and the rest is not a request.
     let body = format!(
         "5\r\nhello\r\nZZ\r\n\r\nGET http://{authority}/smuggled HTTP/1.1\r\nHost: {authority}\r\n{}\r\n",
         token()
@@ -98,7 +98,7 @@ fn heads_without_end() {
     assert_eq!(status(&say(proxy.address, many.as_bytes())), 431);
     let url = get(&format!("http://{authority}/{}", "a".repeat(20_000)), &authority);
     assert_eq!(status(&say(proxy.address, url.as_bytes())), 431);
-    // A bomb is not read to its end: the proxy has hung up long before.
+    // An endless head is not read to its end: the proxy closes the connection early.
     let mut stream = connection(proxy.address);
     stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
     let piece = vec![b'x'; 64 * 1024];
@@ -128,12 +128,12 @@ fn garbage_is_answered_and_survived() {
 }
 
 #[test]
-fn who_is_slow_is_sent_away() {
+fn slow_clients_are_disconnected() {
     let hosts = Hosts::start();
     let mut setup = Setup::allowing(&[]);
     setup.limits = ProxyLimits { head: Duration::from_millis(200), ..ProxyLimits::default() };
     let proxy = setup.start();
-    // One that says nothing, one that never ends its head, one that never ends SOCKS' greeting.
+    // One client sends nothing, one never ends its head, one never ends its SOCKS greeting.
     let mut silent = connection(proxy.address);
     assert_eq!(status(&head(&mut silent)), 408);
     let mut slow = connection(proxy.address);
@@ -153,7 +153,7 @@ fn who_is_slow_is_sent_away() {
 }
 
 #[test]
-fn who_keeps_a_connection_for_nothing_loses_it() {
+fn an_idle_connection_is_closed() {
     let hosts = Hosts::start();
     let port = hosts.port;
     let mut setup = Setup::allowing(&[]).name("allowed.test", crate::peers::ALLOWED);

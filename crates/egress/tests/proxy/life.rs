@@ -1,4 +1,4 @@
-//! The proxy's beginning and end, what it writes, and what it does when it cannot write.
+//! How the proxy starts and ends, what it logs, and what it does when it cannot log.
 
 use crate::ask::{connect, connection, get, rest, say, socks, socks_name, status, tunnel};
 use crate::peers::{ALLOWED, Hosts, Peer};
@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::sync::mpsc;
 
 #[test]
-fn nothing_happened_and_that_is_known() {
+fn a_run_without_requests_has_an_empty_log() {
     let (summary, closed, reading) = Setup::default().start().finish();
     assert_eq!((summary.connections, closed.allowed, closed.denied), (0, 0, 0));
     assert_eq!((reading.state, reading.rows.len()), (EgressLogState::Complete, 2));
@@ -35,7 +35,7 @@ fn a_decision_is_on_the_disk_before_the_first_byte_moves() {
 }
 
 #[test]
-fn nothing_leaves_when_nothing_can_be_written() {
+fn nothing_leaves_when_the_log_cannot_be_written() {
     let hosts = Hosts::start();
     let (mut proxy, authority) = proxy_for(&hosts.allowed);
     assert!(
@@ -45,11 +45,11 @@ fn nothing_leaves_when_nothing_can_be_written() {
     let asked = proxy.names.asked().len();
     *proxy.disk.full.lock().unwrap() = true;
     assert_eq!(status(&say(proxy.address, get(&format!("http://{authority}/"), &authority).as_bytes())), 503);
-    // There is room again, and the log has a gap all the same.
+    // There is room again, but the log has a gap.
     *proxy.disk.full.lock().unwrap() = false;
     let (answer, mut stream) = connect(proxy.address, &authority);
     assert_eq!(status(&answer), 503);
-    assert!(rest(&mut stream).contains("nothing may leave any more"));
+    assert!(rest(&mut stream).contains("egress is closed for the rest of the run"));
     assert_eq!(socks(proxy.address, &socks_name(b"allowed.test", hosts.port)).0, 1);
     assert_eq!(hosts.allowed.count(), 1);
     assert_eq!(

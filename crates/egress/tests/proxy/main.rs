@@ -1,7 +1,7 @@
 //! The proxy as its clients see it: raw sockets and curl on one side, servers on loopback on the other.
 //!
-//! Every way around the rules is first shown to lead somewhere, with a proxy that has none ([`naive`]): a probe that
-//! cannot fire would prove nothing.
+//! Every way around the rules is first shown to work with a proxy without rules ([`naive`]): a probe that cannot succeed
+//! anywhere would prove nothing.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

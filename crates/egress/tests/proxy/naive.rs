@@ -1,8 +1,8 @@
-//! A proxy that forgives everything and has no rules: what every probe has to get through.
+//! A lenient proxy without rules, which every probe has to get through.
 //!
-//! It reads names as C does (up to a NUL), percent-decodes them, takes numbers for addresses, ignores users in front,
-//! looks a name up as often as it likes, trusts `Host`, and wants no token. An address outside of loopback is not
-//! dialled but reported as a leak, because tests send nothing anywhere else.
+//! It reads names as C does (up to a NUL), percent-decodes them, accepts numbers as addresses, ignores user names in URLs,
+//! looks a name up repeatedly, trusts `Host`, and needs no token. An address outside of loopback is not dialled but
+//! reported as a leak, because tests must not send anything anywhere else.
 
 use crate::world::Names;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -111,14 +111,14 @@ fn socks(mut reader: BufReader<TcpStream>, stream: &TcpStream, names: &Names) ->
     both_ways(reader, stream, upstream)
 }
 
-/// Where the bytes of an authority lead a careless reader.
+/// Where a careless parser takes the bytes of an authority to lead.
 fn dial(authority: &[u8], names: &Names, mut report: impl Write) -> Option<TcpStream> {
     let text = String::from_utf8_lossy(authority).replace("%2e", ".").replace("%00", "\0");
     let text = text.rsplit('@').next()?.to_ascii_lowercase();
     let (host, port) = text.rsplit_once(':').unwrap_or((&text, "80"));
     let port: u16 = port.parse().unwrap_or(80);
     let host = host.split('\0').next()?.trim_end_matches('.').trim_matches(['[', ']']);
-    // Once to check, once to dial.
+    // Resolved once to check and once to dial.
     names.look_up(host);
     let address = match names.look_up(host) {
         Some(found) => *found.first()?,

@@ -1,4 +1,4 @@
-//! A proxy that decides and dials nothing.
+//! A proxy that decides and logs but dials nothing.
 
 use crate::ask::{connect, say, status, token};
 use crate::peers::{ALLOWED, Peer};
@@ -7,7 +7,7 @@ use belljar_contract::{EGRESS_NOT_DIALLED, EgressRow, EgressVerdict};
 use belljar_egress::proxy::Reach;
 
 #[test]
-fn what_is_allowed_is_logged_and_neither_resolved_nor_dialled() {
+fn an_allowed_request_is_logged_and_neither_resolved_nor_dialled() {
     let peer = Peer::start(ALLOWED, drop);
     let port = peer.address.port();
     let (by_name, by_address) = (format!("allowed.test:{port}"), peer.address.to_string());
@@ -15,7 +15,7 @@ fn what_is_allowed_is_logged_and_neither_resolved_nor_dialled() {
         let names = Setup::allowing(&[&by_name, &by_address]);
         names.name("allowed.test", &peer.address.ip().to_string())
     };
-    // The same client gets through where the rules are followed.
+    // The same request succeeds with a proxy that dials.
     let open = setup().start();
     assert_eq!(status(&connect(open.address, &by_address).0), 200);
 
@@ -25,7 +25,7 @@ fn what_is_allowed_is_logged_and_neither_resolved_nor_dialled() {
         let (answer, mut stream) = connect(proxy.address, authority);
         let said = format!("{answer}{}", crate::ask::rest(&mut stream));
         assert_eq!(status(&answer), 403, "{said}");
-        assert!(said.contains("--network"), "the way out is named: {said}");
+        assert!(said.contains("--network"), "the fix is named: {said}");
         let request = format!("GET http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\n{}\r\n", token());
         assert_eq!(status(&say(proxy.address, request.as_bytes())), 403);
     }

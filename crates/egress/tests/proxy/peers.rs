@@ -1,4 +1,4 @@
-//! Servers on loopback. All of 127.0.0.0/8 is one's own, so that hosts can have addresses of their own and one port.
+//! Servers on loopback. All of 127.0.0.0/8 is local, so that several hosts can have different addresses and the same port.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const ALLOWED: &str = "127.0.0.10";
 pub const EVIL: &str = "127.0.0.66";
 
-/// A server that does as it is told with each connection.
+/// A server that handles each connection with a function of the test.
 pub struct Peer {
     pub address: SocketAddr,
     pub connections: Arc<Mutex<usize>>,
@@ -48,7 +48,7 @@ pub struct Got {
     pub body: Vec<u8>,
 }
 
-/// Servers with different words at different addresses and the same port.
+/// Servers with different responses at different addresses and the same port.
 pub struct Hosts {
     pub port: u16,
     pub allowed: Peer,
@@ -61,7 +61,7 @@ impl Hosts {
         loop {
             let allowed = TcpListener::bind((ALLOWED, 0)).unwrap();
             let port = allowed.local_addr().unwrap().port();
-            // Another test may have just this port at that address.
+            // Another test may have taken this port at that address.
             let Ok(evil) = TcpListener::bind((EVIL, port)) else { continue };
             let got: Arc<Mutex<Vec<Got>>> = Arc::default();
             let sink = Arc::clone(&got);
@@ -76,7 +76,7 @@ impl Hosts {
     }
 }
 
-/// Speaks just enough HTTP to answer with a word, over and over.
+/// Speaks just enough HTTP to answer each request with one word.
 pub fn http(stream: TcpStream, word: &str, got: &Mutex<Vec<Got>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
@@ -94,7 +94,7 @@ pub fn http(stream: TcpStream, word: &str, got: &Mutex<Vec<Got>>) {
     }
 }
 
-/// The next request, whole.
+/// Reads the next complete request.
 pub fn request(reader: &mut impl BufRead) -> Option<Got> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

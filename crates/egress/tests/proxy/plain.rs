@@ -1,4 +1,4 @@
-//! Plain HTTP on its way through.
+//! Plain HTTP through the proxy.
 
 use crate::ask::{connection, get, head, rest, say, status, token};
 use crate::peers::{ALLOWED, Hosts, Peer, request};
@@ -17,7 +17,7 @@ pub fn proxy_for(peer: &Peer) -> (Proxy, String) {
 }
 
 #[test]
-fn what_is_the_proxys_stays_with_the_proxy() {
+fn headers_for_the_proxy_are_not_forwarded() {
     let hosts = Hosts::start();
     let (proxy, authority) = proxy_for(&hosts.allowed);
     let request = format!(
@@ -64,12 +64,12 @@ fn a_request_that_means_another_one_is_refused_where_rules_look_at_requests() {
     for (target, header) in refused {
         let answer = ask(&strict, target, header);
         assert!(answer.starts_with("HTTP/1.1 403"), "{target} {header}: {answer}");
-        assert!(answer.contains("lets another request be meant"), "{answer}");
+        assert!(answer.contains("can replace the method or path that was checked"), "{answer}");
     }
     assert_eq!(hosts.got().len(), 1, "none of them reached the host");
     let log = strict.text();
     assert!(log.contains("x-http-method-override") && log.contains("allow-1"), "{log}");
-    // Where no rule looks at requests, nothing is to be got around.
+    // Where no rule restricts requests, there is nothing to get around.
     assert!(ask(&setup().start(), "/", "X-HTTP-Method-Override: DELETE\r\n").ends_with("WELCOME"));
 }
 
@@ -89,7 +89,7 @@ fn one_connection_for_many_requests_each_of_them_decided() {
     }
     assert_eq!(hosts.allowed.count(), 1, "the connection to the host is used again");
     assert_eq!(proxy.names.asked().len(), 1);
-    // What is refused does not pass because something before it was allowed.
+    // A refused request does not pass because an earlier one was allowed.
     let request = format!("GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n{}\r\n", token());
     stream.write_all(request.as_bytes()).unwrap();
     assert_eq!(status(&head(&mut stream)), 403);
@@ -160,7 +160,7 @@ fn a_client_that_waits_for_leave_gets_it() {
     assert_eq!(status(&head(&mut stream)), 200);
 }
 
-/// The whole answer of a proxied peer that says exactly this after the request.
+/// The complete response of a proxied peer that sends exactly this after the request.
 fn answered(answer: &'static [u8], method: &str, version: &str) -> (String, Proxy) {
     let peer = Peer::start(ALLOWED, move |mut stream| {
         request(&mut BufReader::new(stream.try_clone().unwrap()));
@@ -236,7 +236,7 @@ fn answers_that_are_none() {
 }
 
 #[test]
-fn an_answer_with_too_large_a_head_is_none() {
+fn a_response_with_too_large_a_head_is_an_error() {
     let large = [&b"HTTP/1.1 200 OK\r\nX: "[..], &vec![b'x'; 1 << 20], b"\r\n\r\n"].concat();
     let (answer, _) = answered(large.leak(), "GET", "HTTP/1.1");
     assert_eq!(status(&answer), 502, "{}", answer.len());
@@ -257,12 +257,12 @@ fn an_answer_that_breaks_off_is_seen_to_do_so() {
 
 #[test]
 fn a_host_that_has_hung_up_is_connected_to_again() {
-    let (tell, closed) = mpsc::channel();
+    let (notify, closed) = mpsc::channel();
     let peer = Peer::start(ALLOWED, move |mut stream| {
         request(&mut BufReader::new(stream.try_clone().unwrap()));
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         drop(stream);
-        tell.send(()).ok();
+        notify.send(()).ok();
     });
     let (proxy, authority) = proxy_for(&peer);
     let mut stream = connection(proxy.address);

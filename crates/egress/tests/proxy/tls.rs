@@ -1,11 +1,11 @@
-//! TLS inside tunnels: for the name that was asked for, or not at all.
+//! TLS inside tunnels has to be for the name of the tunnel.
 
 use crate::ask::{rest, tunnel};
 use crate::peers::{ALLOWED, Peer};
 use crate::plain::proxy_for;
 use crate::world::{Proxy, Setup};
 use belljar_contract::{Destination, EgressRefusal, EgressRow, EgressVerdict};
-use belljar_egress::proxy::{Intercept, InterceptedRequest, Stream, Tunnel, TunnelEnd};
+use belljar_egress::proxy::{ByteStream, Intercept, InterceptedRequest, Tunnel, TunnelEnd};
 use belljar_testkit::require;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use std::future::Future;
@@ -19,7 +19,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// A TLS server's settings with a certificate that nobody vouches for.
+/// Settings of a TLS server with a self-signed certificate.
 fn server_config() -> Arc<rustls::ServerConfig> {
     let made =
         rcgen::generate_simple_self_signed(["allowed.test".to_owned(), "evil.test".to_owned()]).unwrap();
@@ -43,7 +43,7 @@ pub fn tls_server() -> impl Fn(TcpStream) + Send + Sync + 'static {
         if tls.read(&mut request).is_err() {
             return;
         }
-        let name = tls.conn.server_name().unwrap_or("nobody").to_owned();
+        let name = tls.conn.server_name().unwrap_or("(none)").to_owned();
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\nfor {name}", name.len() + 4);
         tls.write_all(answer.as_bytes()).ok();
         tls.conn.send_close_notify();
@@ -51,7 +51,7 @@ pub fn tls_server() -> impl Fn(TcpStream) + Send + Sync + 'static {
     }
 }
 
-/// Trusts everyone: these tests are about who is asked for, not about who answers.
+/// Trusts every certificate: these tests are about the requested name only.
 #[derive(Debug)]
 struct TrustsAll;
 
@@ -90,7 +90,7 @@ impl rustls::client::danger::ServerCertVerifier for TrustsAll {
     }
 }
 
-/// Asks for a page over TLS as this name; an address asks for no name.
+/// Requests a page over TLS for this name; for an address no name is sent.
 fn ask(stream: TcpStream, name: &str) -> String {
     let config = rustls::ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -146,7 +146,7 @@ fn tls_is_for_the_name_that_was_asked_for() {
     assert_eq!(sent.skip(1).collect::<Vec<_>>(), [0, 0], "no byte went to the host: {rows:#?}");
 }
 
-/// A host at port 443 of an address of loopback that is this process's own.
+/// A host on port 443 of a loopback address that only this process uses.
 fn at_443(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (Peer, String) {
     let id = std::process::id().to_be_bytes();
     let address = format!("127.{}.{}.{}", 128 | id[1] & 0x7f, id[2], id[3].max(1));
@@ -157,11 +157,11 @@ fn at_443(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (Peer, String) {
 #[test]
 fn a_tunnel_to_443_is_tls_or_nothing() {
     require!(Root);
-    let (tell, got) = std::sync::mpsc::channel();
+    let (notify, got) = std::sync::mpsc::channel();
     let (_peer, address) = at_443(move |mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).ok();
-        tell.send(all).ok();
+        notify.send(all).ok();
     });
     let rules = ["allowed.test", "forge.test", &address];
     let mut setup = Setup::allowing(&rules).name("allowed.test", &address).name("forge.test", &address);
@@ -184,7 +184,7 @@ fn a_tunnel_to_443_is_tls_or_nothing() {
     stream.write_all(b"SSH-2.0-x\r\n").unwrap();
     drop(stream);
     assert_eq!(got.recv().unwrap(), b"SSH-2.0-x\r\n", "a name that is declared raw may speak as it likes");
-    // An address has no name that TLS could differ from.
+    // An address has no name that the TLS name could differ from.
     let mut stream = tunnel(proxy.address, &format!("{address}:443"));
     stream.write_all(b"anything").unwrap();
     drop(stream);
@@ -193,11 +193,11 @@ fn a_tunnel_to_443_is_tls_or_nothing() {
 
 #[test]
 fn a_handshake_in_small_pieces_is_one_handshake() {
-    let (tell, got) = std::sync::mpsc::channel();
+    let (notify, got) = std::sync::mpsc::channel();
     let peer = Peer::start(ALLOWED, move |mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).ok();
-        tell.send(all).ok();
+        notify.send(all).ok();
     });
     let (proxy, authority) = proxy_for(&peer);
     let body = [
@@ -227,7 +227,7 @@ fn a_handshake_in_small_pieces_is_one_handshake() {
     assert_eq!(refusals(&proxy), [EgressRefusal::Sni { found: Some("evil.test".to_owned()) }]);
 }
 
-/// Takes a tunnel over and answers everything itself.
+/// Takes over a tunnel and echoes its first bytes.
 struct Echoing {
     wanted: String,
     seen: Arc<Mutex<Vec<String>>>,
@@ -251,7 +251,7 @@ impl Intercept for Echoing {
                 credential: Some("key".to_owned()),
             };
             let logged = tunnel.log.decided(&request);
-            let mut client: Box<dyn Stream> = tunnel.client;
+            let mut client: Box<dyn ByteStream> = tunnel.client;
             let mut first = [0; 5];
             client.read_exact(&mut first).await.unwrap();
             client.write_all(&first).await.unwrap();
@@ -259,14 +259,10 @@ impl Intercept for Echoing {
             TunnelEnd { sent: 3, received: 4, failure: logged.err().map(|error| error.to_string()) }
         })
     }
-
-    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
 }
 
 #[test]
-fn whoever_takes_a_tunnel_over_gets_it_whole() {
+fn an_intercepted_tunnel_is_handed_over_complete() {
     let port = 4433;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let rules = [format!("allowed.test:{port}"), format!("{ALLOWED}:{port}")];
@@ -274,7 +270,7 @@ fn whoever_takes_a_tunnel_over_gets_it_whole() {
     let wanted = format!("allowed.test:{port}");
     setup.intercept = Some(Arc::new(Echoing { wanted: wanted.clone(), seen: Arc::clone(&seen) }));
     let proxy = setup.start();
-    // The beginning of what a client of this name sends.
+    // The start of a handshake for this name.
     let mut hello = Vec::new();
     let config = rustls::ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -288,7 +284,7 @@ fn whoever_takes_a_tunnel_over_gets_it_whole() {
     let mut first = [0; 5];
     stream.read_exact(&mut first).unwrap();
     assert_eq!(first, hello[..5]);
-    // It is handed nothing that is not TLS for this name.
+    // Only TLS for this name is handed over.
     let mut stream = tunnel(proxy.address, &wanted);
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(rest(&mut stream), "");

@@ -1,4 +1,4 @@
-//! A proxy on a thread of its own, with everything that it decides and writes in reach.
+//! A proxy on threads of its own, with its decisions and its log in reach.
 
 use belljar_contract::{
     AgentName, Destination, Digest, Egress, EgressLogReading, EgressPolicy, EgressRow, EgressRule, HostName,
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 pub const TOKEN: &str = "t0ken";
 
-/// Names with the answers they give, one after the other; the last is repeated. Every question is remembered.
+/// Names and the addresses they resolve to, one result after the other; the last is repeated. Every lookup is recorded.
 #[derive(Default)]
 pub struct Names {
     answers: Mutex<BTreeMap<String, VecDeque<Vec<IpAddr>>>>,
@@ -73,14 +73,14 @@ impl Write for Disk {
     }
 }
 
-/// A proxy's whole life.
+/// The future of a whole proxy.
 pub type Life = Pin<Box<dyn Future<Output = Option<ProxySummary>>>>;
 
-/// What a proxy is to be.
+/// The configuration of a test's proxy.
 pub struct Setup {
     pub allow: Vec<String>,
     pub deny: Vec<String>,
-    /// The requests that rules allow; without it, all.
+    /// The requests that the rules allow; without it, all.
     pub request: Option<RequestRule>,
     pub names: Arc<Names>,
     pub mode: Mode,
@@ -113,7 +113,7 @@ impl Setup {
         Self { allow: rules.iter().map(|rule| (*rule).to_owned()).collect(), ..Self::default() }
     }
 
-    /// A name with one answer.
+    /// A name with one result.
     pub fn name(self, name: &str, address: &str) -> Self {
         self.names.add(name, &[&[address]]);
         self
@@ -135,7 +135,7 @@ impl Setup {
         EgressPolicy::new(&Egress { model: false, rules: rules.concat() })
     }
 
-    /// A proxy that ends in order when it is stopped.
+    /// A proxy that shuts down in order when it is stopped.
     pub fn start(self) -> Proxy {
         self.start_with(|config, stopped| {
             Box::pin(async move { serve(config, async { stopped.await.unwrap_or(()) }).await.ok() })
@@ -173,9 +173,9 @@ impl Setup {
             EgressLog::open(disk.clone(), opening, Arc::new(|text: &str| text.replace("hush", "[redacted]")))
                 .unwrap();
         let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
-        let told = Arc::clone(&refusals);
+        let reported = Arc::clone(&refusals);
         let config = ProxyConfig {
-            doors: None,
+            transparent: None,
             listeners: vec![listener],
             policy: Arc::new(policy),
             resolver: Arc::new(Shared(Arc::clone(&self.names))),
@@ -186,12 +186,12 @@ impl Setup {
             reach: self.reach,
             intercept: self.intercept,
             raw: self.raw,
-            on_refusal: Arc::new(move |refusal| told.lock().unwrap().push(refusal.clone())),
+            on_refusal: Arc::new(move |refusal| reported.lock().unwrap().push(refusal.clone())),
             limits: self.limits,
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = belljar_egress::runtime().unwrap();
             runtime.block_on(life(config, stopped))
         });
         Proxy { address, names: self.names, disk, log, refusals, stop: Some(stop), thread: Some(thread) }
@@ -213,7 +213,7 @@ impl Proxy {
         self.end().unwrap()
     }
 
-    /// What it says about itself, unless it was dropped.
+    /// Its summary, unless it was dropped.
     pub fn end(&mut self) -> Option<ProxySummary> {
         drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap()
@@ -227,17 +227,17 @@ impl Proxy {
         (summary, closed, reading)
     }
 
-    /// What is on the disk by now.
+    /// What is written to the log so far.
     pub fn text(&self) -> String {
         String::from_utf8(self.disk.written.lock().unwrap().clone()).unwrap()
     }
 
-    /// The rows by now.
+    /// The rows of the log so far.
     pub fn rows(&self) -> Vec<EgressRow> {
         read_egress_log(&self.text(), None::<Digest>).rows
     }
 
-    /// Waits until the rows are as wanted. The writer is another thread, and tells nobody.
+    /// Polls until the rows are as wanted. The log is written by another thread without a notification.
     pub fn wait_for_rows(&self, wanted: impl Fn(&[EgressRow]) -> bool) -> Vec<EgressRow> {
         let began = std::time::Instant::now();
         loop {
@@ -251,7 +251,6 @@ impl Proxy {
     }
 }
 
-/// Whether a row is the end of something.
 pub fn is_end(row: &EgressRow) -> bool {
     matches!(row, EgressRow::Finished { .. })
 }

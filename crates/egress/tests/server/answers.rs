@@ -1,4 +1,4 @@
-//! What is answered, byte for byte where it matters.
+//! Responses, byte for byte where it matters.
 
 use std::time::{Duration, Instant};
 
@@ -126,7 +126,7 @@ fn errors_have_status_type_message_and_headers() {
 }
 
 #[test]
-fn silence_before_and_between_is_kept() {
+fn delays_before_and_between_events_are_kept() {
     let (before, between) = (Duration::from_millis(120), Duration::from_millis(20));
     let script = Script::new().turn(Turn::reply(Reply::new().text("hi").pause(between)).delay(before));
     on_both(&script, |model| {
@@ -149,7 +149,7 @@ fn a_prefix_and_a_query_are_accepted() {
 }
 
 #[test]
-fn what_is_not_a_message_is_answered_and_logged() {
+fn requests_for_other_paths_are_answered_and_logged() {
     let model = started(Script::new().turn(Turn::text("a")));
     let mut client = Client::connect(&model);
     client.send(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -181,7 +181,7 @@ fn what_is_not_a_message_is_answered_and_logged() {
 }
 
 #[test]
-fn a_request_without_tools_spends_no_turn_unless_told_to() {
+fn a_request_without_tools_takes_no_turn_by_default() {
     let toolless = json!({"messages": [{"role": "user", "content": "name this"}], "tools": []});
     let script = Script::new().turn(Turn::text("turn")).side_requests(SideRequests::Reply("title".into()));
     let model = started(script.clone());

@@ -1,4 +1,4 @@
-//! Deliveries that break off on purpose.
+//! Responses that are cut off on purpose.
 
 use belljar_egress::script::{CutEnd, Reply, Script, Turn};
 use serde_json::json;
@@ -24,7 +24,7 @@ fn a_stream_is_closed_after_exactly_as_many_events_as_said() {
 }
 
 #[test]
-fn a_cut_after_the_last_event_is_none() {
+fn a_cut_after_the_last_event_has_no_effect() {
     on_both(&cut(EVENTS, CutEnd::Close), |model| {
         let response = ask(model, &asking_for_a_stream("x"));
         assert_eq!((response.events().len(), response.end), (EVENTS, End::Complete));

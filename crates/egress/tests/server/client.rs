@@ -1,4 +1,4 @@
-//! A client that sees every byte: requests are written as text, responses are kept as they came.
+//! A client that sees every byte: requests are written as text, responses are kept unchanged.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,6 @@ pub enum Client {
     Unix(UnixStream),
 }
 
-/// A response, taken apart.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -161,7 +160,7 @@ impl Client {
 }
 
 impl Response {
-    /// A complete response, or with another end whatever there is of one.
+    /// A complete response, or whatever there is of one if the connection has ended.
     fn parse(bytes: &[u8], method: &str, end: End) -> Option<Self> {
         let text = std::str::from_utf8(bytes).unwrap();
         let (head, mut body) = text.split_once("\r\n\r\n")?;

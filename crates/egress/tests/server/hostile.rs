@@ -1,4 +1,4 @@
-//! Clients that mean harm, or do it by accident.
+//! Hostile and faulty clients.
 
 use std::io::Write;
 
@@ -50,7 +50,7 @@ fn a_client_that_leaves_in_the_middle_is_logged() {
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
+fn deep_nesting_is_refused() {
     let model = started(Script::new());
     let mut client = Client::connect(&model);
     client.send(&post("/v1/messages", "", "[".repeat(1 << 20).as_bytes()));
@@ -87,7 +87,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A model that has a reply for everybody.
+/// A model that has a reply for every request.
 fn talkative() -> ScriptedModel {
     let script = Script::new().side_requests(SideRequests::TakeTurns);
     started(script.when_exhausted(Exhausted::Reply("more".into())))
@@ -131,7 +131,7 @@ fn no_byte_string_stops_the_model() {
     let model = talkative();
     let checked = runner().run(&prop::collection::vec(any::<u8>(), 0..300), |bytes| {
         let mut client = Client::connect(&model);
-        // The server may refuse the bytes before it has them all.
+        // The server may reject the bytes before it has received them all.
         let sent = client.try_send(&bytes);
         drop(client);
         prop_assert_eq!(ask(&model, &asking("x")).text(), "more", "{:?}", sent);

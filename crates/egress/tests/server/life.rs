@@ -1,4 +1,4 @@
-//! Start, side by side, and end.
+//! Starting, running side by side, and ending.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -43,14 +43,14 @@ fn a_slow_answer_does_not_hold_up_the_others() {
     first.send(&post("/v1/messages", "", asking("x").to_string().as_bytes()));
     model.wait_for_requests(1, DEADLINE).unwrap();
     assert_eq!(ask(&model, &asking("x")).text(), "quick");
-    // The end does not wait for the slow one either.
+    // The end does not wait for the slow response.
     let transcript = model.finish();
     assert_eq!(transcript.requests.len(), 2);
     assert_eq!(first.rest(), (Vec::new(), End::Closed));
 }
 
 #[test]
-fn the_transcript_tells_what_was_not_said() {
+fn the_transcript_lists_unplayed_turns() {
     let model = started(Script::new().turn(Turn::text("a")).turn(Turn::text("b")));
     ask(&model, &asking("x"));
     let address = model.tcp_address().unwrap();
@@ -60,7 +60,7 @@ fn the_transcript_tells_what_was_not_said() {
 }
 
 #[test]
-fn addresses_are_told() {
+fn addresses_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("model.sock");
     let model = ScriptedModel::start(Script::new(), Listen::unix(&path)).unwrap();
@@ -73,7 +73,7 @@ fn addresses_are_told() {
 }
 
 #[test]
-fn the_socket_goes_with_the_model_and_only_its_own() {
+fn the_model_removes_its_own_socket_only() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("model.sock");
     let model = ScriptedModel::start(Script::new(), Listen::unix(&path)).unwrap();
@@ -92,7 +92,7 @@ fn the_socket_goes_with_the_model_and_only_its_own() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_failed_start_names_the_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let error = ScriptedModel::start(Script::new(), Listen::Loopback { port }).unwrap_err();
@@ -129,10 +129,10 @@ fn a_model_lives_on_the_callers_runtime_too() {
     let script = Script::new().turn(Turn::text("a"));
     let model = runtime.block_on(ScriptedModel::start_here(script, Listen::unix(&path))).unwrap();
     let mut client = Client::connect(&model);
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let asking = std::thread::spawn(move || tell.send(client.ask(&asking("x")).text()));
+    let (notify, reported) = tokio::sync::oneshot::channel();
+    let asking = std::thread::spawn(move || notify.send(client.ask(&asking("x")).text()));
     // The model is served only while its runtime runs.
-    let text = runtime.block_on(async { tokio::time::timeout(DEADLINE, told).await });
+    let text = runtime.block_on(async { tokio::time::timeout(DEADLINE, reported).await });
     assert_eq!(text.unwrap().unwrap(), "a");
     asking.join().unwrap().unwrap();
     drop(model);

@@ -58,7 +58,7 @@ fn credentials_are_not_kept_but_can_be_recognised() {
 fn waiting_ends_with_the_awaited_request_or_with_the_time() {
     let model = started(Script::new().turn(Turn::text("a")));
     let late = model.wait_for_requests(1, Duration::from_millis(10)).unwrap_err();
-    assert_eq!(late.to_string(), "the awaited requests did not come within 10ms; 0 came");
+    assert_eq!(late.to_string(), "the expected requests did not arrive within 10ms; 0 arrived");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| model.wait_for_requests(2, DEADLINE));
         ask(&model, &asking("one"));
@@ -71,7 +71,7 @@ fn waiting_ends_with_the_awaited_request_or_with_the_time() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_and_logged() {
+fn invalid_json_is_refused_and_logged() {
     let model = started(Script::new().turn(Turn::text("a")));
     for path in ["/v1/messages", "/v1/messages/count_tokens"] {
         let mut client = Client::connect(&model);

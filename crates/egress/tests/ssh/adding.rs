@@ -1,4 +1,4 @@
-//! Keys that an agent of ours takes: behind a passphrase, in old forms, or not at all.
+//! Keys for the run's own agent: with a passphrase, in old formats, and keys that are rejected.
 
 use crate::stage::{OwnAgent, PATIENCE, Stage, done, tools};
 use belljar_contract::SshEntry;
@@ -23,11 +23,11 @@ fn attempt(
     own: Option<&Path>,
 ) -> Result<belljar_egress::ssh::HeldKeys, HoldError> {
     let found = look_up(entries, &[], &tools()).unwrap();
-    let folder = stage.path("held");
+    let directory = stage.path("held");
     let request = HoldRequest {
         tools: &tools(),
         user_agent: own,
-        folder: &folder,
+        directory: &directory,
         asking: Asking::NoTerminal,
         askpass: askpass.map(|path| path.as_os_str().to_owned()),
         patience: if askpass.is_some_and(|path| path.ends_with("wrong")) {
@@ -65,7 +65,7 @@ fn a_passphrase_is_asked_for() {
 }
 
 #[test]
-fn an_old_form_has_its_public_half_beside_it() {
+fn an_old_format_has_its_public_key_in_a_pub_file() {
     require!(Sshd);
     let stage = Stage::new();
     let id = stage.key("id", &["-t", "rsa", "-b", "2048", "-m", "PEM"]);
@@ -89,7 +89,7 @@ fn an_old_form_has_its_public_half_beside_it() {
 }
 
 #[test]
-fn a_public_key_is_enough_where_the_users_agent_has_the_rest() {
+fn a_public_key_is_enough_if_the_users_agent_has_the_private_key() {
     require!(Sshd);
     let stage = Stage::new();
     let id = stage.key("id", ED25519);
@@ -104,7 +104,7 @@ fn a_public_key_is_enough_where_the_users_agent_has_the_rest() {
 }
 
 #[test]
-fn a_key_that_others_can_read_is_not_taken() {
+fn a_key_that_others_can_read_is_rejected() {
     require!(Sshd);
     let stage = Stage::new();
     let id = stage.key("id", ED25519);
@@ -115,7 +115,7 @@ fn a_key_that_others_can_read_is_not_taken() {
 }
 
 #[test]
-fn what_is_no_key() {
+fn files_without_a_key() {
     require!(Sshd);
     let stage = Stage::new();
     done(Command::new("mkfifo").arg(stage.path("pipe")));
@@ -130,7 +130,7 @@ fn what_is_no_key() {
     }
 }
 
-/// Waits for the question at a terminal of its own, types the answer, and gives the command's end.
+/// Waits for the question at a terminal of its own, types the answer, and returns the command's result.
 const TYPIST: &str = r#"
 import os, pty, sys
 pid, terminal = pty.fork()
@@ -152,14 +152,14 @@ _, status = os.waitpid(pid, 0)
 sys.stdout.buffer.write(seen)
 sys.exit(os.waitstatus_to_exitcode(status) if typed else 99)
 "#;
-/// Where the half of the test that sits at the terminal finds its folder.
+/// Where the part of the test that runs at the terminal finds its directory.
 const SEATED: &str = "BELLJAR_TEST_SEATED";
 
 #[test]
 fn a_passphrase_is_asked_for_at_the_terminal() {
     require!(Sshd, Python);
-    if let Some(folder) = std::env::var_os(SEATED) {
-        return seated(Path::new(&folder));
+    if let Some(directory) = std::env::var_os(SEATED) {
+        return seated(Path::new(&directory));
     }
     let stage = Stage::new();
     stage.key("id", &["-t", "ed25519", "-N", "open sesame"]);
@@ -176,24 +176,24 @@ fn a_passphrase_is_asked_for_at_the_terminal() {
     assert!(seen.contains("Enter passphrase for") && !seen.contains("sesame"), "{seen}");
 }
 
-fn seated(folder: &Path) {
-    let found = public_half(&folder.join("id")).unwrap();
-    let host = std::fs::read_to_string(folder.join("forge.key.pub")).unwrap();
+fn seated(directory: &Path) {
+    let found = public_half(&directory.join("id")).unwrap();
+    let host = std::fs::read_to_string(directory.join("forge.key.pub")).unwrap();
     let entry = SshEntry {
         host: "forge".to_owned(),
         hostname: belljar_contract::Host::parse(b"forge.test").unwrap(),
         user: "git".to_owned(),
         port: belljar_contract::Port::new(22).unwrap(),
-        identity_file: belljar_contract::AbsPath::new(folder.join("id")).unwrap(),
+        identity_file: belljar_contract::AbsPath::new(directory.join("id")).unwrap(),
         known_host_key: belljar_contract::SshPublicKey::parse(&host).ok(),
         sign_commits: false,
     };
     let entries = [entry];
-    let folder = folder.join("held");
+    let directory = directory.join("held");
     let request = HoldRequest {
         tools: &tools(),
         user_agent: None,
-        folder: &folder,
+        directory: &directory,
         asking: Asking::Terminal,
         askpass: None,
         patience: PATIENCE,

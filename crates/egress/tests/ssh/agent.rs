@@ -1,4 +1,4 @@
-//! What else an agent does, the broker does not.
+//! Agent requests that the broker does not support.
 
 use crate::stage::{PATIENCE, Stage, done, run};
 use belljar_egress::ssh::SshLimits;
@@ -35,22 +35,22 @@ fn nothing_is_added_removed_or_locked() {
         &["-e", "/usr/lib/none.so"],
     ];
     for attempt in attempts {
-        let before = broker.told().len();
+        let before = broker.reported().len();
         let refused = add(&broker.socket, attempt);
         assert!(!refused.status.success(), "{attempt:?}: {refused:?}");
-        assert!(broker.told().len() > before, "{attempt:?} is told: {refused:?}");
+        assert!(broker.reported().len() > before, "{attempt:?} is reported: {refused:?}");
     }
     for socket in [&broker.socket, &held.grants[0].agent] {
         let listed = add(socket, &["-l"]);
         assert_eq!(listed.stdout.lines().count(), 1, "{listed:?}");
     }
-    let (told, summary) = broker.end();
-    assert!(told.iter().all(|line| line.ends_with("is not for the inside")), "{told:#?}");
-    assert_eq!((summary.refusals as usize, summary.signatures), (told.len(), 0));
+    let (reported, summary) = broker.end();
+    assert!(reported.iter().all(|line| line.ends_with("is not allowed inside the sandbox")), "{reported:#?}");
+    assert_eq!((summary.refusals as usize, summary.signatures), (reported.len(), 0));
 }
 
 #[test]
-fn so_many_signatures_in_a_minute() {
+fn signatures_per_minute_are_limited() {
     require!(Sshd);
     let stage = Stage::new();
     let host_key = stage.host("forge", ED25519);
@@ -67,7 +67,7 @@ fn so_many_signatures_in_a_minute() {
 }
 
 #[test]
-fn what_cannot_be_noted_is_not_signed() {
+fn nothing_is_signed_if_the_decision_cannot_be_kept() {
     require!(Sshd);
     let stage = Stage::new();
     let host_key = stage.host("forge", ED25519);
@@ -77,8 +77,8 @@ fn what_cannot_be_noted_is_not_signed() {
     stage.configure("forge", "id", &broker.socket, &host_key);
     broker.deafen();
     assert!(!run(stage.ssh().args(["forge", "true"])).status.success());
-    let (told, summary) = broker.end();
-    assert_eq!((told.len(), summary.signatures, summary.failures), (0, 0, 1));
+    let (reported, summary) = broker.end();
+    assert_eq!((reported.len(), summary.signatures, summary.failures), (0, 0, 1));
 }
 
 #[test]
@@ -91,20 +91,20 @@ fn an_outer_agent_that_is_gone() {
     let grants = held.grants.clone();
     let mut open = std::os::unix::net::UnixStream::connect(&grants[0].agent).unwrap();
     open.set_read_timeout(Some(PATIENCE)).unwrap();
-    // An answer to the last byte: the agent has taken the connection, so its end is seen as an end.
+    // The complete response shows that the agent has accepted the connection, so that its end can be noticed.
     open.write_all(&[0, 0, 0, 1, 11]).unwrap();
     let mut length = [0; 4];
     open.read_exact(&mut length).unwrap();
     open.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
     drop(held);
     assert_eq!(open.read(&mut [0]).unwrap(), 0, "the agent's end ends what is open to it");
-    assert!(!stage.path("held").exists(), "the agent's folder goes with it");
+    assert!(!stage.path("held").exists(), "the agent's directory goes with it");
     let broker = stage.broker(grants);
     stage.configure("forge", "id", &broker.socket, &host_key);
     assert!(!run(stage.ssh().args(["forge", "true"])).status.success());
-    let told = broker.end().0;
+    let reported = broker.end().0;
     assert!(
-        told[1].starts_with("forge login failed: the agent that holds the key cannot be reached"),
-        "{told:?}"
+        reported[1].starts_with("forge login failed: the agent that holds the key cannot be reached"),
+        "{reported:?}"
     );
 }

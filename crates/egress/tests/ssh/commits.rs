@@ -1,4 +1,4 @@
-//! Signatures of messages: commits where the entry says so, nothing else ever.
+//! Signatures of messages: commits where the entry allows them, and nothing else.
 
 use crate::stage::{Broker, Stage, done, run};
 use belljar_egress::ssh::HeldKeys;
@@ -29,21 +29,21 @@ fn messages_are_refused() {
     require!(Sshd);
     let stage = Stage::new();
     let (_held, broker) = signer(&stage, &["-t", "ed25519"], false);
-    // With the private key's own file at hand ssh-keygen would not ask the agent.
+    // If the private key's file were there, ssh-keygen would not ask the agent.
     std::fs::rename(stage.path("id"), stage.path("id.away")).unwrap();
     assert!(!sign(&stage, &broker, "file"));
     assert!(!sign(&stage, &broker, "git"));
     assert_eq!(
         broker.end().0,
         [
-            "- sign refused: messages for `file` are not signed",
-            "- sign refused: commits are not signed with this key; `sign_commits = true` in the entry allows it"
+            "- sign refused: messages in the namespace `file` are not signed",
+            "- sign refused: this key does not sign commits; set `sign_commits = true` in the entry to allow it"
         ]
     );
 }
 
 #[test]
-fn commits_are_signed_where_the_entry_says_so() {
+fn commits_are_signed_only_if_the_entry_allows_it() {
     require!(Sshd, Git);
     for kind in [&["-t", "ed25519"][..], &["-t", "rsa", "-b", "2048"]] {
         let stage = Stage::new();
@@ -75,7 +75,7 @@ fn commits_are_signed_where_the_entry_says_so() {
         git(&["commit", "-q", "-S", "--allow-empty", "-m", "signed"]);
         let shown = git(&["log", "--show-signature"]);
         assert!(shown.contains("Good \"git\" signature for a@a.test"), "{shown}");
-        let told = broker.end().0;
-        assert_eq!(told[1..], ["forge commit allowed", "forge commit allowed"], "{told:?}");
+        let reported = broker.end().0;
+        assert_eq!(reported[1..], ["forge commit allowed", "forge commit allowed"], "{reported:?}");
     }
 }

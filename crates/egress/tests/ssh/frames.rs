@@ -1,4 +1,4 @@
-//! Bytes that no ssh would send.
+//! Frames that ssh would not send.
 
 use crate::stage::{Broker, Stage};
 use belljar_egress::ssh::{HeldKeys, SshLimits};
@@ -40,7 +40,7 @@ fn answer(stream: &mut UnixStream) -> Vec<u8> {
     [length.to_vec(), body].concat()
 }
 
-/// Whoever closes with bytes that were not read yet resets the connection.
+/// Closing a connection with unread bytes resets it.
 fn is_closed(stream: &mut UnixStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(count) => count == 0,
@@ -57,24 +57,27 @@ fn garbage_is_refused_and_the_connection_goes_on() {
     let key = string(held.grants[0].key.blob());
     let sign = [&[13][..], &key, &string(b"anything"), &[0; 4]].concat();
     let bodies: [(&[u8], &str); 8] = [
-        (b"", "other refused: the request cannot be read"),
-        (&[0xff], "other refused: the request 255 of an agent is not for the inside"),
-        (&[11, 0], "other refused: the request cannot be read"),
-        (&[13, 0, 0, 0, 9, 1], "other refused: the request cannot be read"),
-        (&[1], "other refused: the request 1 of an agent is not for the inside"),
-        (&[27, 0, 0, 0, 2, b'a', 0x1b], "other refused: the extension `a\\u{1b}` is not for the inside"),
-        (&sign, "sign refused: what is to be signed is neither a login nor a message"),
-        (&[&sign[..], &[0]].concat(), "other refused: the request cannot be read"),
+        (b"", "other refused: the request is malformed"),
+        (&[0xff], "other refused: the agent request 255 is not allowed inside the sandbox"),
+        (&[11, 0], "other refused: the request is malformed"),
+        (&[13, 0, 0, 0, 9, 1], "other refused: the request is malformed"),
+        (&[1], "other refused: the agent request 1 is not allowed inside the sandbox"),
+        (
+            &[27, 0, 0, 0, 2, b'a', 0x1b],
+            "other refused: the extension `a\\u{1b}` is not allowed inside the sandbox",
+        ),
+        (&sign, "sign refused: the data to sign is neither a login nor a message"),
+        (&[&sign[..], &[0]].concat(), "other refused: the request is malformed"),
     ];
-    for (body, told) in bodies {
+    for (body, reported) in bodies {
         assert_eq!(ask(&mut stream, body), FAILURE);
-        assert_eq!(broker.told().last().unwrap(), &format!("- {told}"));
+        assert_eq!(broker.reported().last().unwrap(), &format!("- {reported}"));
     }
     assert_eq!(ask(&mut stream, &[11])[4..9], [12, 0, 0, 0, 1], "one key, after all that");
     assert_eq!(broker.end().1.refusals, 8);
 }
 
-/// The login of a session that a host signed, taken to another connection.
+/// The login of a session that a host signed, sent on another connection.
 #[test]
 fn a_login_on_a_connection_that_is_not_bound() {
     require!(Sshd);
@@ -88,7 +91,7 @@ fn a_login_on_a_connection_that_is_not_bound() {
     };
     let mut stream = connect(&broker);
     assert_eq!(ask(&mut stream, &login(&[7; 32])), FAILURE);
-    assert!(broker.told()[0].starts_with("- sign refused: the connection is not bound to a host"));
+    assert!(broker.reported()[0].starts_with("- sign refused: the connection is not bound to a host"));
     let host_key = held.grants[0].host_keys[0].public().blob();
     let signature = string(&[string(b"ssh-ed25519"), string(&[0; 64])].concat());
     let bind = [
@@ -101,7 +104,7 @@ fn a_login_on_a_connection_that_is_not_bound() {
     ]
     .concat();
     assert_eq!(ask(&mut stream, &bind), FAILURE);
-    assert_eq!(broker.told()[1], "- bind refused: the host's signature of the session is not good");
+    assert_eq!(broker.reported()[1], "- bind refused: the host's signature of the session is invalid");
     assert_eq!(ask(&mut stream, &login(&[7; 32])), FAILURE);
     assert_eq!(broker.end().1.signatures, 0);
 }
@@ -120,14 +123,14 @@ fn a_frame_that_is_too_long_ends_the_connection() {
         assert_eq!(answer(&mut stream), FAILURE);
         assert!(is_closed(&mut stream));
         assert_eq!(
-            broker.told().last().unwrap(),
+            broker.reported().last().unwrap(),
             &format!("- other refused: a frame of {length} bytes is too long")
         );
     }
 }
 
 #[test]
-fn a_frame_that_breaks_off_and_one_that_never_ends() {
+fn incomplete_and_endless_frames() {
     require!(Sshd);
     let stage = Stage::new();
     let limits = SshLimits {
@@ -149,7 +152,7 @@ fn a_frame_that_breaks_off_and_one_that_never_ends() {
 }
 
 #[test]
-fn so_many_connections_and_no_more() {
+fn connections_are_limited() {
     require!(Sshd);
     let stage = Stage::new();
     let limits = SshLimits { connections: 2, ..SshLimits::default() };
@@ -172,12 +175,12 @@ fn so_many_connections_and_no_more() {
 fn refusals_past_the_limit_are_counted() {
     require!(Sshd);
     let stage = Stage::new();
-    let limits = SshLimits { told_refusals_per_minute: 3, ..SshLimits::default() };
+    let limits = SshLimits { reported_refusals_per_minute: 3, ..SshLimits::default() };
     let (_held, broker) = start(&stage, limits);
     let mut stream = connect(&broker);
     for _ in 0..5 {
         assert_eq!(ask(&mut stream, &[19]), FAILURE);
     }
-    let (told, summary) = broker.end();
-    assert_eq!((told.len(), summary.refusals, summary.unreported), (3, 5, 2));
+    let (reported, summary) = broker.end();
+    assert_eq!((reported.len(), summary.refusals, summary.unreported), (3, 5, 2));
 }

@@ -1,4 +1,4 @@
-//! Reading a key's file goes no further than its public half.
+//! A key's file is read up to the end of its public key only.
 
 use crate::stage::Stage;
 use belljar_contract::SshPublicKey;
@@ -6,7 +6,7 @@ use belljar_egress::ssh::{HostKey, HostKeyError, PrivateHalf, public_half};
 use belljar_testkit::require;
 
 #[test]
-fn the_public_half_of_every_kind() {
+fn the_public_key_of_every_type() {
     require!(Sshd);
     for (kind, private) in [
         (&["-t", "ed25519"][..], PrivateHalf::Plain),
@@ -23,15 +23,15 @@ fn the_public_half_of_every_kind() {
     }
 }
 
-/// The private half can be missing altogether: it is not looked at.
+/// The private key can be missing altogether, because it is not read.
 #[test]
-fn nothing_of_the_private_half_is_read() {
+fn the_private_key_is_not_read() {
     require!(Sshd);
     let stage = Stage::new();
     let path = stage.key("id", &["-t", "ed25519"]);
     let text = std::fs::read_to_string(&path).unwrap();
     let whole = public_half(&path).unwrap();
-    // 15 bytes of magic, three strings, a number and the public key make 94 bytes: 128 characters, and one line's end.
+    // 15 bytes of magic, three strings, a number and the public key make 94 bytes: 128 characters, and one line ending.
     let head: String = text.chars().take("-----BEGIN OPENSSH PRIVATE KEY-----\n".len() + 128 + 1).collect();
     assert_eq!(public_half(&stage.write("head", &head)).unwrap(), whole);
     let less: String = head.chars().take(head.len() - 4).collect();

@@ -1,4 +1,4 @@
-//! Logins: the declared one works, each other one is refused, by the broker.
+//! Logins: the declared one works, and the broker refuses every other one.
 
 use crate::stage::{Broker, OwnAgent, Stage, done, run};
 use belljar_egress::ssh::HeldKeys;
@@ -32,8 +32,8 @@ fn every_kind_of_key_at_every_kind_of_host() {
         let (_held, broker) = declared(&stage, stage.me(), kind, kind);
         let said = done(stage.ssh().args(["forge", "echo $0 in"]));
         assert!(said.ends_with("in\n"), "{said}");
-        let (told, summary) = broker.end();
-        assert_eq!(told, ["forge login allowed"], "{kind:?}");
+        let (reported, summary) = broker.end();
+        assert_eq!(reported, ["forge login allowed"], "{kind:?}");
         assert_eq!((summary.signatures, summary.refusals, summary.failures), (1, 0, 0));
     }
 }
@@ -56,7 +56,7 @@ fn another_host_with_the_same_authorized_key() {
     let (held, broker) = declared(&stage, stage.me(), ED25519, ED25519);
     let backup = stage.host("backup", ED25519);
     let careless = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"];
-    // The host would let the key in: only the broker stands between.
+    // The host would accept the key: only the broker refuses.
     let agent = format!("-oIdentityAgent={}", held.grants[0].agent.display());
     done(stage.ssh().args(careless).arg(&agent).args(["backup", "true"]));
     let refused = run(stage.ssh().args(careless).args(["backup", "true"]));
@@ -65,9 +65,9 @@ fn another_host_with_the_same_authorized_key() {
         "{}",
         refused.stderr
     );
-    let told = broker.end().0;
-    assert_eq!(told[0], format!("- bind refused: no declared host has the key {}", backup.fingerprint()));
-    assert_eq!(told[1], "- sign refused: the connection tried to speak for a host and was refused");
+    let reported = broker.end().0;
+    assert_eq!(reported[0], format!("- bind refused: no declared host has the key {}", backup.fingerprint()));
+    assert_eq!(reported[1], "- sign refused: the connection's binding to a host was refused");
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_host_with_another_key_than_the_pinned_one() {
     stage.host("forge", ED25519);
     let refused = run(stage.ssh().args(["forge", "true"]));
     assert!(refused.stderr.contains("Host key verification failed"), "{}", refused.stderr);
-    assert_eq!(broker.told(), [""; 0], "ssh did not get as far as to ask");
+    assert_eq!(broker.reported(), [""; 0], "ssh did not get as far as to ask");
     let careless = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"];
     let refused = run(stage.ssh().args(careless).args(["forge", "true"]));
     assert!(!refused.status.success(), "{}", refused.stderr);
-    assert!(broker.told()[0].starts_with("- bind refused: no declared host has the key SHA256:"));
+    assert!(broker.reported()[0].starts_with("- bind refused: no declared host has the key SHA256:"));
     assert_eq!(broker.end().1.signatures, 0);
 }
 
@@ -91,7 +91,7 @@ fn a_host_with_another_key_than_the_pinned_one() {
 fn another_user() {
     require!(Sshd);
     let stage = Stage::new();
-    let (held, broker) = declared(&stage, "somebody-else", ED25519, ED25519);
+    let (held, broker) = declared(&stage, "another-user", ED25519, ED25519);
     let agent = format!("-oIdentityAgent={}", held.grants[0].agent.display());
     done(stage.ssh().arg(&agent).args(["forge", "true"]));
     let refused = run(stage.ssh().args(["forge", "true"]));
@@ -129,19 +129,19 @@ fn an_agent_that_was_forwarded() {
     require!(Sshd);
     let stage = Stage::new();
     let (held, broker) = declared(&stage, stage.me(), ED25519, ED25519);
-    // There, the forwarded agent is used to get to the very host that is declared.
+    // On that host, the forwarded agent is used to log in at the declared host.
     let onward =
         format!("ssh -F {} -oIdentityAgent=$SSH_AUTH_SOCK forge echo onward", stage.path("config").display());
     let agent = format!("-oIdentityAgent={}", held.grants[0].agent.display());
     assert_eq!(done(stage.ssh().args(["-A", &agent, "forge", &onward])), "onward\n");
     let refused = run(stage.ssh().args(["-A", "forge", &onward]));
     assert!(!refused.status.success() && !refused.stdout.contains("onward"), "{refused:?}");
-    let told = broker.end().0;
-    assert_eq!(told[0], "forge login allowed");
-    assert_eq!(told[1], "- bind refused: the agent is not forwarded to hosts");
-    assert_eq!(told[2], "- bind refused: the connection is for another session already");
-    assert_eq!(told[3], "- sign refused: the connection tried to speak for a host and was refused");
-    assert_eq!(told.len(), 4, "{told:?}");
+    let reported = broker.end().0;
+    assert_eq!(reported[0], "forge login allowed");
+    assert_eq!(reported[1], "- bind refused: forwarding the agent to a host is not allowed");
+    assert_eq!(reported[2], "- bind refused: the connection is already bound, or a binding was refused");
+    assert_eq!(reported[3], "- sign refused: the connection's binding to a host was refused");
+    assert_eq!(reported.len(), 4, "{reported:?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn git_clones_and_pushes() {
     assert_eq!(broker.end().0, ["forge login allowed", "forge login allowed"]);
 }
 
-/// A key that the user's agent limits to a host: it hears of the host as well.
+/// A key that the user's agent restricts to a host: the agent gets the binding too.
 #[test]
 fn a_key_that_the_outer_agent_limits_to_hosts() {
     require!(Sshd);
@@ -197,8 +197,8 @@ fn a_key_that_the_outer_agent_limits_to_hosts() {
     done(stage.ssh().args(["forge", "true"]));
     stage.configure("backup", "id", &broker.socket, &backup);
     assert!(!run(stage.ssh().args(["backup", "true"])).status.success());
-    let (told, summary) = broker.end();
-    assert_eq!(told[0], "forge login allowed");
-    assert_eq!(told[2], "backup login failed: the agent that holds the key refused");
+    let (reported, summary) = broker.end();
+    assert_eq!(reported[0], "forge login allowed");
+    assert_eq!(reported[2], "backup login failed: the agent that holds the key refused to sign");
     assert_eq!((summary.signatures, summary.failures), (1, 1));
 }

@@ -1,4 +1,4 @@
-//! The keys of hosts, as the user's known hosts have them.
+//! Host keys from the user's known hosts.
 
 use crate::stage::{Stage, done, tools};
 use belljar_contract::{Host, Port, SshEntry, SshPublicKey};
@@ -15,7 +15,7 @@ fn at(stage: &Stage, hostname: &str, port: u16, known: Option<&SshPublicKey>) ->
 }
 
 #[test]
-fn plain_hashed_and_with_a_port() {
+fn known_hosts_that_are_plain_hashed_or_have_a_port() {
     require!(Sshd);
     let stage = Stage::new();
     let key = |name: &str| stage.host(name, &["-t", "ed25519"]);

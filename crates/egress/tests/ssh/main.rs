@@ -1,4 +1,4 @@
-//! The broker before the real ssh, sshd, ssh-add, ssh-keygen and git.
+//! The broker with the real ssh, sshd, ssh-add, ssh-keygen and git.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,11 +1,11 @@
-//! A user with keys, hosts that know them, and a broker between the two.
+//! A user with keys, hosts that accept them, and a broker between them.
 //!
 //! A host is `sshd -i` behind ssh's ProxyCommand: it has no port, and ends with its connection.
 
 use belljar_contract::{AbsPath, Host, Port, SshEntry, SshFound, SshPublicKey};
 use belljar_egress::ssh::{
-    Asking, HeldKeys, HoldRequest, SshConfig, SshGrant, SshLimits, SshSink, SshSummary, SshUse, SshVerdict,
-    Tools, hold, look_up, serve,
+    Asking, HeldKeys, HoldRequest, SshConfig, SshGrant, SshLimits, SshSink, SshSummary, SshTools, SshUse,
+    SshVerdict, hold, look_up, serve,
 };
 use belljar_testkit::process::{Finished, run_within};
 use std::fs;
@@ -19,9 +19,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// OpenSSH's programs, as this machine has them.
-pub fn tools() -> Tools {
-    Tools::on(std::env::var_os("PATH").unwrap())
+/// OpenSSH's programs on this machine.
+pub fn tools() -> SshTools {
+    SshTools::on(std::env::var_os("PATH").unwrap())
 }
 
 pub const SSHD: &str = "/usr/sbin/sshd";
@@ -40,18 +40,18 @@ pub fn done(command: &mut Command) -> String {
 }
 
 pub struct Stage {
-    folder: TempDir,
+    directory: TempDir,
     me: String,
 }
 
 impl Stage {
     pub fn new() -> Self {
-        // Where sshd goes without privileges; the service makes it at its start, and only the superuser needs it.
+        // sshd's directory for privilege separation. Its service creates it, and only root needs it.
         if done(Command::new("id").arg("-u")).trim() == "0" {
             fs::DirBuilder::new().recursive(true).mode(0o755).create("/run/sshd").unwrap();
         }
         let me = done(Command::new("id").arg("-un")).trim().to_owned();
-        Self { folder: TempDir::new().unwrap(), me }
+        Self { directory: TempDir::new().unwrap(), me }
     }
 
     pub fn me(&self) -> &str {
@@ -59,7 +59,7 @@ impl Stage {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -74,7 +74,7 @@ impl Stage {
         path
     }
 
-    /// Makes a key of the user's that every host lets in.
+    /// Creates a key of the user that every host accepts.
     pub fn key(&self, name: &str, options: &[&str]) -> PathBuf {
         let path = self.path(name);
         if !options.contains(&"-N") {
@@ -88,16 +88,16 @@ impl Stage {
         path
     }
 
-    /// Makes a host with a key of its own; gives that key.
+    /// Creates a host with its own key, and returns that key.
     pub fn host(&self, name: &str, options: &[&str]) -> SshPublicKey {
         let key = self.path(&format!("{name}.key"));
         done(Command::new("ssh-keygen").args(["-q", "-N", ""]).args(options).arg("-f").arg(&key));
-        let folder = self.folder.path().display();
+        let directory = self.directory.path().display();
         let path = std::env::var("PATH").unwrap();
         self.write(
             &format!("{name}.sshd"),
             &format!(
-                "HostKey {folder}/{name}.key\nAuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\n\
+                "HostKey {directory}/{name}.key\nAuthorizedKeysFile {directory}/authorized_keys\nStrictModes no\nUsePAM no\n\
                  PermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n\
                  SetEnv PATH={path}\nLogLevel VERBOSE\n"
             ),
@@ -106,17 +106,17 @@ impl Stage {
         SshPublicKey::parse(&line).unwrap()
     }
 
-    /// What ssh has to know to reach a host by its name, with a key's public half.
+    /// The ssh configuration to reach a host by its name, with a public key.
     pub fn configure(&self, host: &str, identity: &str, agent: &Path, known: &SshPublicKey) -> PathBuf {
-        let folder = self.folder.path().display();
+        let directory = self.directory.path().display();
         self.write("known_hosts", &format!("{host}.test {known}\n"));
         self.write(
             "config",
             &format!(
-                "Host *\nHostName %h.test\nUser {}\nIdentityAgent {}\nIdentityFile {folder}/{identity}.pub\nIdentitiesOnly yes\n\
-                 UserKnownHostsFile {folder}/known_hosts\nGlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\n\
+                "Host *\nHostName %h.test\nUser {}\nIdentityAgent {}\nIdentityFile {directory}/{identity}.pub\nIdentitiesOnly yes\n\
+                 UserKnownHostsFile {directory}/known_hosts\nGlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\n\
                  HostKeyAlgorithms -*-cert-*,sk-*\nPreferredAuthentications publickey\nLogLevel VERBOSE\n\
-                 ProxyCommand {SSHD} -i -e -f {folder}/%n.sshd 2>>{folder}/%n.log\n",
+                 ProxyCommand {SSHD} -i -e -f {directory}/%n.sshd 2>>{directory}/%n.log\n",
                 self.me,
                 agent.display(),
             ),
@@ -141,14 +141,14 @@ impl Stage {
         }
     }
 
-    /// Holds the keys of entries, with an agent of ours where `user_agent` has not got them.
+    /// Holds the keys of entries, with the run's own agent if `user_agent` does not have them.
     pub fn hold(&self, entries: &[SshEntry], user_agent: Option<&Path>) -> (Vec<SshFound>, HeldKeys) {
         let found = look_up(entries, &[], &tools()).unwrap();
-        let folder = self.path("held");
+        let directory = self.path("held");
         let request = HoldRequest {
             tools: &tools(),
             user_agent,
-            folder: &folder,
+            directory: &directory,
             asking: Asking::NoTerminal,
             askpass: None,
             patience: PATIENCE,
@@ -166,7 +166,7 @@ impl Stage {
     }
 }
 
-/// Remembers what it hears.
+/// Records the decisions.
 #[derive(Default)]
 pub struct Memory {
     uses: Mutex<Vec<SshUse>>,
@@ -183,7 +183,6 @@ impl SshSink for Memory {
     }
 }
 
-/// A broker that serves.
 pub struct Broker {
     pub socket: PathBuf,
     memory: Arc<Memory>,
@@ -199,7 +198,7 @@ impl Broker {
         listener.set_nonblocking(true).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = belljar_egress::runtime().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::UnixListener::from_std(listener).unwrap();
                 serve(config, listener, async { stopped.await.unwrap_or_default() }).await
@@ -212,8 +211,8 @@ impl Broker {
         *self.memory.deaf.lock().unwrap() = true;
     }
 
-    /// What was decided so far, a line each.
-    pub fn told(&self) -> Vec<String> {
+    /// The decisions so far, one per line.
+    pub fn reported(&self) -> Vec<String> {
         let uses = self.memory.uses.lock().unwrap();
         uses.iter().map(line).collect()
     }
@@ -235,7 +234,6 @@ fn line(used: &SshUse) -> String {
     }
 }
 
-/// The user's own agent.
 pub struct OwnAgent {
     child: Child,
     pub socket: PathBuf,

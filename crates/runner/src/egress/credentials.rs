@@ -7,7 +7,7 @@ use crate::launch::Ask;
 use crate::launch::values;
 use crate::plan::agreed_files::AgreedFiles;
 use belljar_contract::{Credential, CredentialPart, Destination, Host, Plan, RuleEffect, Secret};
-use belljar_egress::gateway::{CredentialFacts, ProviderTools, Reach, Upstream, find_credential};
+use belljar_egress::gateway::{AddressScope, CredentialFacts, ProviderTools, Upstream, find_credential};
 use belljar_egress::intercept::{CredentialSpec, ValuePart};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +65,7 @@ pub(super) fn bound(
 pub(crate) fn upstream_shown(environment: &HostEnvironment) -> Option<String> {
     let named = environment.variables.get(std::ffi::OsStr::new(UPSTREAM)).filter(|url| !url.is_empty())?;
     // A URL may contain a password, so only the host and the port are shown.
-    match Upstream::parse(&named.to_string_lossy(), Reach::Private) {
+    match Upstream::parse(&named.to_string_lossy(), AddressScope::Private) {
         Ok(upstream) if upstream.destination() == Upstream::default().destination() => None,
         Ok(upstream) => Some(format!("{} ({UPSTREAM})", upstream.destination())),
         Err(_) => Some(format!("the URL in {UPSTREAM}, which is not valid")),
@@ -78,7 +78,7 @@ pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<L
     let upstream = match variable(UPSTREAM).filter(|value| !value.is_empty()) {
         None => Upstream::default(),
         // A user who names a host in their own shell may name one in their own network.
-        Some(url) => Upstream::parse(&url.to_string_lossy(), Reach::Private)
+        Some(url) => Upstream::parse(&url.to_string_lossy(), AddressScope::Private)
             .map_err(|cause| EgressError::Upstream { variable: UPSTREAM.to_owned(), cause })?,
     };
     let secret = |name: &str| variable(name).map(|value| Secret::new(value.as_bytes()));

@@ -15,11 +15,11 @@ use belljar_contract::{
     AbsPath, EgressPolicy, EnvSource, FileContent, GuestVariable, OsText, Plan, PlannedFile, RunFiles,
     RunValue, Secret, SshFound, TrustFile,
 };
-use belljar_egress::gateway::{CredentialError as ModelCredentialError, UpstreamError};
-use belljar_egress::intercept::{Authority, AuthorityError, InterceptError, Interceptor, TrustBundle};
+use belljar_egress::gateway::{ModelCredentialError, UpstreamError};
+use belljar_egress::intercept::{CaError, CertificateAuthority, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
 use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};
-use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, Tools};
+use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, SshTools};
 use belljar_egress::tape::OnDrift;
 use belljar_egress::tls::{ExtraRoots, TlsClient, TlsClientError};
 use belljar_sandbox::PROXY_ADDRESS;
@@ -59,7 +59,7 @@ pub enum EgressError {
     #[error(transparent)]
     Tls(#[from] TlsClientError),
     #[error(transparent)]
-    Authority(#[from] AuthorityError),
+    Authority(#[from] CaError),
     /// Credentials cannot be added.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
@@ -116,17 +116,17 @@ impl EgressServices {
         let (interceptor, trust) = if hosts.is_empty() {
             (None, None)
         } else {
-            let authority = Arc::new(Authority::new(&hosts, SystemTime::now())?);
+            let ca = Arc::new(CertificateAuthority::new(&hosts, SystemTime::now())?);
             let trust = belljar_egress::intercept::trust_bundle(
                 &belljar_egress::tls::machine_roots(),
-                authority.certificate(),
+                ca.certificate(),
             );
             let interceptor = Interceptor::new(belljar_egress::intercept::Interception {
                 rules: plan.egress.rules.clone(),
                 credentials: bound,
-                authority,
+                ca,
                 tls: TlsClient::new(&ExtraRoots::default())?,
-                waits: belljar_egress::intercept::Waits::default(),
+                timeouts: belljar_egress::intercept::InterceptTimeouts::default(),
             })?;
             (Some(Arc::new(interceptor)), Some(trust))
         };
@@ -153,7 +153,7 @@ impl EgressServices {
         for PlannedFile { content, .. } in &plan.files {
             let bytes = match content {
                 FileContent::Trust(TrustFile::Bundle) => trust.bundle.clone().into_bytes(),
-                FileContent::Trust(TrustFile::Authority) => trust.authority.clone().into_bytes(),
+                FileContent::Trust(TrustFile::Authority) => trust.ca.clone().into_bytes(),
                 FileContent::Trust(TrustFile::Keystore) => trust.keystore.clone(),
                 FileContent::Text(_)
                 | FileContent::JsonFrom { .. }
@@ -210,7 +210,7 @@ fn random_token() -> Result<Secret, EgressError> {
 /// The keys of the plan's hosts, and an ssh agent outside the sandbox that holds the user's keys.
 fn hold_keys(plan: &Plan, environment: &HostEnvironment) -> Result<(Vec<SshFound>, HeldKeys), EgressError> {
     let files = belljar_egress::ssh::known_hosts_files(environment.home.as_path());
-    let tools = Tools::on(environment.outside_path());
+    let tools = SshTools::on(environment.outside_path());
     let found = belljar_egress::ssh::look_up(&plan.ssh, &files, &tools)?;
     let runtime = RuntimeDirectory::open(&environment.runtime)?;
     let directory: AbsPath = runtime.path().child(&format!("ssh-{}", std::process::id()));
@@ -222,7 +222,7 @@ fn hold_keys(plan: &Plan, environment: &HostEnvironment) -> Result<(Vec<SshFound
         &HoldRequest {
             tools: &tools,
             user_agent: variable("SSH_AUTH_SOCK").map(Path::new),
-            folder: directory.as_path(),
+            directory: directory.as_path(),
             asking: if terminal { Asking::Terminal } else { Asking::NoTerminal },
             askpass: variable("SSH_ASKPASS").cloned(),
             patience: KEY_PATIENCE,

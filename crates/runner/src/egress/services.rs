@@ -12,7 +12,7 @@ use belljar_egress::gateway::{
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::model_log::ModelLog;
-use belljar_egress::proxy::{self, OpenDoors, ProxyConfig, ProxyLimits, ProxySummary, Reach};
+use belljar_egress::proxy::{self, ProxyConfig, ProxyLimits, ProxySummary, Reach, TransparentListeners};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, Playing, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
@@ -141,7 +141,7 @@ impl Serving {
         };
         let proxy = sockets.proxy.map(|listener| ProxyConfig {
             listeners: vec![listener.into()],
-            doors: sockets.doors,
+            transparent: sockets.doors,
             policy,
             resolver: Arc::new(SystemResolver::new(RESOLVE_TIME)),
             log: Arc::clone(&log),
@@ -248,7 +248,7 @@ struct Sockets {
     model: Option<OwnedFd>,
     ssh: Option<UnixListener>,
     proxy: Option<OwnedFd>,
-    doors: Option<OpenDoors>,
+    doors: Option<TransparentListeners>,
 }
 
 impl Sockets {
@@ -264,14 +264,14 @@ impl Sockets {
         let proxy = take(PROXY_LISTENER);
         let doors = Doors::of(&plan.egress);
         let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
-        let open = resolver.map(|resolver| OpenDoors {
+        let open = resolver.map(|resolver| TransparentListeners {
             listeners: doors
                 .listeners()
                 .iter()
                 .filter_map(|listener| take(&listener.name))
                 .map(Into::into)
                 .collect(),
-            doors,
+            addresses: doors,
             resolver,
         });
         Self { names, model, ssh, proxy, doors: open }
@@ -318,10 +318,9 @@ struct Services {
 }
 
 impl Services {
-    /// Serves until it is told to end, or until one of the services fails.
+    /// Serves until `stop` says so, or until one of the services fails.
     fn run(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.serve(stop))
+        belljar_egress::runtime()?.block_on(self.serve(stop))
     }
 
     async fn serve(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {

@@ -9,7 +9,7 @@ use belljar_contract::{
     Completeness, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
     claim_of_belljar,
 };
-use belljar_egress::model_log::{Settled, exchanges_of_tape};
+use belljar_egress::model_log::{FrameNormaliser, exchanges_of_tape};
 use belljar_verdict::unvouched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,10 +39,10 @@ pub(super) fn model_evidence(tape: &Arc<Tape>, lines: &[Line]) -> ModelEvidence 
 
 fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<ModelExchange>), String> {
     let normalisers = normalisers(tape).map_err(|error| error.to_string())?;
-    let settled = Settled::new(&normalisers, &tape.exchanges);
+    let normaliser = FrameNormaliser::new(&normalisers, &tape.exchanges);
     let frames: Vec<FrameSeen> =
-        lines.iter().zip(1..).filter_map(|(line, number)| claimed(line, number, &settled)).collect();
-    let mut exchanges = exchanges_of_tape(&tape.exchanges, &Bodies(Arc::clone(tape)), &settled)?;
+        lines.iter().zip(1..).filter_map(|(line, number)| claimed(line, number, &normaliser)).collect();
+    let mut exchanges = exchanges_of_tape(&tape.exchanges, &Bodies(Arc::clone(tape)), &normaliser)?;
     if exchanges.is_empty() {
         return Err("the tape has no exchanges with the model to compare the frames with".to_owned());
     }
@@ -53,15 +53,15 @@ fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<Mod
 
 /// The claim of a frame, in the form of the tape's requests. `None` for a frame that claims nothing; the state machine
 /// ignores it as well.
-fn claimed(line: &Line, number: u64, settled: &Settled) -> Option<FrameSeen> {
+fn claimed(line: &Line, number: u64, normaliser: &FrameNormaliser) -> Option<FrameSeen> {
     let Line { offset_ms, way, frame } = line;
     let claim = match way {
         Way::In => claim_of_agent,
         Way::Out => claim_of_belljar,
     };
     let as_it_stands = claim(frame)?;
-    let claim = match settled.frame(frame) {
-        Some(settled) => claim(&settled)?,
+    let claim = match normaliser.frame(frame) {
+        Some(normalised) => claim(&normalised)?,
         None => as_it_stands,
     };
     Some(FrameSeen::new((number, *offset_ms), frame, claim))

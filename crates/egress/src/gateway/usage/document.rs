@@ -1,13 +1,13 @@
-//! An answer in one JSON document.
+//! A response that is a single JSON document.
 
 use serde::Deserialize;
 
 use super::WireUsage;
 
-/// Bytes of a document that are kept. The longest answer that a model gives is a fraction of it.
+/// How much of a document is kept. The longest response of a model is a fraction of it.
 const MAX_DOCUMENT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Keeps a document until it is whole.
+/// Collects a document.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct Document {
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Document {
         }
     }
 
-    /// The message, if all of it came and it is one.
+    /// The message, if the document is complete and is one.
     pub(super) fn message(&self) -> Option<WireMessage> {
         serde_json::from_slice(&self.bytes).ok()
     }

@@ -1,4 +1,4 @@
-//! Reads what an answer cost while it passes.
+//! Counts the tokens of a response while it is relayed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,37 +11,32 @@ use super::sse::Events;
 use super::{TokenCount, WireUsage};
 use crate::gateway::prices::Speed;
 
-/// Bytes of text that make a token at least, for text whose count never came.
+/// A token has at least this many bytes of text. Used for text without a count.
 const BYTES_IN_A_TOKEN: u64 = 3;
 
-/// Characters of a model's name that are kept.
 const MODEL_NAME_CHARS: usize = 128;
 
-/// What reads an answer.
+/// Counts the tokens of one response.
 #[derive(Debug)]
 pub(in crate::gateway) enum Meter {
-    /// A stream of events.
-    Stream(Box<StreamMeter>),
-    /// One document.
+    ClientStream(Box<StreamMeter>),
     Document(Document),
-    /// The answer cannot be read, or says nothing of tokens.
-    Blind,
+    /// The response cannot be parsed, or contains no token counts.
+    Uncounted,
 }
 
-/// What was read so far.
+/// The result so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::gateway) struct Reading {
-    /// The tokens, if the answer told of any.
+    /// The tokens, if the response contained a count.
     pub tokens: Option<TokenCount>,
-    /// Whether the answer told its own last count. Otherwise the output is reckoned from the text that passed.
+    /// Whether the response contained its final count. Otherwise the output is estimated from its text.
     pub is_final: bool,
-    /// The model that answered.
     pub model: Option<String>,
-    /// The tier it answered at, if it said so.
+    /// The tier of the response, if it names one.
     pub speed: Option<Speed>,
 }
 
-/// Keeps the counts of a stream.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct StreamMeter {
     events: Events,
@@ -55,42 +50,40 @@ struct Seen {
 }
 
 impl Meter {
-    /// For a stream of events.
     pub fn stream() -> Self {
-        Self::Stream(Box::default())
+        Self::ClientStream(Box::default())
     }
 
-    /// For a document.
     pub fn document() -> Self {
         Self::Document(Document::default())
     }
 
-    /// Takes a piece of the answer.
+    /// Takes a piece of the response.
     pub fn feed(&mut self, bytes: &[u8]) {
         match self {
-            Self::Stream(meter) => {
+            Self::ClientStream(meter) => {
                 let StreamMeter { events, seen } = &mut **meter;
                 events.feed(bytes, |data| seen.event(data));
             }
             Self::Document(document) => document.feed(bytes),
-            Self::Blind => (),
+            Self::Uncounted => (),
         }
     }
 
-    /// What was read so far; of a document, once it is whole.
+    /// The result so far; for a document, once it is complete.
     pub fn reading(&self) -> Reading {
         match self {
-            Self::Stream(meter) => meter.seen.reading(),
+            Self::ClientStream(meter) => meter.seen.reading(),
             Self::Document(document) => document.message().map(of_message).unwrap_or_default(),
-            Self::Blind => Reading::default(),
+            Self::Uncounted => Reading::default(),
         }
     }
 
-    /// What the model has read, once a stream has told.
+    /// The tokens that the model has read, once a stream has reported them.
     pub fn input_so_far(&self) -> Option<TokenCount> {
         match self {
-            Self::Stream(meter) => meter.seen.reading.tokens,
-            Self::Document(_) | Self::Blind => None,
+            Self::ClientStream(meter) => meter.seen.reading.tokens,
+            Self::Document(_) | Self::Uncounted => None,
         }
     }
 }
@@ -110,7 +103,7 @@ fn shortened(name: String) -> String {
 
 impl Seen {
     fn event(&mut self, data: &[u8]) {
-        // What is not an event of the API tells nothing; the answer is passed on all the same.
+        // Anything that is not an event of the API is ignored; it is relayed all the same.
         let Ok(event) = serde_json::from_slice::<WireEvent<'_>>(data) else { return };
         match &*event.kind {
             "message_start" => {
@@ -168,7 +161,7 @@ struct WireDelta {
     partial_json: Option<TextLength>,
 }
 
-/// The size of a text that is not kept.
+/// The length of a text that is not kept.
 struct TextLength(u64);
 
 impl<'d> Deserialize<'d> for TextLength {
@@ -224,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_counts_the_same_wherever_it_is_cut() {
+    fn a_stream_is_counted_the_same_however_it_is_split() {
         let bytes = STREAM.as_bytes();
         let expected = Reading {
             tokens: Some(whole()),
@@ -251,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_counts_when_it_is_whole() {
+    fn a_document_is_counted_once_it_is_complete() {
         let text =
             r#"{"type":"message","model":"m","content":[],"usage":{"input_tokens":3,"output_tokens":4}}"#;
         let mut meter = Meter::document();
@@ -280,7 +273,7 @@ mod tests {
     fn fuzz_sse_usage() {
         let everyday = std::time::Duration::from_millis(300);
         bolero::check!().with_test_time(everyday).with_type::<(Vec<u8>, u8)>().for_each(|(noise, cut)| {
-            // Noise alone, and noise within a real stream.
+            // Noise alone, and noise inside a real stream.
             let middle = usize::from(*cut) * STREAM.len() / 256;
             let (before, after) = STREAM.as_bytes().split_at(middle);
             for stream in [noise.clone(), [before, noise, after].concat()] {

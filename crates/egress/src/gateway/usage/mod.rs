@@ -1,4 +1,4 @@
-//! Tokens: counted as an answer passes, summed for each model.
+//! Token counts of responses, and their totals by model.
 
 mod document;
 mod meter;
@@ -12,36 +12,32 @@ use serde::Deserialize;
 
 use super::prices::Speed;
 
-/// The tokens of an answer, by what they cost.
+/// The tokens of a response, by price category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenCount {
-    /// Read by the model, and neither written to the cache nor taken from it.
+    /// Read by the model, and neither written to the cache nor read from it.
     pub input: u64,
-    /// Written by the model.
     pub output: u64,
-    /// Written to the cache.
     pub cache_creation: u64,
     /// The part of [`TokenCount::cache_creation`] that is kept for an hour.
     pub cache_creation_hour: u64,
-    /// Taken from the cache.
     pub cache_read: u64,
-    /// Searches that the provider made.
+    /// Web searches by the provider.
     pub web_searches: u64,
 }
 
 impl TokenCount {
-    /// The sum of two.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.each(other, u64::saturating_add)
     }
 
-    /// The larger of two counts of the same answer. Counts in a stream are sums so far, and never fall.
+    /// The larger of two counts of the same response. Counts in a stream are cumulative.
     fn latest(self, other: Self) -> Self {
         self.each(other, u64::max)
     }
 
-    /// What the model read, from wherever.
+    /// All input, cached or not.
     pub fn all_input(&self) -> u64 {
         self.input.saturating_add(self.cache_creation).saturating_add(self.cache_read)
     }
@@ -58,7 +54,7 @@ impl TokenCount {
     }
 }
 
-/// `usage` as the API writes it. Members that are missing or null are zero.
+/// `usage` in the format of the API. Missing members and null count as zero.
 #[derive(Debug, Deserialize)]
 struct WireUsage {
     input_tokens: Option<u64>,

@@ -1,9 +1,9 @@
-//! Server-sent events cut out of a stream, wherever its chunks end.
+//! Extracts server-sent events from a stream whose chunks end anywhere.
 
-/// Bytes of one event that are kept. Events that tell about usage are far shorter; a longer one is passed over.
+/// How much of one event is kept. Events with token counts are far shorter; a longer event is skipped.
 const MAX_EVENT_BYTES: usize = 256 * 1024;
 
-/// Finds the data of each event. Only the event under way is kept.
+/// Finds the data of each event. Only the current event is kept.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     line: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Takes a piece of the stream and hands over the data of each event that it completes.
+    /// Takes a piece of the stream and passes on the data of each event that it completes.
     pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (piece, rest) = bytes.split_at(end);
@@ -39,7 +39,7 @@ impl Events {
         if self.oversize || self.line.len() + self.data.len() + piece.len() > MAX_EVENT_BYTES {
             self.oversize = true;
             self.data = Vec::new();
-            // Only whether the line is empty still matters: an empty one ends the event.
+            // From here on only empty lines matter, which end the event.
             self.line.truncate(1);
             self.line.extend(piece.first().filter(|_| self.line.is_empty()));
         } else {
@@ -67,7 +67,7 @@ impl Events {
             self.has_data = true;
             self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
         }
-        // The buffer is used again.
+        // The buffer is reused.
         line.clear();
         self.line = line;
     }

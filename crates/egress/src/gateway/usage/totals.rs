@@ -1,35 +1,31 @@
-//! What a run has used so far.
+//! Totals of a run.
 
 use std::collections::BTreeMap;
 
 use super::TokenCount;
 use crate::gateway::money::Cost;
 
-/// Models that are told apart. Their names come from the agent and from upstream, so there is an end to them.
+/// How many models are counted separately. The names come from the agent and the host, so there has to be a limit.
 const MAX_MODELS: usize = 64;
 
-/// The name under which further models are summed.
+/// The name for the total of all further models.
 const OTHER_MODELS: &str = "(other models)";
 
-/// Sums of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UsageTotals {
-    /// By model.
     pub models: BTreeMap<String, ModelTotals>,
-    /// Answers whose tokens could not be read.
+    /// Responses whose tokens could not be counted.
     pub uncounted: u64,
 }
 
-/// Sums of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelTotals {
-    /// Answers with tokens.
+    /// Responses with a token count.
     pub answers: u64,
-    /// Their tokens.
     pub tokens: TokenCount,
-    /// What those of known price cost.
+    /// The cost of the responses with a known price.
     pub cost: Cost,
-    /// Answers of unknown price.
+    /// Responses without a known price.
     pub unpriced: u64,
 }
 
@@ -50,12 +46,10 @@ impl UsageTotals {
         self.uncounted += 1;
     }
 
-    /// All tokens.
     pub fn tokens(&self) -> TokenCount {
         self.models.values().fold(TokenCount::default(), |sum, model| sum.plus(model.tokens))
     }
 
-    /// What all answers of known price cost.
     pub fn cost(&self) -> Cost {
         self.models.values().fold(Cost::ZERO, |sum, model| sum.plus(model.cost))
     }

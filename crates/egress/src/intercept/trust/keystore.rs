@@ -1,11 +1,11 @@
-//! Java's own form of a list of trusted certificates (JKS, version 2). Java of any age reads it, whatever the file is
-//! called: the first bytes tell it from PKCS #12.
+//! Java's own keystore format (JKS, version 2). Every version of Java reads it, whatever the file is called: it recognises
+//! the format by the first bytes.
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use rustls::pki_types::CertificateDer;
 
-/// What the digest at the end is made with. It protects against damage, not against anyone: every Java ships its own
-/// list under this word, and there is nothing secret in a list of certificates.
+/// The password for the digest at the end. The digest protects against damage only: every Java ships its list under this
+/// password, and a list of certificates is not secret.
 const CUSTOMARY_PASSWORD: &str = "changeit";
 
 pub(super) fn keystore(certificates: &[&CertificateDer<'_>]) -> Vec<u8> {
@@ -14,7 +14,7 @@ pub(super) fn keystore(certificates: &[&CertificateDer<'_>]) -> Vec<u8> {
     out.extend(2_u32.to_be_bytes());
     out.extend(u32::try_from(certificates.len()).unwrap_or(u32::MAX).to_be_bytes());
     for (index, certificate) in certificates.iter().enumerate() {
-        // A trusted certificate: its alias, when it was added (nobody asks), its kind, its bytes.
+        // A trusted certificate: its alias, the time it was added (which nothing reads), its type and its bytes.
         out.extend(2_u32.to_be_bytes());
         text(&mut out, &format!("belljar-{index}"));
         out.extend(0_u64.to_be_bytes());
@@ -31,7 +31,7 @@ pub(super) fn keystore(certificates: &[&CertificateDer<'_>]) -> Vec<u8> {
     out
 }
 
-/// ASCII, behind its length.
+/// Writes ASCII text, preceded by its length.
 fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(text.as_bytes());

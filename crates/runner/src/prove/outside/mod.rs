@@ -9,7 +9,7 @@ mod peers;
 
 use super::ProveError;
 use belljar_contract::HostName;
-use belljar_egress::intercept::Authority;
+use belljar_egress::intercept::CertificateAuthority;
 use belljar_sys::apart::{Apart, ApartError, ApartSpec, Enter};
 use peers::Peers;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -70,7 +70,7 @@ const UDP: [(&str, &str); 3] =
 pub(super) struct HostServices {
     place: Apart,
     peers: Peers,
-    authority: Arc<Authority>,
+    authority: Arc<CertificateAuthority>,
     /// The certificate that the made-up machine trusts.
     pub trusted: PathBuf,
 }
@@ -89,7 +89,7 @@ impl HostServices {
             Ok(place) => place,
             Err(error) => return Ok(Err(error)),
         };
-        let authority = Authority::new(&speakers(), SystemTime::now());
+        let authority = CertificateAuthority::new(&speakers(), SystemTime::now());
         let authority = Arc::new(authority.map_err(|error| failed(std::io::Error::other(error)))?);
         let trusted = directory.join("trusted/authority.pem");
         std::fs::create_dir_all(directory.join("trusted")).map_err(failed)?;

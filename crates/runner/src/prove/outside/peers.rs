@@ -1,7 +1,7 @@
 //! The hosts of the made-up internet: they record what they receive, and answer.
 
 use belljar_contract::HostName;
-use belljar_egress::intercept::Authority;
+use belljar_egress::intercept::CertificateAuthority;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -33,7 +33,7 @@ pub(super) struct Peers {
     sockets: Mutex<Vec<OwnedFd>>,
 }
 
-type Speaker = Option<(HostName, Arc<Authority>)>;
+type Speaker = Option<(HostName, Arc<CertificateAuthority>)>;
 
 impl Peers {
     pub fn listen(&self, name: &str, listener: TcpListener, speaker: Speaker) -> io::Result<()> {
@@ -120,7 +120,7 @@ fn wait(socket: BorrowedFd<'_>, within: Option<Duration>) -> bool {
 fn converse(
     name: &str,
     stream: TcpStream,
-    speaker: Option<&(HostName, Arc<Authority>)>,
+    speaker: Option<&(HostName, Arc<CertificateAuthority>)>,
     heard: &Received,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -25,7 +25,7 @@ fn body(session: &str, agent: &str, task: &str, day: &str, kernel: &str) -> Vec<
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_alike() {
+fn differences_between_runs_are_normalised() {
     let all = Normaliser::defaults();
     let one = Canonical::of(
         &body(
@@ -81,7 +81,7 @@ fn different_ids_stay_different() {
 }
 
 #[test]
-fn what_matters_is_not_alike() {
+fn relevant_differences_are_kept() {
     let digest = |text: &str| {
         let body = json!({"messages": [{"content": text}]}).to_string();
         Canonical::of(body.as_bytes(), &Normaliser::defaults()).digest

@@ -1,67 +1,64 @@
-//! What differs from run to run and says nothing, as a table: each with a name, a version and what it does.
+//! Normalisers remove differences between runs that have no meaning. Each has a name, a version and a fixed effect.
 //!
-//! A tape names the normalisers that it was recorded with, and is compared with those. What one does is never changed:
-//! it gets a new version beside the old one.
+//! A tape lists the normalisers that it was recorded with, and is compared with those. The effect of a normaliser never
+//! changes; a new version is added next to the old one.
 
+use super::agent_texts;
 use super::private::Private;
-use super::words;
 use belljar_contract::{Digest, ExchangeDelivery, TapeId, canonical_json};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Makes one kind of difference alike.
+/// Removes one kind of difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Normaliser {
-    /// Who asks, for the provider's books.
+    /// The identity of the user, for the provider's accounting.
     Metadata,
-    /// What the provider is to keep ready; the marks move with every turn.
+    /// Cache markers, which move with every turn.
     CacheControl,
-    /// The block that says which build of the agent is billed.
+    /// The block with the agent's build, for billing.
     Billing,
-    /// Whether the answer is wanted at once or piece by piece, and the room that the agent gives each.
+    /// Whether the response is streamed, and the token limit that depends on it.
     Delivery,
-    /// Results of tools that ran at the same time, in the order of their calls' ids.
+    /// Sorts the results of tools that ran in parallel by the ids of their calls.
     ResultOrder,
-    /// The id of the session.
     SessionId,
-    /// Ids of sub-agents.
     AgentId,
-    /// Ids of background tasks and of outputs that were put aside.
+    /// Ids of background tasks and of outputs that were stored in files.
     TaskId,
-    /// The day.
+    /// The current date.
     Date,
     /// The kernel's release in the description of the environment.
     Kernel,
-    /// Names that `mktemp` and its like make.
+    /// Names that `mktemp` and similar tools generate.
     TmpPath,
     /// How long a sub-agent took.
     AgentUsage,
-    /// Any UUID. Not used unless asked for.
+    /// Any UUID. Not used by default.
     Uuid,
-    /// Times of day, and dates with one. Not used unless asked for.
+    /// Times of day, and dates with one. Not used by default.
     Timestamp,
-    /// Durations such as `1.2s` or `35 ms`. Not used unless asked for.
+    /// Durations such as `1.2s` or `35 ms`. Not used by default.
     Duration,
-    /// Homes of people. Not used unless asked for.
+    /// Home directories of people. Not used by default.
     HomePath,
-    /// Addresses of people. Not used unless asked for.
+    /// Email addresses of people. Not used by default.
     Email,
-    /// What looks like a key. Not used unless asked for.
+    /// Texts that look like a key. Not used by default.
     Token,
 }
 
-/// What stands in the place of the session's id.
+/// The placeholder for the session id.
 pub(super) const SESSION: &str = "<session>";
 
-/// A name that no normaliser has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no normaliser `{0}`")]
+#[error("unknown normaliser `{0}`")]
 pub struct UnknownNormaliser(pub String);
 
 impl Normaliser {
-    /// Each, in the order in which they work.
+    /// All normalisers, in the order in which they are applied.
     pub const ALL: [Self; 18] = [
         Self::Metadata,
         Self::CacheControl,
@@ -83,7 +80,7 @@ impl Normaliser {
         Self::Token,
     ];
 
-    /// Those of every tape.
+    /// The normalisers of every tape.
     #[must_use]
     pub fn defaults() -> Vec<Self> {
         Self::ALL.into_iter().filter(|one| !one.is_extra()).collect()
@@ -114,13 +111,13 @@ impl Normaliser {
         }
     }
 
-    /// Whether it is used only where that was asked for, because it may hide what matters.
+    /// Whether it is used only on request, because it may hide relevant differences.
     #[must_use]
     pub fn is_extra(self) -> bool {
         matches!(self, Self::Uuid | Self::Timestamp | Self::Duration) || self.private().is_some()
     }
 
-    /// What stands in a request's texts in the place of an id that it made alike; none where it does not keep ids.
+    /// The placeholder for an id that it replaces; `None` for normalisers that do not replace ids.
     pub(super) fn stands_for(self, number: u64) -> Option<String> {
         match self {
             Self::SessionId => Some(SESSION.to_owned()),
@@ -144,12 +141,12 @@ impl Normaliser {
         }
     }
 
-    /// What it hides from others. It works on what is left when the agent's own words are taken out.
+    /// The kind of private data that it redacts. These normalisers are applied after the agent's own texts were replaced.
     pub(super) fn private(self) -> Option<Private> {
         Private::ALL.into_iter().find(|kind| kind.normaliser() == self)
     }
 
-    /// A text as it makes it, whatever the other texts are; none where it leaves it as it is.
+    /// The changed text, for normalisers that change each text on its own; `None` if nothing changes.
     pub(super) fn text(self, text: &str) -> Option<String> {
         match self {
             Self::Date => replace(text, &DATE, "${1}<date>"),
@@ -173,10 +170,10 @@ impl Normaliser {
         }
     }
 
-    /// Reads a name; without a version the latest is meant.
+    /// Parses a name; without a version, the latest one.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When the name is unknown.
     pub fn parse(text: &str) -> Result<Self, UnknownNormaliser> {
         let fits = |one: &Self| one.name() == text || one.name().split('/').next() == Some(text);
         Self::ALL.into_iter().find(fits).ok_or_else(|| UnknownNormaliser(text.to_owned()))
@@ -186,28 +183,28 @@ impl Normaliser {
 /// A request's body after normalisation.
 #[derive(Debug, Clone)]
 pub(super) struct Canonical {
-    /// As it is compared and kept: with digests in the place of the agent's own words.
+    /// The form that is compared and kept: with digests in place of the agent's own texts.
     pub value: Value,
-    /// With those words, for whoever wants to read what is asked now.
-    pub told: Value,
-    /// What is kept.
+    /// The same with the agent's own texts, to show the present request.
+    pub readable: Value,
+    /// The bytes that are kept.
     pub kept: Vec<u8>,
-    /// Of what is kept: by it a request is found.
+    /// The digest of the kept bytes, by which a request is found.
     pub digest: Digest,
-    /// Of the first message, by which a sub-agent is known.
+    /// The digest of the first message, which identifies a sub-agent.
     pub first_message: Digest,
     pub delivery: ExchangeDelivery,
-    /// Ids that were made alike, by kind and number: what another run calls differently.
+    /// Ids that were replaced, by normaliser and number. Another run has other ids.
     pub ids: BTreeMap<(Normaliser, usize), String>,
 }
 
 impl Canonical {
-    /// Makes a body canonical. One that is no JSON object is compared as it is.
+    /// Normalises a body. A body that is not a JSON object is compared unchanged.
     pub fn of(bytes: &[u8], normalisers: &[Normaliser]) -> Self {
         let Ok(Value::Object(body)) = serde_json::from_slice(bytes) else {
             let value = Value::from(String::from_utf8_lossy(bytes));
             return Self {
-                told: value.clone(),
+                readable: value.clone(),
                 value,
                 kept: bytes.to_vec(),
                 digest: Digest::of(bytes),
@@ -226,8 +223,8 @@ impl Canonical {
         for normaliser in normalisers.iter().filter(|one| one.private().is_none()) {
             texts.apply(*normaliser, &mut value);
         }
-        let told = value.clone();
-        let mut value = words::without(value);
+        let readable = value.clone();
+        let mut value = agent_texts::without(value);
         for normaliser in normalisers.iter().filter(|one| one.private().is_some()) {
             texts.apply(*normaliser, &mut value);
         }
@@ -235,10 +232,10 @@ impl Canonical {
         let first_message = Digest::of(canonical_json(first).as_bytes());
         let kept = canonical_json(&value).into_bytes();
         let digest = Digest::of(&kept);
-        Self { value, told, kept, digest, first_message, delivery, ids: texts.ids }
+        Self { value, readable, kept, digest, first_message, delivery, ids: texts.ids }
     }
 
-    /// Ids that were made alike, as a tape has them.
+    /// The replaced ids, in the format of a tape.
     pub fn ids(&self) -> Vec<TapeId> {
         let id = |((kind, number), id): (&(Normaliser, usize), &String)| TapeId {
             normaliser: kind.name().to_owned(),
@@ -249,7 +246,7 @@ impl Canonical {
     }
 }
 
-/// What is kept of a body, read again.
+/// Parses a kept body.
 pub(super) fn read_kept(bytes: &[u8]) -> Value {
     match serde_json::from_slice(bytes) {
         Ok(value @ Value::Object(_)) => value,
@@ -257,7 +254,7 @@ pub(super) fn read_kept(bytes: &[u8]) -> Value {
     }
 }
 
-/// What is kept of a body, with further normalisers applied to what is left of it.
+/// A kept body with a further normaliser applied.
 pub(super) fn kept_with(bytes: &[u8], normaliser: Normaliser) -> Vec<u8> {
     match read_kept(bytes) {
         Value::String(text) => {
@@ -269,14 +266,14 @@ pub(super) fn kept_with(bytes: &[u8], normaliser: Normaliser) -> Vec<u8> {
     }
 }
 
-/// The session's id, which the agent writes as JSON within JSON.
+/// The session id, which the agent writes as JSON inside JSON.
 fn session(body: &Map<String, Value>) -> Option<String> {
     let user = body.get("metadata")?.get("user_id")?.as_str()?;
     let user: Value = serde_json::from_str(user).ok()?;
     user.get("session_id")?.as_str().filter(|id| id.len() >= 8).map(str::to_owned)
 }
 
-/// What changes the document itself.
+/// Applies the normalisers that change the structure of the document.
 fn shape(normaliser: Normaliser, value: &mut Value) {
     match normaliser {
         Normaliser::Metadata => drop_members(value, &["metadata"]),
@@ -328,7 +325,7 @@ fn drop_everywhere(value: &mut Value, name: &str) {
     }
 }
 
-/// Results change places among themselves only.
+/// Sorts tool results among themselves; other blocks keep their places.
 fn order_results(message: &mut Value) {
     let Some(blocks) = message.get_mut("content").and_then(Value::as_array_mut) else { return };
     let is_result = |block: &Value| block.get("type").and_then(Value::as_str) == Some("tool_result");
@@ -369,10 +366,10 @@ static DURATION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("a pattern of ours is read by a test")
+    Regex::new(text).expect("a test compiles every pattern")
 }
 
-/// Rewrites texts and remembers what ids were called.
+/// Rewrites texts and remembers the replaced ids.
 #[derive(Default)]
 struct Texts {
     session: Option<String>,
@@ -409,7 +406,7 @@ impl Texts {
         }
     }
 
-    /// Numbers what a pattern finds, so that different ids stay different.
+    /// Replaces the matches of a pattern by numbered placeholders, so that different ids stay different.
     fn number(&mut self, kind: Normaliser, pattern: &Regex, word: &str, value: &mut Value) {
         each_text(value, &mut |text| {
             pattern.is_match(text).then(|| {
@@ -429,7 +426,7 @@ impl Texts {
         number
     }
 
-    /// Task ids look like words, so they are learnt where it is said that they are some, and then known anywhere.
+    /// Task ids look like words. They are collected where the text says that they are task ids, and then replaced everywhere.
     fn tasks(&mut self, value: &mut Value) {
         each_text(value, &mut |text| {
             for found in TASK_ID.captures_iter(text) {
@@ -457,7 +454,7 @@ fn replace(text: &str, pattern: &Regex, with: &str) -> Option<String> {
     pattern.is_match(text).then(|| pattern.replace_all(text, with).into_owned())
 }
 
-/// Looks at every text of a document; names of members are not texts.
+/// Visits every text of a document; names of members are not texts.
 pub(super) fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Option<String>) {
     match value {
         Value::String(text) => {
@@ -471,7 +468,7 @@ pub(super) fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Optio
     }
 }
 
-/// A document with further normalisers applied to its texts.
+/// A document with a further normaliser applied to its texts.
 pub(super) fn further(value: &Value, normaliser: Normaliser) -> Value {
     let mut value = value.clone();
     Texts::default().apply(normaliser, &mut value);
@@ -479,5 +476,5 @@ pub(super) fn further(value: &Value, normaliser: Normaliser) -> Value {
 }
 
 #[cfg(test)]
-#[path = "normal_tests.rs"]
+#[path = "normaliser_tests.rs"]
 mod tests;

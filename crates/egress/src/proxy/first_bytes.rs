@@ -1,4 +1,5 @@
-//! How a tunnel to a name has to begin: with TLS for that name, or else it could lead to whatever else its host serves.
+//! Checks how a tunnel to a name starts. It has to be TLS for that name: otherwise the tunnel could reach every other
+//! service of the host.
 
 use super::client::fill;
 use super::client_hello::{self, Hello};
@@ -11,73 +12,73 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What a tunnel's first bytes have to be.
+/// What the first bytes of a tunnel have to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opening<'d> {
-    /// Anything.
-    Free,
-    /// TLS for this name.
+pub(super) enum FirstBytes<'d> {
+    /// Not checked.
+    Any,
+    /// A TLS handshake for this name.
     Tls(&'d HostName),
-    /// Anything; if TLS, then for this name.
-    TlsOrElse(&'d HostName),
+    /// Any protocol; a TLS handshake has to be for this name.
+    TlsOrOther(&'d HostName),
 }
 
-/// Why a tunnel did not begin.
+/// Why a tunnel did not start.
 #[derive(Debug)]
-pub(super) enum NoOpening {
+pub(super) enum NotStarted {
     Refused(EgressRefusal),
     Ended,
     Failed(io::Error),
 }
 
-/// Reads until it is known whether the first bytes are what they have to be.
-pub(super) async fn look(
+/// Reads until the first bytes are known to be acceptable or not.
+pub(super) async fn check(
     reader: &mut (impl AsyncRead + Unpin),
     buffer: &mut Vec<u8>,
-    opening: Opening<'_>,
+    start: FirstBytes<'_>,
     within: Duration,
-) -> Result<(), NoOpening> {
-    let (name, must) = match opening {
-        Opening::Free => return Ok(()),
-        Opening::Tls(name) => (name, true),
-        Opening::TlsOrElse(name) => (name, false),
+) -> Result<(), NotStarted> {
+    let (name, must) = match start {
+        FirstBytes::Any => return Ok(()),
+        FirstBytes::Tls(name) => (name, true),
+        FirstBytes::TlsOrOther(name) => (name, false),
     };
-    // A client may open a tunnel long before it uses it; once it has begun it has to go on.
-    if buffer.is_empty() && fill(reader, buffer).await.map_err(NoOpening::Failed)? == 0 {
-        return Err(NoOpening::Ended);
+    // A client may open a tunnel long before it uses it. Once the handshake has started it has to finish in time.
+    if buffer.is_empty() && fill(reader, buffer).await.map_err(NotStarted::Failed)? == 0 {
+        return Err(NotStarted::Ended);
     }
     let reading = async {
         loop {
             match client_hello::read(buffer) {
-                Hello::Whole { server_name } => return fits(name, server_name),
-                Hello::NotTls if must => return Err(NoOpening::Refused(EgressRefusal::NotTls)),
+                Hello::Whole { server_name } => return check_name(name, server_name),
+                Hello::NotTls if must => return Err(NotStarted::Refused(EgressRefusal::NotTls)),
                 Hello::NotTls => return Ok(()),
-                Hello::Malformed => return Err(NoOpening::Refused(EgressRefusal::NotTls)),
+                Hello::Malformed => return Err(NotStarted::Refused(EgressRefusal::NotTls)),
                 Hello::Partial => {}
             }
-            if fill(reader, buffer).await.map_err(NoOpening::Failed)? == 0 {
-                return Err(NoOpening::Refused(EgressRefusal::NotTls));
+            if fill(reader, buffer).await.map_err(NotStarted::Failed)? == 0 {
+                return Err(NotStarted::Refused(EgressRefusal::NotTls));
             }
         }
     };
-    timeout(within, reading).await.unwrap_or(Err(NoOpening::Refused(EgressRefusal::NotTls)))
+    timeout(within, reading).await.unwrap_or(Err(NotStarted::Refused(EgressRefusal::NotTls)))
 }
 
-/// Whether the name in the handshake is the one that was asked for.
-fn fits(name: &HostName, found: Option<Vec<u8>>) -> Result<(), NoOpening> {
+/// Checks that the name in the handshake is the one that was asked for.
+fn check_name(name: &HostName, found: Option<Vec<u8>>) -> Result<(), NotStarted> {
     match found {
         Some(found) if found.eq_ignore_ascii_case(name.as_str().as_bytes()) => Ok(()),
         found => {
             let found = found.map(|found| found.escape_ascii().to_string());
-            Err(NoOpening::Refused(EgressRefusal::Sni { found }))
+            Err(NotStarted::Refused(EgressRefusal::Sni { found }))
         }
     }
 }
 
-/// Reads from a socket that somebody else writes to.
-pub(super) struct Shy<'s>(pub &'s TcpStream);
+/// Reads from a socket through a shared reference, while another future writes to it.
+pub(super) struct SharedReader<'s>(pub &'s TcpStream);
 
-impl AsyncRead for Shy<'_> {
+impl AsyncRead for SharedReader<'_> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -105,15 +106,14 @@ mod tests {
         HostName::new("allowed.test").unwrap()
     }
 
-    /// What becomes of a client that sends these bytes and ends.
-    fn sent(mut bytes: &[u8], opening: Opening<'_>) -> Result<usize, NoOpening> {
+    /// The result for a client that sends these bytes and then ends.
+    fn sent(mut bytes: &[u8], start: FirstBytes<'_>) -> Result<usize, NotStarted> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut buffer = Vec::new();
-        let looked = look(&mut bytes, &mut buffer, opening, Duration::from_secs(30));
-        runtime.block_on(looked).map(|()| buffer.len())
+        let checked = check(&mut bytes, &mut buffer, start, Duration::from_secs(30));
+        runtime.block_on(checked).map(|()| buffer.len())
     }
 
-    /// A ClientHello for this name.
     fn hello(name: &str) -> Vec<u8> {
         let length = u8::try_from(name.len()).unwrap();
         let extension = [&[0, 0, 0, length + 5, 0, length + 3, 0, 0, length][..], name.as_bytes()].concat();
@@ -128,56 +128,56 @@ mod tests {
         let name = name();
         for spelling in ["allowed.test", "ALLOWED.Test"] {
             let hello = hello(spelling);
-            for opening in [Opening::Tls(&name), Opening::TlsOrElse(&name)] {
-                assert!(matches!(sent(&hello, opening), Ok(length) if length == hello.len()));
+            for start in [FirstBytes::Tls(&name), FirstBytes::TlsOrOther(&name)] {
+                assert!(matches!(sent(&hello, start), Ok(length) if length == hello.len()));
             }
         }
     }
 
     #[test]
-    fn tls_for_another_name_does_not() {
+    fn tls_for_another_name_is_refused() {
         let name = name();
         for other in ["evil.test", "allowed.test.", "x.allowed.test", "allowed.tes"] {
-            for opening in [Opening::Tls(&name), Opening::TlsOrElse(&name)] {
-                let refused = sent(&hello(other), opening);
-                assert!(matches!(refused, Err(NoOpening::Refused(EgressRefusal::Sni { .. }))), "{other}");
+            for start in [FirstBytes::Tls(&name), FirstBytes::TlsOrOther(&name)] {
+                let refused = sent(&hello(other), start);
+                assert!(matches!(refused, Err(NotStarted::Refused(EgressRefusal::Sni { .. }))), "{other}");
             }
         }
     }
 
     #[test]
-    fn what_is_not_tls_passes_only_where_it_may() {
+    fn other_protocols_pass_only_where_they_may() {
         let name = name();
         let whole = hello("allowed.test");
         for bytes in [&b"SSH-2.0-x"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x02"] {
             assert!(matches!(
-                sent(bytes, Opening::Tls(&name)),
-                Err(NoOpening::Refused(EgressRefusal::NotTls))
+                sent(bytes, FirstBytes::Tls(&name)),
+                Err(NotStarted::Refused(EgressRefusal::NotTls))
             ));
-            assert!(sent(bytes, Opening::TlsOrElse(&name)).is_ok());
+            assert!(sent(bytes, FirstBytes::TlsOrOther(&name)).is_ok());
         }
         for bytes in [&whole[..whole.len() - 1], b"\x16"] {
-            for opening in [Opening::Tls(&name), Opening::TlsOrElse(&name)] {
+            for start in [FirstBytes::Tls(&name), FirstBytes::TlsOrOther(&name)] {
                 assert!(
-                    matches!(sent(bytes, opening), Err(NoOpening::Refused(EgressRefusal::NotTls))),
+                    matches!(sent(bytes, start), Err(NotStarted::Refused(EgressRefusal::NotTls))),
                     "cut off"
                 );
             }
         }
-        assert!(matches!(sent(b"", Opening::Tls(&name)), Err(NoOpening::Ended)));
-        assert!(matches!(sent(b"anything", Opening::Free), Ok(0)), "nothing is looked at");
+        assert!(matches!(sent(b"", FirstBytes::Tls(&name)), Err(NotStarted::Ended)));
+        assert!(matches!(sent(b"anything", FirstBytes::Any), Ok(0)), "nothing is read");
     }
 
     #[test]
-    fn a_handshake_that_does_not_go_on_is_none() {
+    fn a_handshake_that_stalls_is_refused() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let name = name();
         runtime.block_on(async {
             let (mut client, mut server) = tokio::io::duplex(64);
             tokio::io::AsyncWriteExt::write_all(&mut client, b"\x16\x03\x01").await.unwrap();
             let mut buffer = Vec::new();
-            let looked = look(&mut server, &mut buffer, Opening::Tls(&name), Duration::from_millis(50));
-            assert!(matches!(looked.await, Err(NoOpening::Refused(EgressRefusal::NotTls))));
+            let checked = check(&mut server, &mut buffer, FirstBytes::Tls(&name), Duration::from_millis(50));
+            assert!(matches!(checked.await, Err(NotStarted::Refused(EgressRefusal::NotTls))));
         });
     }
 }

@@ -1,25 +1,25 @@
-//! The answers of the resolver inside: an allowed name has the address of its door, no other name has any.
+//! The DNS server inside the sandbox: an allowed name resolves to its synthetic address, every other name to NXDOMAIN.
 
 use belljar_contract::{Host, HostName};
 use simple_dns::rdata::{A, RData};
 use simple_dns::{CLASS, OPCODE, Packet, PacketFlag, QCLASS, QTYPE, RCODE, ResourceRecord, TYPE};
 use std::net::Ipv4Addr;
 
-/// How long a program may remember an address, in seconds: a spare door keeps its name for the whole run.
-const REMEMBERED: u32 = 60;
+/// TTL in seconds. A spare address keeps its name for the whole run.
+const TTL: u32 = 60;
 
-/// What a name was answered with.
+/// The result of looking up a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The address of its door.
+    /// The synthetic address of the name.
     At(Ipv4Addr),
-    /// It has none: no rule allows it.
-    Nothing,
-    /// It is allowed, and every spare door is taken.
-    NoDoorLeft,
+    /// No rule allows the name.
+    NotAllowed,
+    /// The name is allowed, but every spare address is taken.
+    NoAddressLeft,
 }
 
-/// The answer to a packet; `None` for what is no question.
+/// Builds the reply to a packet; `None` for a packet that is not a query.
 pub(super) fn answer(query: &[u8], mut find: impl FnMut(&HostName) -> Found) -> Option<Vec<u8>> {
     let packet = Packet::parse(query).ok()?;
     if packet.has_flags(PacketFlag::RESPONSE) {
@@ -39,7 +39,7 @@ pub(super) fn answer(query: &[u8], mut find: impl FnMut(&HostName) -> Found) -> 
         *reply.rcode_mut() = RCODE::NotImplemented;
         return reply.build_bytes_vec().ok();
     }
-    // The bytes of the labels, not a printed form: a dot inside a label is no separator.
+    // The raw labels are compared, not their printed form: a dot inside a label does not separate labels.
     let labels: Vec<&[u8]> = question.qname.as_bytes().collect();
     let dotted = labels.iter().any(|label| label.contains(&b'.'));
     let name = match Host::parse(&labels.join(&b"."[..])) {
@@ -51,14 +51,14 @@ pub(super) fn answer(query: &[u8], mut find: impl FnMut(&HostName) -> Found) -> 
     };
     match find(&name) {
         Found::At(address) => {
-            // A name that has an address has it for IPv4 alone; for everything else it has nothing, and exists.
+            // Synthetic addresses are IPv4. For other record types the name exists and has no records.
             if matches!(question.qtype, QTYPE::TYPE(TYPE::A) | QTYPE::ANY) {
                 let data = RData::A(A::from(address));
-                reply.answers.push(ResourceRecord::new(question.qname.clone(), CLASS::IN, REMEMBERED, data));
+                reply.answers.push(ResourceRecord::new(question.qname.clone(), CLASS::IN, TTL, data));
             }
         }
-        Found::Nothing => *reply.rcode_mut() = RCODE::NameError,
-        Found::NoDoorLeft => *reply.rcode_mut() = RCODE::ServerFailure,
+        Found::NotAllowed => *reply.rcode_mut() = RCODE::NameError,
+        Found::NoAddressLeft => *reply.rcode_mut() = RCODE::ServerFailure,
     }
     reply.build_bytes_vec().ok()
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use simple_dns::{Name, Question};
 
-    const DOOR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+    const SYNTHETIC: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
     fn ask(name: &str, kind: TYPE) -> Vec<u8> {
         let mut packet = Packet::new_query(7);
@@ -80,9 +80,9 @@ mod tests {
 
     fn find(name: &HostName) -> Found {
         match name.as_str() {
-            "allowed.test" => Found::At(DOOR),
-            "crowded.test" => Found::NoDoorLeft,
-            _ => Found::Nothing,
+            "allowed.test" => Found::At(SYNTHETIC),
+            "crowded.test" => Found::NoAddressLeft,
+            _ => Found::NotAllowed,
         }
     }
 
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn only_allowed_names_have_an_address() {
-        assert_eq!(answered(&ask("allowed.test", TYPE::A)), (RCODE::NoError, vec![DOOR]));
-        assert_eq!(answered(&ask("ALLOWED.test", TYPE::A)), (RCODE::NoError, vec![DOOR]));
+        assert_eq!(answered(&ask("allowed.test", TYPE::A)), (RCODE::NoError, vec![SYNTHETIC]));
+        assert_eq!(answered(&ask("ALLOWED.test", TYPE::A)), (RCODE::NoError, vec![SYNTHETIC]));
         assert_eq!(answered(&ask("allowed.test", TYPE::AAAA)), (RCODE::NoError, Vec::new()));
         assert_eq!(answered(&ask("allowed.test", TYPE::TXT)), (RCODE::NoError, Vec::new()));
         assert_eq!(answered(&ask("evil.test", TYPE::A)), (RCODE::NameError, Vec::new()));
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn a_dot_inside_a_label_is_no_separator() {
-        // One label of eight bytes, "evil.all", then "owed", "test": printed it would look like another name.
+    fn a_dot_inside_a_label_does_not_separate_labels() {
+        // One label of twelve bytes, "allowed.test": printed, it would look like the allowed name.
         let mut query = ask("x.test", TYPE::A);
         let mut named = query[..12].to_vec();
         named.extend(b"\x0callowed.test\x00\x00\x01\x00\x01");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question() {
+    fn packets_that_are_not_queries() {
         assert_eq!(answer(b"", find), None);
         assert_eq!(answer(b"\0\0\x80\0\0\0\0\0\0\0\0\0", find), None);
         let mut none = Packet::new_query(7);

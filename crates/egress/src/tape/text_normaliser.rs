@@ -1,24 +1,23 @@
-//! Texts of a run brought into the form that a tape's requests have, so that they can be compared with them.
+//! Normalises texts of a run as the requests of a tape were normalised, so that both can be compared.
 //!
-//! A tape keeps requests after its normalisers and answers as they came. What a normaliser did to every text by itself
-//! is done to the other texts too. Ids that it numbered are put back: the tape has them.
+//! A tape keeps normalised requests and unchanged responses. Normalisers that change each text on its own are applied to
+//! the other texts too. Ids that were replaced by numbers are restored: the tape has them.
 
-use super::normal::{Normaliser, SESSION, each_text};
-use super::words;
+use super::agent_texts;
+use super::normaliser::{Normaliser, SESSION, each_text};
 use belljar_contract::{Exchange, ExchangeRequest, TapeId};
 use serde_json::Value;
 
-/// What makes texts alike.
-pub(crate) struct Alike {
-    /// Those that change every text by itself: before the agent's own words are taken out of it, and after.
+/// Normalises texts in the way of one tape.
+pub(crate) struct TextNormaliser {
+    /// Normalisers that change each text on its own: before the agent's own texts are replaced by digests, and after.
     before: Vec<Normaliser>,
     after: Vec<Normaliser>,
-    /// Whether the tape has the ids of sessions, to be put back.
+    /// Whether the tape has session ids, which are restored.
     has_sessions: bool,
 }
 
-impl Alike {
-    /// Of a tape with these normalisers and exchanges.
+impl TextNormaliser {
     pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
         let by_itself = normalisers.iter().copied().filter(|one| one.stands_for(0).is_none());
         let (after, before) = by_itself.partition(|one| one.private().is_some());
@@ -26,12 +25,12 @@ impl Alike {
         Self { before, after, has_sessions: ids.any(|id| id.normaliser == Normaliser::SessionId.name()) }
     }
 
-    /// Changes every text as the texts of a kept request were changed, within the session that they belong to.
+    /// Changes every text as the texts of a recorded request were changed, for the session that they belong to.
     pub fn texts(&self, value: &mut Value, session: Option<&str>) {
         each_text(value, &mut |text| self.text(text, session));
     }
 
-    /// Whether [`Alike::texts`] changes anything.
+    /// Whether [`TextNormaliser::texts`] changes anything.
     pub fn changes(&self, value: &Value, session: Option<&str>) -> bool {
         match value {
             Value::String(text) => self.text(text, session).is_some(),
@@ -47,7 +46,7 @@ impl Alike {
             fresh = with(fresh.as_deref().unwrap_or(text)).or(fresh.take());
         };
         self.before.iter().for_each(|one| change(&|text| one.text(text)));
-        change(&words::outside_of_reminders);
+        change(&agent_texts::outside_of_reminders);
         self.after.iter().for_each(|one| change(&|text| one.text(text)));
         if let Some(id) = session.filter(|_| self.has_sessions) {
             change(&|text| put_back(text, SESSION, id));
@@ -55,7 +54,7 @@ impl Alike {
         fresh
     }
 
-    /// Puts the ids of the run back into the texts of a kept request.
+    /// Restores the ids of the run in the texts of a recorded request.
     pub fn request(request: &ExchangeRequest, value: &mut Value) {
         let known = |name: &str| Normaliser::ALL.into_iter().find(|one| one.name() == name);
         let id = |id: &TapeId| known(&id.normaliser)?.stands_for(id.number);
@@ -75,7 +74,7 @@ fn put_back(text: &str, mark: &str, id: &str) -> Option<String> {
     text.contains(mark).then(|| text.replace(mark, id))
 }
 
-/// A text without the digests that stand in the place of the agent's own words; none where it has none.
+/// A text without the digests of the agent's own texts; `None` if it has none.
 pub(crate) fn without_agents_words(text: &str) -> Option<String> {
-    words::without_marks(text)
+    agent_texts::without_marks(text)
 }

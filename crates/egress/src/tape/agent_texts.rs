@@ -1,5 +1,5 @@
-//! The agent's own words: its prompts, the definitions of its tools, the reminders that it puts between. They belong to
-//! whoever made the agent, so a tape has their digests. What is equal stays equal, and what differs differs.
+//! The agent's own texts: its prompts, the definitions of its tools, and its reminders. They belong to the agent's maker,
+//! so that a tape only has their digests. Equal texts have equal digests.
 
 use belljar_contract::{Digest, canonical_json};
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 const MARK: &str = "<agent's words: sha256:";
 const OPEN: &str = "<system-reminder>";
 const CLOSE: &str = "</system-reminder>";
-/// Tools of servers that the user declared, whose words are the user's.
+/// Tools of MCP servers that the user declared. Their definitions belong to the user.
 const SERVER_TOOL: &str = "mcp__";
 
-/// A body without them.
+/// Replaces the agent's own texts in a body by digests.
 pub(super) fn without(mut value: Value) -> Value {
     if let Some(system) = value.get_mut("system") {
         digest_texts(system);
@@ -27,12 +27,12 @@ pub(super) fn without(mut value: Value) -> Value {
     value
 }
 
-/// Whether a text is, or holds, the digest of some.
+/// Whether a text contains such a digest.
 pub(super) fn has_mark(text: &str) -> bool {
     text.contains(MARK)
 }
 
-/// A text without such digests; none where it has none.
+/// A text without such digests; `None` if it has none.
 pub(super) fn without_marks(text: &str) -> Option<String> {
     let (mut out, mut rest, mut found) = (String::new(), text, false);
     while let Some((before, after)) = rest.split_once(MARK) {
@@ -49,7 +49,7 @@ fn mark(text: &str) -> String {
     format!("{MARK}{} {}>", Digest::of(text.as_bytes()).hex(), text.chars().count())
 }
 
-/// A text, or blocks with one each.
+/// A text, or blocks with one text each.
 fn digest_texts(content: &mut Value) {
     match content {
         Value::String(text) => *text = mark(text),
@@ -73,7 +73,7 @@ fn digest_tool(tool: &mut Value) {
     *tool = json!({"name": name, "definition": mark(&canonical_json(tool))});
 }
 
-/// Reminders stand between other texts, which stay.
+/// Replaces reminders by digests; the texts around them stay.
 fn digest_reminders(content: &mut Value) {
     match content {
         Value::String(text) => {
@@ -87,7 +87,7 @@ fn digest_reminders(content: &mut Value) {
     }
 }
 
-/// A text with digests in the place of its reminders; none where it has none.
+/// A text with digests in place of its reminders; `None` if it has none.
 pub(super) fn outside_of_reminders(text: &str) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(OPEN) {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_stand_in_the_place_of_the_agents_words() {
+    fn digests_replace_the_agents_own_texts() {
         let taken = without(body("You are an agent", "Runs commands", "mind the date"));
         let text = taken.to_string();
         for word in ["You are", "Runs commands", "mind the date", "be brief", "input_schema"] {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_differs() {
+    fn different_texts_have_different_digests() {
         let one = || without(body("a", "b", "c"));
         assert_eq!(one(), one());
         for other in [body("x", "b", "c"), body("a", "x", "c"), body("a", "b", "x")] {

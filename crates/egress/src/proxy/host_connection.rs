@@ -1,4 +1,4 @@
-//! A connection to a host that speaks plain HTTP, and the body that goes there.
+//! A plain HTTP connection to a host, and the request body that is forwarded to it.
 
 use super::head::Framing;
 use belljar_contract::Destination;
@@ -14,36 +14,35 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// The most that the head of an answer takes.
 const ANSWER_HEAD_LIMIT: usize = 64 * 1024;
 
-/// A connection to one host. It ends with this value.
-pub(super) struct Upstream {
+/// A connection to one host. Dropping the value closes it.
+pub(super) struct HostConnection {
     pub destination: Destination,
     pub address: SocketAddr,
-    sender: SendRequest<Outgoing>,
+    sender: SendRequest<ForwardedBody>,
     _driver: JoinSet<()>,
 }
 
-impl Upstream {
+impl HostConnection {
     pub async fn new(stream: TcpStream, destination: Destination, address: SocketAddr) -> io::Result<Self> {
         let handshake = http1::Builder::new().max_buf_size(ANSWER_HEAD_LIMIT).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
-            // What goes wrong on it is told to the request that waits for its answer.
+            // An error also reaches the request that waits for its response.
             connection.await.ok();
         });
         Ok(Self { destination, address, sender, _driver: driver })
     }
 
-    /// Whether it can take one more request.
+    /// Whether the connection can take another request.
     pub async fn is_ready(&mut self) -> bool {
         self.sender.ready().await.is_ok()
     }
 
-    /// Sends a request and waits for its answer.
-    pub async fn send(&mut self, request: Request<Outgoing>) -> Result<Response<Incoming>, Unsent> {
+    /// Sends a request and waits for the head of its response.
+    pub async fn send(&mut self, request: Request<ForwardedBody>) -> Result<Response<Incoming>, Unsent> {
         self.sender.try_send_request(request).await.map_err(|mut error| match error.take_message() {
             Some(request) => Unsent::Whole(Box::new(request)),
             None => Unsent::Lost(error.into_error()),
@@ -51,24 +50,24 @@ impl Upstream {
     }
 }
 
-/// A request without an answer.
+/// A request without a response.
 pub(super) enum Unsent {
-    /// No byte of it was sent: the host had ended the connection before.
-    Whole(Box<Request<Outgoing>>),
-    /// Some of it was.
+    /// Nothing was sent, because the host had closed the connection.
+    Whole(Box<Request<ForwardedBody>>),
+    /// At least a part of the request was sent.
     Lost(hyper::Error),
 }
 
-/// A body on its way to a host, fed by whoever reads it from the client.
-pub(super) struct Outgoing {
+/// A request body on its way to a host. The sending half of its channel is fed from the client.
+pub(super) struct ForwardedBody {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     left: Option<u64>,
 }
 
-/// Pieces that wait to be sent; the client is not read any further while they do.
+/// Pieces in the channel. While it is full, nothing is read from the client.
 const PIECES: usize = 2;
 
-impl Outgoing {
+impl ForwardedBody {
     pub fn new(framing: Framing) -> (Self, mpsc::Sender<io::Result<Bytes>>) {
         let (feed, pieces) = mpsc::channel(PIECES);
         let left = match framing {
@@ -80,7 +79,7 @@ impl Outgoing {
     }
 }
 
-impl Body for Outgoing {
+impl Body for ForwardedBody {
     type Data = Bytes;
     type Error = io::Error;
 

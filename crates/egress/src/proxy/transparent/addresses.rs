@@ -1,41 +1,42 @@
-//! Which door stands for which name.
+//! The mapping between names and synthetic addresses.
 
 use super::dns::Found;
 use belljar_contract::{Destination, Door, Doors, EgressPolicy, Host, HostName, Port};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// The names that have a door, and the doors that have no name yet.
+/// Which name has which synthetic address, and which addresses are still unassigned.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct AddressMap {
     addresses: HashMap<HostName, Ipv4Addr>,
     names: HashMap<Ipv4Addr, HostName>,
     spare: Vec<Ipv4Addr>,
     spare_ports: Vec<Port>,
 }
 
-impl Directory {
-    pub(super) fn new(doors: &Doors) -> Self {
-        let mut directory = Self {
+impl AddressMap {
+    pub(super) fn new(assigned: &Doors) -> Self {
+        let mut map = Self {
             addresses: HashMap::new(),
             names: HashMap::new(),
             spare: Vec::new(),
             spare_ports: Vec::new(),
         };
-        // From the end, so that the first spare door is given out first.
-        for Door { address, name, ports } in doors.doors.iter().rev() {
+        // In reverse, so that the first spare address is assigned first.
+        for Door { address, name, ports } in assigned.doors.iter().rev() {
             match name {
-                Some(name) => directory.assign(name.clone(), *address),
+                Some(name) => map.assign(name.clone(), *address),
                 None => {
-                    directory.spare.push(*address);
-                    directory.spare_ports.clone_from(ports);
+                    map.spare.push(*address);
+                    map.spare_ports.clone_from(ports);
                 }
             }
         }
-        directory
+        map
     }
 
-    /// The door of a name; one that only a wildcard allows gets a spare one, for the rest of the run.
+    /// Looks up the synthetic address of a name. A name that only a wildcard allows gets a spare address for the rest of
+    /// the run.
     pub(super) fn find(&mut self, name: &HostName, policy: &EgressPolicy) -> Found {
         if let Some(address) = self.addresses.get(name) {
             return Found::At(*address);
@@ -45,18 +46,18 @@ impl Directory {
             policy.admit(&destination).is_ok()
         });
         if !allowed {
-            return Found::Nothing;
+            return Found::NotAllowed;
         }
         match self.spare.pop() {
             Some(address) => {
                 self.assign(name.clone(), address);
                 Found::At(address)
             }
-            None => Found::NoDoorLeft,
+            None => Found::NoAddressLeft,
         }
     }
 
-    /// Whom a door stands for.
+    /// The name that a synthetic address was assigned to.
     pub(super) fn name(&self, address: Ipv4Addr) -> Option<&HostName> {
         self.names.get(&address)
     }
@@ -73,7 +74,7 @@ mod tests {
     use belljar_contract::{Egress, EgressRule, HostPattern, RuleEffect};
 
     #[test]
-    fn names_below_a_wildcard_share_the_spare_doors() {
+    fn names_below_a_wildcard_share_the_spare_addresses() {
         let rule = |id: &str, effect, text| EgressRule {
             id: id.to_owned(),
             effect,
@@ -87,21 +88,21 @@ mod tests {
         ];
         let egress = Egress { model: true, rules };
         let policy = EgressPolicy::new(&egress);
-        let doors = Doors::of(&egress);
-        let spare = doors.doors.len() - 1;
-        let mut directory = Directory::new(&doors);
-        let mut find = |name: &str| directory.find(&HostName::new(name).unwrap(), &policy);
+        let assigned = Doors::of(&egress);
+        let spare = assigned.doors.len() - 1;
+        let mut map = AddressMap::new(&assigned);
+        let mut find = |name: &str| map.find(&HostName::new(name).unwrap(), &policy);
         assert_eq!(find("a.test"), Found::At(Ipv4Addr::new(198, 18, 0, 1)));
         assert_eq!(find("x.b.test"), Found::At(Ipv4Addr::new(198, 18, 64, 1)));
-        assert_eq!(find("x.b.test"), find("x.b.test"), "a name keeps its door");
-        assert_eq!(find("b.test"), Found::Nothing);
-        assert_eq!(find("no.b.test"), Found::Nothing);
-        assert_eq!(find("evil.test"), Found::Nothing);
+        assert_eq!(find("x.b.test"), find("x.b.test"), "a name keeps its address");
+        assert_eq!(find("b.test"), Found::NotAllowed);
+        assert_eq!(find("no.b.test"), Found::NotAllowed);
+        assert_eq!(find("evil.test"), Found::NotAllowed);
         for number in 1..spare {
             assert!(matches!(find(&format!("n{number}.b.test")), Found::At(_)));
         }
-        assert_eq!(find("last.b.test"), Found::NoDoorLeft);
+        assert_eq!(find("last.b.test"), Found::NoAddressLeft);
         let first = Ipv4Addr::new(198, 18, 64, 1);
-        assert_eq!(directory.name(first).map(HostName::as_str), Some("x.b.test"));
+        assert_eq!(map.name(first).map(HostName::as_str), Some("x.b.test"));
     }
 }

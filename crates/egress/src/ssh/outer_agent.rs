@@ -1,4 +1,4 @@
-//! The agent outside that holds the key: the user's own, or one that was started for the run.
+//! The client of the agent outside that holds the key: the user's own, or one that was started for the run.
 
 use super::message::{self, FRAME_MAX, SignRequest};
 use belljar_contract::SshPublicKey;
@@ -8,42 +8,42 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// A person may have to touch a key, or to say yes.
+/// The user may have to touch a security key, or to confirm.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// To list keys nobody is asked.
+/// Listing keys needs no user.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the agent outside did not sign.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UpstreamError {
+pub(super) enum AgentError {
     #[error("the agent that holds the key cannot be reached: {0}")]
     Reach(io::Error),
-    #[error("the agent that holds the key did not answer in time")]
-    Late,
-    #[error("the agent that holds the key refused")]
+    #[error("the agent that holds the key did not respond in time")]
+    Timeout,
+    #[error("the agent that holds the key refused to sign")]
     Refused,
 }
 
-/// Has something signed; `bind` tells the agent the host, for a key that it limits to hosts.
+/// Asks the agent for a signature; `bind` names the host, for a key that the agent restricts to hosts.
 ///
-/// A connection for each signature: what one session said never counts for another.
+/// Each signature uses its own connection, so that the binding of one session never applies to another.
 pub(super) async fn sign(
     socket: &Path,
     bind: Option<&[u8]>,
     request: &SignRequest<'_>,
-) -> Result<Vec<u8>, UpstreamError> {
+) -> Result<Vec<u8>, AgentError> {
     let exchange = async {
         let mut stream = UnixStream::connect(socket).await?;
         if let Some(bind) = bind {
-            // An agent that does not know of hosts fails this, and signs all the same.
+            // An agent without support for bindings rejects this, and signs all the same.
             stream.write_all(bind).await?;
             read_frame(&mut stream).await?;
         }
         stream.write_all(&request.frame()).await?;
         read_frame(&mut stream).await
     };
-    let answer = tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| UpstreamError::Late)?;
-    message::pass_signature(&answer.map_err(UpstreamError::Reach)?).ok_or(UpstreamError::Refused)
+    let answer = tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| AgentError::Timeout)?;
+    message::pass_signature(&answer.map_err(AgentError::Reach)?).ok_or(AgentError::Refused)
 }
 
 async fn read_frame(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
@@ -56,12 +56,12 @@ async fn read_frame(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
 fn checked(length: u32) -> io::Result<usize> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > FRAME_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the response is too long"));
     }
     Ok(length)
 }
 
-/// The keys that an agent offers. For the time before a run: it blocks.
+/// The keys that an agent has. It blocks, and is used before a run only.
 pub(super) fn offered(socket: &Path) -> io::Result<Vec<SshPublicKey>> {
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(LIST_PATIENCE))?;
@@ -72,5 +72,5 @@ pub(super) fn offered(socket: &Path) -> io::Result<Vec<SshPublicKey>> {
     let mut frame = vec![0; checked(u32::from_be_bytes(length))?];
     stream.read_exact(&mut frame)?;
     message::parse_identities(&frame)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it did not answer with its keys"))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it did not respond with its keys"))
 }

@@ -1,7 +1,6 @@
-//! The connections to the one address that was checked, kept for as long as the client's connection lives.
+//! Connections to the one address that was checked. They are kept as long as the client's connection.
 
-use super::bulk::Bulk;
-use super::{PIECE, READ_AHEAD, Waits};
+use super::{InterceptTimeouts, PIECE, READ_AHEAD};
 use crate::tls::{Chosen, Offer, TlsClient};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -16,12 +15,11 @@ use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// The largest head of an answer.
 const HEAD_MAX: usize = PIECE;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UpstreamError {
+pub(super) enum HostClientError {
     #[error("{host} cannot be reached at {address}")]
     Dial {
         host: String,
@@ -29,20 +27,20 @@ pub(super) enum UpstreamError {
         #[source]
         cause: io::Error,
     },
-    #[error("{host} did not show a certificate that this machine trusts, or broke off")]
+    #[error("the TLS handshake with {host} failed, or this machine does not trust its certificate")]
     Tls {
         host: String,
         #[source]
         cause: io::Error,
     },
-    #[error("{host} does not speak HTTP as expected")]
+    #[error("{host} did not send a valid HTTP response")]
     Http {
         host: String,
         #[source]
         cause: hyper::Error,
     },
-    #[error("{host} gave no answer in time")]
-    Late { host: String },
+    #[error("{host} did not respond in time")]
+    Timeout { host: String },
 }
 
 enum Idle {
@@ -50,42 +48,42 @@ enum Idle {
     Http2(http2::SendRequest<Incoming>),
 }
 
-/// Speaks to one destination.
-pub(super) struct Upstream {
+/// Sends requests to one destination.
+pub(super) struct HostClient {
     pub tls: TlsClient,
     pub address: SocketAddr,
     pub name: ServerName<'static>,
-    /// As the Host header has it.
+    /// The value of the Host header.
     pub authority: String,
-    pub waits: Waits,
+    pub timeouts: InterceptTimeouts,
     connections: Mutex<Connections>,
 }
 
 #[derive(Default)]
 struct Connections {
     idle: Vec<Idle>,
-    /// What drives them; ends with this.
+    /// The tasks that drive the connections; dropping the set aborts them.
     drivers: JoinSet<()>,
 }
 
-impl Upstream {
+impl HostClient {
     pub fn new(
         tls: TlsClient,
         address: SocketAddr,
         name: ServerName<'static>,
         authority: String,
-        waits: Waits,
+        timeouts: InterceptTimeouts,
     ) -> Self {
-        Self { tls, address, name, authority, waits, connections: Mutex::default() }
+        Self { tls, address, name, authority, timeouts, connections: Mutex::default() }
     }
 
-    /// Sends a request whose target is a path, and gives the head of the answer.
-    pub async fn send(&self, request: Request<Incoming>) -> Result<Response<Incoming>, UpstreamError> {
-        let late = || UpstreamError::Late { host: self.authority.clone() };
-        tokio::time::timeout(self.waits.answer, self.send_now(request)).await.map_err(|_elapsed| late())?
+    /// Sends a request whose target is a path, and returns the head of the response.
+    pub async fn send(&self, request: Request<Incoming>) -> Result<Response<Incoming>, HostClientError> {
+        let late = || HostClientError::Timeout { host: self.authority.clone() };
+        tokio::time::timeout(self.timeouts.answer, self.send_now(request)).await.map_err(|_elapsed| late())?
     }
 
-    async fn send_now(&self, request: Request<Incoming>) -> Result<Response<Incoming>, UpstreamError> {
+    async fn send_now(&self, request: Request<Incoming>) -> Result<Response<Incoming>, HostClientError> {
         let mut request = request;
         loop {
             let (connection, age) = match self.take_idle() {
@@ -94,9 +92,9 @@ impl Upstream {
             };
             match self.try_send(connection, request).await {
                 Ok(response) => return Ok(response),
-                // The other side may close what was idle; the request did not leave then, and is sent anew.
+                // The host may have closed the idle connection. Then nothing of the request was sent, and it is sent again.
                 Err((_, Some(unsent))) if age == Age::Used => request = unsent,
-                Err((cause, _)) => return Err(UpstreamError::Http { host: self.authority.clone(), cause }),
+                Err((cause, _)) => return Err(HostClientError::Http { host: self.authority.clone(), cause }),
             }
         }
     }
@@ -144,23 +142,23 @@ impl Upstream {
         Some(connections.idle.swap_remove(ready))
     }
 
-    async fn dial(&self) -> Result<Idle, UpstreamError> {
+    async fn dial(&self) -> Result<Idle, HostClientError> {
         let host = || self.authority.clone();
-        let dialled = tokio::time::timeout(self.waits.dial, TcpStream::connect(self.address));
+        let dialled = tokio::time::timeout(self.timeouts.dial, TcpStream::connect(self.address));
         let stream = dialled
             .await
             .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(|cause| UpstreamError::Dial { host: host(), address: self.address, cause })?;
-        // Small pieces leave at once; an answer may be a stream of events. Without it they only come later.
+            .map_err(|cause| HostClientError::Dial { host: host(), address: self.address, cause })?;
+        // A response may be a stream of small events, which should not be delayed. A failure only delays them.
         stream.set_nodelay(true).ok();
         let stream = BufReader::with_capacity(READ_AHEAD, stream);
         let handshake = self.tls.handshake(stream, self.name.clone(), Offer::Http2And1);
-        let (stream, chosen) = tokio::time::timeout(self.waits.dial, handshake)
+        let (stream, chosen) = tokio::time::timeout(self.timeouts.dial, handshake)
             .await
             .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(|cause| UpstreamError::Tls { host: host(), cause })?;
-        let stream = TokioIo::new(Bulk::new(stream));
-        let refused = |cause| UpstreamError::Http { host: host(), cause };
+            .map_err(|cause| HostClientError::Tls { host: host(), cause })?;
+        let stream = TokioIo::new(stream);
+        let refused = |cause| HostClientError::Http { host: host(), cause };
         match chosen {
             Chosen::Http1 => {
                 let (sender, connection) =
@@ -191,7 +189,7 @@ fn for_http1(mut request: Request<Incoming>, authority: &str) -> Request<Incomin
     *request.version_mut() = Version::HTTP_11;
     let target = request.uri().path_and_query().cloned();
     *request.uri_mut() = target.map_or_else(|| Uri::from_static("/"), Uri::from);
-    // The value was a host name and a port: it is always a header's.
+    // The authority is a host name and a port, which is always a valid header value.
     if let Ok(host) = HeaderValue::from_str(authority) {
         request.headers_mut().insert(HOST, host);
     }

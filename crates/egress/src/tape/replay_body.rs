@@ -1,4 +1,4 @@
-//! A recorded answer put on the wire again, piece by piece.
+//! Sends a recorded response again, piece by piece.
 
 use super::replay::Pace;
 use super::stream::{self, Change, Changed};
@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// The longest silence before a break that is kept when answers are given as fast as they are taken.
+/// The longest delay before a cut that is kept when responses are sent as fast as possible, in milliseconds.
 const LONGEST_SILENCE: u64 = 250;
 
-/// Makes the answer. `change` puts this run's ids in the place of those of the recorded one.
+/// Builds the response. `change` replaces the recorded ids by those of this run.
 pub(super) fn answer(
     recorded: &ExchangeAnswer,
     body: Vec<u8>,
@@ -28,7 +28,7 @@ pub(super) fn answer(
         Some(Changed { body, chunks }) => (body, chunks),
         None => (body, chunks.clone()),
     };
-    // A client that asks again the other way gets the same words that way.
+    // A client that repeats the request in the other delivery mode gets the same content in that mode.
     let streamed =
         headers.iter().any(|(name, value)| name == "content-type" && value.contains("event-stream"));
     let turned = match (wanted.delivery, streamed) {
@@ -43,7 +43,7 @@ pub(super) fn answer(
         body = other;
     }
     let whole = streamed == kind.is_some();
-    let served = Served {
+    let served = ReplayBody {
         pieces: pieces(body, &chunks).into_iter(),
         length: (whole && *end == ExchangeEnd::Complete)
             .then(|| chunks.iter().map(|(_, length)| length).sum()),
@@ -53,7 +53,7 @@ pub(super) fn answer(
         last_silence: ended_ms.saturating_sub(chunks.last().map_or(0, |(ms, _)| *ms)).min(LONGEST_SILENCE),
         broken: match end {
             ExchangeEnd::Complete => None,
-            // Who left the first time has to leave again: it is not told that this was the end.
+            // The client left the first time. It must not be told that the response was complete.
             ExchangeEnd::Broken | ExchangeEnd::Left => Some(Broken::Close),
         },
     };
@@ -71,7 +71,6 @@ pub(super) fn answer(
     response
 }
 
-/// How the answer is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub delivery: ExchangeDelivery,
@@ -87,18 +86,18 @@ fn pieces(body: Vec<u8>, chunks: &[(u64, u64)]) -> Vec<(u64, Bytes)> {
     chunks.iter().map(piece).collect()
 }
 
-struct Served {
+struct ReplayBody {
     pieces: std::vec::IntoIter<(u64, Bytes)>,
     length: Option<u64>,
     began: Instant,
     pace: Pace,
     silence: Option<Pin<Box<Sleep>>>,
-    /// Milliseconds between the last piece and a break: what the client made of the pieces depends on it.
+    /// Milliseconds between the last piece and a cut. What the client does with the pieces depends on it.
     last_silence: u64,
     broken: Option<Broken>,
 }
 
-impl Body for Served {
+impl Body for ReplayBody {
     type Data = Bytes;
     type Error = Broken;
 

@@ -1,4 +1,4 @@
-//! The certificate authority of one run. Its key is made in memory, is never written anywhere, and ends with the run.
+//! The certificate authority of one run. Its key is generated in memory, is never written anywhere, and ends with the run.
 
 use aws_lc_rs::rand;
 use belljar_contract::HostName;
@@ -15,43 +15,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Clocks differ: a certificate is valid from a little before it was made.
-const BEFORE: Duration = Duration::from_secs(3600);
+/// Clocks differ, so that a certificate is valid from a little before it was made.
+const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-/// No run lasts longer, and no certificate of one.
-const AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Validity of all certificates; no run lasts longer.
+const VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A rule for all names below another lets the agent think of many.
-const LEAVES_MAX: usize = 256;
+/// Limit of the certificate cache: with a wildcard rule the agent can use any number of names.
+const CERTIFICATES_MAX: usize = 256;
 
-/// Why certificates cannot be made.
+/// Why the CA cannot make a certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
-    /// The library refuses.
+pub enum CaError {
+    /// rcgen failed.
     #[error("cannot make a certificate for {what}")]
     Certificate {
-        /// Whose.
         what: String,
-        /// Why.
         #[source]
         cause: rcgen::Error,
     },
-    /// There is no randomness to be had.
-    #[error("the system gives no random bytes")]
+    /// The system's random number generator failed.
+    #[error("the system's random number generator failed")]
     Random,
-    /// TLS refuses what was made.
+    /// rustls rejected the certificate or key.
     #[error("TLS cannot be set up for {what}")]
     Tls {
-        /// For whom.
         what: String,
-        /// Why.
         #[source]
         cause: rustls::Error,
     },
 }
 
-/// Signs for the hosts of one run, and can sign for no others.
-pub struct Authority {
+/// Signs certificates for the hosts of one run. Name constraints limit the CA to those hosts.
+pub struct CertificateAuthority {
     params: CertificateParams,
     key: KeyPair,
     certificate: CertificateDer<'static>,
@@ -59,17 +55,17 @@ pub struct Authority {
     leaves: Mutex<HashMap<HostName, Arc<ServerConfig>>>,
 }
 
-impl Authority {
-    /// Makes an authority for these hosts and the names below them; its certificate says so, and clients hold it to it.
+impl CertificateAuthority {
+    /// Makes a CA for these hosts and the names below them. Clients enforce the name constraints of its certificate.
     ///
     /// # Errors
-    /// When no key or certificate can be made.
-    pub fn new(hosts: &[HostName], now: SystemTime) -> Result<Self, AuthorityError> {
-        let failed = |cause| AuthorityError::Certificate { what: "the run's authority".to_owned(), cause };
+    /// When a key or certificate cannot be made.
+    pub fn new(hosts: &[HostName], now: SystemTime) -> Result<Self, CaError> {
+        let failed = |cause| CaError::Certificate { what: "the run's CA".to_owned(), cause };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let mut params = CertificateParams::default();
         let serial = serial()?;
-        // A name of its own: clients that meet two runs must not take one authority for the other.
+        // Each run's CA has its own name, so that a client that meets two runs does not confuse their CAs.
         let name = serial
             .to_bytes()
             .iter()
@@ -82,7 +78,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         params.name_constraints = Some(NameConstraints {
             permitted_subtrees: hosts.iter().map(|host| GeneralSubtree::DnsName(host.to_string())).collect(),
-            // What is not spoken of is free: addresses are another kind of name.
+            // A kind of name without constraints is unrestricted, so that all addresses are excluded explicitly.
             excluded_subtrees: vec![
                 GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])),
                 GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16])),
@@ -93,25 +89,25 @@ impl Authority {
         Ok(Self { certificate: certificate.der().clone(), pem, params, key, leaves: Mutex::default() })
     }
 
-    /// The certificate, which is public.
+    /// The CA certificate, which is public.
     #[must_use]
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// The certificate as text.
+    /// The CA certificate as PEM.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// What speaks TLS as this host.
-    pub(super) fn server(&self, host: &HostName) -> Result<Arc<ServerConfig>, AuthorityError> {
+    /// The TLS server configuration with a certificate for this host.
+    pub(super) fn server(&self, host: &HostName) -> Result<Arc<ServerConfig>, CaError> {
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = leaves.get(host) {
             return Ok(Arc::clone(known));
         }
-        if leaves.len() >= LEAVES_MAX {
+        if leaves.len() >= CERTIFICATES_MAX {
             leaves.clear();
         }
         let config = Arc::new(self.leaf(host)?);
@@ -119,10 +115,10 @@ impl Authority {
         Ok(config)
     }
 
-    /// Answers a connection as this host, in HTTP/1.1 and without a runtime: for hosts that a proof or a test makes up.
+    /// Serves a blocking connection as this host, with HTTP/1.1 only. For the hosts of `belljar prove` and of tests.
     ///
     /// # Errors
-    /// When no certificate can be made, or the client breaks off or refuses it.
+    /// When no certificate can be made, or the client aborts the handshake or rejects the certificate.
     pub fn answer_as(
         &self,
         host: &HostName,
@@ -135,16 +131,16 @@ impl Authority {
         Ok(rustls::StreamOwned::new(session, stream))
     }
 
-    fn leaf(&self, host: &HostName) -> Result<ServerConfig, AuthorityError> {
-        let failed = |cause| AuthorityError::Certificate { what: host.to_string(), cause };
-        let refused = |cause| AuthorityError::Tls { what: host.to_string(), cause };
+    fn leaf(&self, host: &HostName) -> Result<ServerConfig, CaError> {
+        let failed = |cause| CaError::Certificate { what: host.to_string(), cause };
+        let refused = |cause| CaError::Tls { what: host.to_string(), cause };
         let mut key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let mut params = CertificateParams::default();
-        // The common name has room for 64 characters, a host name may have more; clients look at the other name.
+        // A common name is limited to 64 characters, a host name is not. Clients use the subject alternative name.
         params.distinguished_name.push(DnType::CommonName, "belljar");
         params.subject_alt_names = vec![SanType::DnsName(host.as_str().try_into().map_err(failed)?)];
         params.serial_number = Some(serial()?);
-        // Within the authority's own time, whenever it is made.
+        // The same validity as the CA, whenever the certificate is made.
         (params.not_before, params.not_after) = (self.params.not_before, self.params.not_after);
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -163,38 +159,38 @@ impl Authority {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // The client runs on this machine: what is fast for one of the two is fast for the other.
+        // The client runs on this machine: the cipher that is fast here is fast for it too.
         config.ignore_client_order = true;
         Ok(config)
     }
 }
 
-impl Drop for Authority {
+impl Drop for CertificateAuthority {
     fn drop(&mut self) {
         self.key.zeroize();
     }
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Authority(…)")
+        formatter.write_str("CertificateAuthority(…)")
     }
 }
 
-/// Positive, and never the same twice: some clients refuse a number that they have seen.
-fn serial() -> Result<SerialNumber, AuthorityError> {
+/// A positive random serial number. Some clients refuse a serial number that they have already seen.
+fn serial() -> Result<SerialNumber, CaError> {
     let mut bytes = [0_u8; 16];
-    rand::fill(&mut bytes).map_err(|_unspecified| AuthorityError::Random)?;
+    rand::fill(&mut bytes).map_err(|_unspecified| CaError::Random)?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// Sets when a certificate begins and ends. The library's own dates are 1975 and 4096, which some clients refuse.
+/// Sets the validity. rcgen's own dates are 1975 and 4096, which some clients refuse.
 fn limit(params: &mut CertificateParams, now: SystemTime) {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + since.saturating_sub(BEFORE);
-    params.not_after = epoch + since + AFTER;
+    params.not_before = epoch + since.saturating_sub(CLOCK_SKEW);
+    params.not_after = epoch + since + VALIDITY;
 }
 
 #[cfg(test)]
@@ -208,8 +204,7 @@ mod tests {
         HostName::new(name).unwrap()
     }
 
-    /// Speaks TLS to a host that this authority signed for.
-    async fn spoken(authority: &Authority, name: &str) -> Result<(), String> {
+    async fn handshake(authority: &CertificateAuthority, name: &str) -> Result<(), String> {
         let (client, server) = tokio::io::duplex(64 << 10);
         let acceptor = TlsAcceptor::from(authority.server(&host(name)).unwrap());
         tokio::spawn(async move { acceptor.accept(server).await.is_ok() });
@@ -219,41 +214,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_signs_for_its_names_alone() {
-        let authority = Authority::new(&[host("api.test"), host("b.test")], SystemTime::now()).unwrap();
-        assert_eq!(spoken(&authority, "api.test").await, Ok(()));
-        assert_eq!(spoken(&authority, "deep.b.test").await, Ok(()));
-        let refused = spoken(&authority, "evil.test").await.unwrap_err();
+    async fn the_ca_can_sign_for_its_names_only() {
+        let authority =
+            CertificateAuthority::new(&[host("api.test"), host("b.test")], SystemTime::now()).unwrap();
+        assert_eq!(handshake(&authority, "api.test").await, Ok(()));
+        assert_eq!(handshake(&authority, "deep.b.test").await, Ok(()));
+        let refused = handshake(&authority, "evil.test").await.unwrap_err();
         assert!(refused.contains("NameConstraintViolation"), "{refused}");
     }
 
     #[tokio::test]
-    async fn it_ends() {
+    async fn certificates_expire_after_a_week() {
         let week = Duration::from_secs(7 * 24 * 3600);
         for (age, good) in [
             (Duration::ZERO, true),
             (week - Duration::from_secs(60), true),
             (week + Duration::from_secs(60), false),
         ] {
-            let authority = Authority::new(&[host("api.test")], SystemTime::now() - age).unwrap();
-            let spoken = spoken(&authority, "api.test").await;
-            assert_eq!(spoken.is_ok(), good, "{age:?}: {spoken:?}");
+            let authority = CertificateAuthority::new(&[host("api.test")], SystemTime::now() - age).unwrap();
+            let handshake = handshake(&authority, "api.test").await;
+            assert_eq!(handshake.is_ok(), good, "{age:?}: {handshake:?}");
         }
     }
 
     #[test]
-    fn a_host_is_signed_for_once_and_they_are_not_kept_without_end() {
-        let authority = Authority::new(&[host("test")], SystemTime::now()).unwrap();
+    fn certificates_are_cached_up_to_a_limit() {
+        let authority = CertificateAuthority::new(&[host("test")], SystemTime::now()).unwrap();
         let first = authority.server(&host("a.test")).unwrap();
         assert!(Arc::ptr_eq(&first, &authority.server(&host("a.test")).unwrap()));
-        for number in 0..LEAVES_MAX + 10 {
+        for number in 0..CERTIFICATES_MAX + 10 {
             authority.server(&host(&format!("h{number}.test"))).unwrap();
         }
-        assert!(authority.leaves.lock().unwrap().len() <= LEAVES_MAX);
+        assert!(authority.leaves.lock().unwrap().len() <= CERTIFICATES_MAX);
     }
 
     #[test]
-    fn numbers_differ_and_are_positive() {
+    fn serial_numbers_differ_and_are_positive() {
         let numbers: std::collections::BTreeSet<Vec<u8>> =
             (0..100).map(|_| serial().unwrap().to_bytes()).collect();
         assert_eq!(numbers.len(), 100);

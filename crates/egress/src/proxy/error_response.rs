@@ -1,38 +1,38 @@
-//! The proxy's own answers in HTTP. They are plain text that a person can act on, and end the connection.
+//! Error responses of the proxy itself. They are plain text that a person can act on, and end the connection.
 
-use super::gate::Stop;
+use super::gate::Rejection;
 use super::refusal::Refusal;
 use belljar_contract::{AgentName, EgressRefusal};
 
-/// An answer of ours.
+/// An error response that the proxy sends instead of a host's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ErrorResponse {
     pub status: &'static str,
     pub headers: Vec<(&'static str, String)>,
     pub text: String,
 }
 
-/// What a tunnel's client is told when the tunnel stands.
+/// The response to CONNECT once the tunnel is open.
 pub(super) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-impl Answer {
+impl ErrorResponse {
     pub fn new(status: &'static str, text: impl Into<String>) -> Self {
         Self { status, headers: Vec::new(), text: text.into() }
     }
 
-    /// What a client is told that does not go on.
-    pub fn to(stop: &Stop, agent: &AgentName) -> Self {
-        match stop {
-            Stop::Refused(refusal) => Self::of(refusal, agent),
-            Stop::Unlogged(error) => Self::new(
+    /// The response to a request that was stopped.
+    pub fn for_rejection(rejection: &Rejection, agent: &AgentName) -> Self {
+        match rejection {
+            Rejection::Refused(refusal) => Self::for_refusal(refusal, agent),
+            Rejection::Unlogged(error) => Self::new(
                 "503 Service Unavailable",
-                format!("belljar: nothing may leave any more: {error}.\n"),
+                format!("belljar: egress is closed for the rest of the run: {error}.\n"),
             ),
         }
     }
 
-    /// A refusal, with the line that would change it.
-    fn of(refusal: &Refusal, agent: &AgentName) -> Self {
+    /// The response to a refusal, with the change that would allow it.
+    fn for_refusal(refusal: &Refusal, agent: &AgentName) -> Self {
         let status = match refusal.reason {
             EgressRefusal::NotAllowed
             | EgressRefusal::Denied
@@ -58,7 +58,7 @@ impl Answer {
         Self { status, headers, text }
     }
 
-    /// As it is sent. `method` is that of the request, where it could be read: HEAD is answered without a body.
+    /// Encodes the response. `method` is the request's method, if it could be read: a HEAD request gets no body.
     pub fn bytes(&self, method: &str) -> Vec<u8> {
         let Self { status, headers, text } = self;
         let mut head = format!("HTTP/1.1 {status}\r\n");

@@ -19,6 +19,7 @@ mod help;
 mod hostile;
 mod inputs;
 mod interrupted;
+mod kill_points;
 mod killed;
 mod limits;
 mod merging;

@@ -55,6 +55,12 @@ pub fn tell_recovered(aside: &Aside, output: &Output) {
             shown(path)
         ));
     }
+    for path in &aside.recovered().deleted {
+        output.say(&format!(
+            "warning: you deleted `{}` after an apply was interrupted; it stays deleted",
+            shown(path)
+        ));
+    }
 }
 
 /// Turns what was named on the command line into paths of changes.

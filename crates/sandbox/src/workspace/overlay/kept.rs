@@ -192,7 +192,7 @@ impl Kept {
             Recovery::Look => Recovered::default(),
         };
         for overlay in &self.overlays {
-            let Recovered { removed, kept, changed: _ } = overlay.recover(mode)?;
+            let Recovered { removed, kept, changed: _, deleted: _ } = overlay.recover(mode)?;
             out.removed.extend(removed.into_iter().map(|path| overlay.lower.join(path)));
             out.kept.extend(kept.into_iter().map(|path| overlay.lower.join(path)));
         }

@@ -11,6 +11,7 @@ mod cases;
 mod cmd;
 mod container;
 mod deciders;
+mod dry_run;
 mod evidence;
 mod faults;
 mod forged_tapes;

@@ -1,7 +1,7 @@
 //! What git wrote, which is written together or not at all.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Kind, Status};
 
-use super::apply::{Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, failed};
+use super::apply::{
+    Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, emptied, failed, removes,
+};
 use super::changes::{Change, ChangeKind};
 use super::discard::{forget, forget_deletion};
 use super::kept::{Kept, Opened, Sorted};
@@ -90,6 +92,15 @@ impl Kept {
                 Err(why) => refused.push(Refused { path: self.outer(tree, &change.path), why }),
             }
         }
+        let (replaced, stay): (Vec<Member>, Vec<Member>) =
+            directories_that_stay(opened, &mut members, &out.applied)
+                .into_iter()
+                .partition(|member| member.change.kind == ChangeKind::TypeChanged);
+        let stays = |member: &Member| Refused {
+            path: self.outer(member.tree, &member.change.path),
+            why: RefusedBecause::ChangedSince,
+        };
+        refused.extend(replaced.iter().map(stays));
         let sound = self.check_objects(opened, &objects, &mut refused);
         let locks = self.locks(opened, &members);
         if request.mode == ApplyMode::DryRun {
@@ -121,6 +132,7 @@ impl Kept {
             held_back(out, refused);
             return Ok(());
         }
+        out.refused.extend(stay.iter().map(stays));
         if request.mode == ApplyMode::DryRun {
             out.applied.extend(names);
             out.merged.extend(merged);
@@ -498,6 +510,32 @@ fn drop_change(layers: &Layers, change: &Change) {
             forget(layers, &change.path).ok()
         }
     };
+}
+
+/// Takes those directories out of a group that are to go, or to become something else, and hold what does not go.
+fn directories_that_stay(opened: &Opened, members: &mut Vec<Member>, applied: &[PathBuf]) -> Vec<Member> {
+    let goes = |member: &Member| removes(member.change.kind);
+    let mut going: Vec<BTreeSet<PathBuf>> = vec![BTreeSet::new(); opened.layers.len()];
+    // What is in no commit is written first, and is still there in a dry run.
+    going[0].extend(applied.iter().cloned());
+    for member in members.iter().filter(|member| goes(member)) {
+        going[member.tree].insert(member.change.path.clone());
+    }
+    // What is in a directory comes before it.
+    members.sort_by(|one, other| other.change.path.cmp(&one.change.path));
+    let stay = members.extract_if(.., |member| {
+        let Member { tree, change, before, .. } = member;
+        let before = before.as_ref().filter(|_| removes(change.kind));
+        // What cannot be read is not known to be empty.
+        let stays = !emptied(&opened.layers[*tree], &change.path, before, &going[*tree]).unwrap_or(false);
+        if stays {
+            going[*tree].remove(&change.path);
+        }
+        stays
+    });
+    let stay = stay.collect();
+    members.reverse();
+    stay
 }
 
 /// Whether a directory that was to go holds something of the user's.

@@ -255,13 +255,11 @@ impl From<AsideError> for CliError {
             AsideError::NotKept { .. } => {
                 out.hint("`workspace = \"overlay\"` or `\"copy\"` keeps an agent's changes aside")
             }
-            AsideError::Several { agent, found } => found.iter().fold(out, |out, name| {
-                out.hint(format!("`belljar diff {agent} --layer {name}` shows that one"))
-            }),
             AsideError::Unknown { found, .. } => {
                 found.iter().fold(out, |out, name| out.hint(format!("there is `--layer {name}`")))
             }
-            AsideError::Instance(_)
+            AsideError::Several { .. }
+            | AsideError::Instance(_)
             | AsideError::Layer(_)
             | AsideError::Workspace(_)
             | AsideError::Signals(_)

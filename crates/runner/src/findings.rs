@@ -226,8 +226,9 @@ pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
     })
 }
 
-/// What commits and the index would write to the work tree, of the kind that this machine executes or that leads out.
-pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Finding> {
+/// What commits and the index would write to the work tree, of the kind that this machine executes or that leads out. `git` is
+/// where the refs are, for a message.
+pub(crate) fn of_commits(root: &AbsPath, git: &Path, changes: &RepositoryChanges) -> Vec<Finding> {
     let refs = changes.refs.iter().flat_map(|change| {
         let name = visible_name(short_ref(&change.name));
         change.class.iter().map(move |carried| (carried, format!("a commit on `{name}` changes it: ")))
@@ -250,7 +251,7 @@ pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Fin
     out.extend(unread.chain(all).filter_map(|(name, why)| {
         Some(Finding {
             danger: Danger::Guarded,
-            path: root.join(Path::new(".git").join(OsStr::from_bytes(name))).ok()?,
+            path: root.join(git.join(OsStr::from_bytes(name))).ok()?,
             since: FoundAs::Changed,
             what: format!("what its commits would check out is not known: {}", visible_start(why, 200)),
             target: None,

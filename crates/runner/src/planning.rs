@@ -199,6 +199,8 @@ pub struct Planned {
     pub credential_found: Option<String>,
     /// Where the model is, when it is not where it usually is.
     pub upstream: Option<String>,
+    /// The name that the agent is given on the command line; the one that is built in has none.
+    pub called: Option<AgentName>,
     /// Where the agent's program is now, if anywhere.
     pub program_found: Option<AbsPath>,
     /// The repository of the project, where it lies elsewhere.
@@ -320,16 +322,16 @@ impl Planner {
             Some(manifest) => select(manifest, agent).map_err(PlanningError::Selection)?,
             None => Selection::BuiltIn,
         };
-        let name = match selection {
-            Selection::Agent(name) => name,
+        let (name, called) = match selection {
+            Selection::Agent(name) => (name.clone(), Some(name)),
             Selection::BuiltIn => {
                 texts.insert(0, built_in_manifest()?);
                 manifest = Some(belljar_plan::parse(texts)?);
-                AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?
+                (AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?, None)
             }
         };
         let manifest = manifest.ok_or_else(|| self.no_manifest())?;
-        self.compile(&manifest, &name, purpose)
+        Ok(Planned { called, ..self.compile(&manifest, &name, purpose)? })
     }
 
     /// The plan of the only agent of a text, for a stage. No manifest of the user or of a project takes part.
@@ -410,6 +412,7 @@ impl Planner {
             defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
             credential_found: self.credential(&compiled.plan.model_credentials),
             upstream: crate::outward::upstream_shown(&self.surroundings),
+            called: Some(name.clone()),
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
             used_by_others: self.used_by_others(manifest, &list),

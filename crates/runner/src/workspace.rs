@@ -214,7 +214,7 @@ impl Watch {
         {
             match repository.end(scan) {
                 Ok(changes) => {
-                    planted.extend(of_commits(root, &changes));
+                    planted.extend(of_commits(root, Path::new(".git"), &changes));
                     unseen.extend(changes.unread_index);
                 }
                 Err(error) => unseen.push(format!("the repository could not be looked at: {error}")),

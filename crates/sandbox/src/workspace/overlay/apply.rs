@@ -143,6 +143,18 @@ pub enum RefusedBecause {
     },
     /// It goes with commits that are not dropped.
     PartOfCommits,
+    /// Neither a ref nor a log would lead to commits that this ref led to.
+    LosesCommits {
+        /// How many.
+        count: usize,
+    },
+    /// A repository goes, with all its commits.
+    DeletesRepository,
+    /// Commits name those of another repository, which is not written.
+    NeedsRepository {
+        /// Where that one is.
+        path: PathBuf,
+    },
     /// It could not be read.
     Unseen,
     /// Both sides changed this file, and it is not merged.
@@ -189,8 +201,8 @@ pub struct Applied {
     pub merged: Vec<PathBuf>,
     /// Changes that it has not.
     pub refused: Vec<Refused>,
-    /// Whether commits, refs and the index were written.
-    pub repository: bool,
+    /// Repositories whose commits, refs and index were written.
+    pub repositories: BTreeSet<PathBuf>,
     /// Whether it was asked to stop; what was not tried by then is in neither list.
     pub stopped: bool,
 }

@@ -43,6 +43,8 @@ pub(super) enum Act {
     Place { before: Option<Status> },
     /// What was made of both versions takes the place of the project's.
     Merge { before: Status, merged: Merged },
+    /// A file with this content comes where nothing is.
+    Write { content: Vec<u8>, like: Status },
 }
 
 /// A step; steps are done in order.
@@ -259,6 +261,13 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
             let deed = if before.is_some() { Deed::Exchange } else { Deed::New };
             Ok(note(deed, beside, Some(Mark::from(&made))))
         }
+        Act::Write { content, like } => {
+            let (parent, place) = staging(own, path)?;
+            let content = Content::File(Filling::New(content));
+            let (beside, made) =
+                Placing::new(parent, place).stage(&content, like, None).map_err(place_failed)?;
+            Ok(note(Deed::New, beside, Some(Mark::from(&made))))
+        }
         Act::Merge { before, merged: Merged { content, mode } } => {
             let (parent, place) = staging(own, path)?;
             let like = Status { mode: *mode, ..*before };
@@ -315,7 +324,11 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
         Act::Merge { before, merged: _ } => {
             Placing::new(parent, name).exchange(&noted.beside, Some(before)).map_err(place_failed)
         }
-        Act::Place { before } => {
+        Act::Place { .. } | Act::Write { .. } => {
+            let before = match act {
+                Act::Place { before } => before.as_ref(),
+                _ => None,
+            };
             let Beside { home: beside_parent, .. } =
                 locate(own, noted).map_err(failed)?.ok_or(RefusedBecause::NotBelow)?;
             let here = own.lower.parent(path).map_err(failed)?.0;
@@ -326,7 +339,7 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
                 opened(&here, || beside_parent.rename(&noted.beside, &here, &noted.beside, Onto::Nothing))
                     .map_err(failed)?;
             }
-            Placing::new(parent, name).exchange(&noted.beside, before.as_ref()).map_err(place_failed)
+            Placing::new(parent, name).exchange(&noted.beside, before).map_err(place_failed)
         }
     }
 }
@@ -585,9 +598,13 @@ fn finish(layers: &[Layers], steps: &[Noted]) {
         let Some(own) = layers.get(noted.tree).filter(|_| noted.deed == Deed::MakeDirectory) else {
             continue;
         };
-        if let (Ok(Some(like)), Ok((parent, name))) =
-            (own.upper.status(&noted.path), own.lower.parent(&noted.path))
-        {
+        let Ok((parent, name)) = own.lower.parent(&noted.path) else { continue };
+        // The layer has none where the agent's git kept refs together.
+        let like = match own.upper.status(&noted.path) {
+            Ok(Some(like)) if like.kind == Kind::Directory => Ok(like),
+            Ok(_) | Err(_) => parent.own_status(),
+        };
+        if let Ok(like) = like {
             Placing::new(parent, name).finish_directory(&like).ok();
         }
     }

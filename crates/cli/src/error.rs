@@ -259,13 +259,11 @@ impl From<ChangesError> for CliError {
             ChangesError::NotKept { .. } => out.hint(
                 "`workspace = \"overlay\"` or `\"copy\"` keeps an agent's changes apart from the project",
             ),
-            ChangesError::Several { agent, found } => found.iter().fold(out, |out, name| {
-                out.hint(format!("`belljar diff {agent} --layer {name}` shows that one"))
-            }),
             ChangesError::Unknown { found, .. } => {
                 found.iter().fold(out, |out, name| out.hint(format!("there is `--layer {name}`")))
             }
-            ChangesError::Instance(_)
+            ChangesError::Several { .. }
+            | ChangesError::Instance(_)
             | ChangesError::Layer(_)
             | ChangesError::Workspace(_)
             | ChangesError::Signals(_)

@@ -191,8 +191,10 @@ fn a_moved_branch_stays_when_the_note_of_the_start_is_gone() {
         fs::remove_dir_all(project.join(".git/logs")).unwrap();
         exec(&stage, "git commit -q --allow-empty -m agent");
         let instances = fs::read_dir(stage.path("data/belljar/instances")).unwrap();
-        let mut notes = instances.map(|entry| entry.unwrap().path().join("layers/a/project/git-refs"));
-        let kept = notes.find(|path| path.exists()).unwrap();
+        let notes = instances.map(|entry| entry.unwrap().path().join("layers/a/project/repositories"));
+        let notes =
+            notes.filter_map(|path| fs::read_dir(path).ok()).flatten().map(|entry| entry.unwrap().path());
+        let kept = notes.into_iter().find(|path| path.extension().is_some_and(|end| end == "refs")).unwrap();
         match note {
             None => fs::remove_file(kept).unwrap(),
             Some(text) => fs::write(kept, text).unwrap(),

@@ -17,9 +17,9 @@ pub use belljar_class::{
 };
 pub use workspace::{
     Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Changes, Consent, CopiedTree,
-    CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges, LayersError, NewCommit, ObjectId,
-    OnConflict, Overlay, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused,
-    RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Shows, Side, SideContent,
-    Since, UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since, git_index, named_by_git,
-    named_by_words, note_repository, scan, scan_named, short_ref,
+    CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges, KeptRepository, LayersError, NewCommit,
+    ObjectId, OnConflict, Overlay, Presence, Protected, ProtectedKind, Recovered, Recovery, RefChange,
+    RefValue, Refused, RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Shows,
+    Side, SideContent, Since, UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since,
+    git_index, named_by_git, named_by_words, note_repository, scan, scan_named, short_ref,
 };

@@ -1,3 +1,6 @@
+mod hints;
+mod ours;
+
 use crate::cmd::{Call, Command};
 use super::changes::{NOTHING, Naming, Options, reason, repository_lines, shown, tell_recovered};
 use crate::confirm::{answer, confirmed};
@@ -6,11 +9,11 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use belljar_runner::changes::{
-    Applied, ApplyMode, ApplyRequest, Aside, Consent, EntryKind, KeptChanges, OnConflict, Refused,
-    RefusedBecause, Selection, Unmerged, end_by,
+    Applied, ApplyMode, ApplyRequest, Aside, Consent, KeptChanges, OnConflict, Refused, RefusedBecause,
+    Selection, Unmerged, end_by,
 };
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -79,12 +82,16 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     };
     tell_recovered(&aside, output);
     let found = aside.changes()?;
-    let naming = Naming { aside: &aside, found: &found, directory: &planner.environment().directory };
-    let selection = naming.selection(&args.options.paths)?;
+    let (options, directory) = (&args.options, &planner.environment().directory);
+    let naming = Naming { aside: &aside, found: &found, options, directory };
+    let selection = naming.selection(&options.paths)?;
     let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
     let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };
     let answer = match args.take {
-        Some(Take::Ours) => return keep_ours(aside, &found, &selection, mode, output),
+        Some(Take::Ours) => {
+            let ours = ours::Ours { found: &found, selection: &selection, mode, options };
+            return ours.keep(aside, output);
+        }
         Some(Take::Theirs) => Some(OnConflict::Overwrite),
         Some(Take::Markers) => Some(OnConflict::Markers),
         None => args.force.then_some(OnConflict::Overwrite),
@@ -98,7 +105,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         (_, None) => (BTreeMap::new(), OnConflict::Merge),
     };
     let consent = Consent { to, taken };
-    let mut asking = Asking { aside: &aside, selection: &selection, consent, on_conflict, mode };
+    let mut asking = Asking { aside: &aside, selection: &selection, options, consent, on_conflict, mode };
     let (mut done, mut signal) =
         if found.is_empty() { (Applied::default(), None) } else { asking.apply()? };
     if signal.is_none() && !output.json && !args.dry_run && std::io::stdin().is_terminal() {
@@ -110,7 +117,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     aside.close()?;
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
-        let refused = refused_machine(&done.refused);
+        let refused = refused_machine(&done.refused, options);
         let applied: Vec<_> = done.applied.iter().map(|path| shown(path)).collect();
         let merged: Vec<_> = done.merged.iter().map(|path| shown(path)).collect();
         let data = json!({"dry_run": args.dry_run, "applied": applied, "merged": merged, "refused": refused});
@@ -119,16 +126,13 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         return Ok(exit);
     }
     let (word, merge) = if args.dry_run { ("would apply", "would merge") } else { ("applied", "merged") };
-    if done.repository {
-        for line in repository_lines(&found.repository).iter().filter(|line| !line.starts_with(' ')) {
-            output.result(&format!("{word} {line}\n"));
-        }
+    let written = found.repositories.iter().filter(|one| done.repositories.contains(&one.path));
+    for line in written.flat_map(repository_lines).filter(|line| !line.starts_with(' ')) {
+        output.result(&format!("{word} {line}\n"));
     }
     // Files that git itself wrote are told as commits and refs.
-    let listed = |path: &&PathBuf| {
-        let of_git = path.starts_with(".git") || path.is_absolute();
-        !of_git || found.files.iter().any(|change| change.path == **path)
-    };
+    let listed =
+        |path: &&PathBuf| !is_of_git(&found, path) || found.files.iter().any(|change| change.path == **path);
     for path in done.applied.iter().filter(listed) {
         match done.merged.contains(path) {
             true => output.result(&format!("{merge} {} (both sides changed)\n", shown(path))),
@@ -136,19 +140,20 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         }
     }
     for refused in &done.refused {
-        output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused)));
+        output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused, options)));
     }
     match done.merged.len() {
         0 => {}
         1 => output.say(&format!("{merge} 1 file that both sides changed")),
         count => output.say(&format!("{merge} {count} files that both sides changed")),
     }
-    hints(&done, output);
+    hints::print(&done, &found, options, output);
     if let Some(signal) = signal {
-        output.say("interrupted: other overlay changes are not applied; run `belljar apply` again");
+        let again = options.command("apply");
+        output.say(&format!("interrupted: other overlay changes are not applied; run `{again}` again"));
         end_by(signal);
     }
-    if done.applied.is_empty() && done.refused.is_empty() {
+    if done.applied.is_empty() && done.refused.is_empty() && !has_changes(&found, &done) {
         output.say(match (found.is_empty(), args.dry_run) {
             (true, _) => NOTHING,
             (false, true) => "Only objects of git that no ref leads to would be written.",
@@ -158,35 +163,21 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     Ok(exit)
 }
 
+/// Whether a path is one of git's own files.
+fn is_of_git(found: &KeptChanges, path: &Path) -> bool {
+    path.is_absolute() || found.repositories.iter().any(|repository| path.starts_with(&repository.git))
+}
+
+/// Whether refs were written, which need not be files of the layer.
+fn has_changes(found: &KeptChanges, done: &Applied) -> bool {
+    let written = |path: &PathBuf| done.repositories.contains(path);
+    found.repositories.iter().any(|one| written(&one.path) && !one.changes.is_empty())
+}
+
 fn includes(selection: &Selection, path: &Path) -> bool {
     match selection {
         Selection::All => true,
         Selection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
-    }
-}
-
-fn hints(done: &Applied, output: &Output) {
-    let is = |wanted: fn(&RefusedBecause) -> bool| done.refused.iter().any(|refused| wanted(&refused.why));
-    if is(needs_yes) {
-        output.say("  hint: look at them with `belljar diff`, then name each with `--allow PATH`");
-    }
-    let is_file = |refused: &&Refused| {
-        let of_git = refused.path.starts_with(".git") || refused.path.is_absolute();
-        matches!(refused.why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. }) && !of_git
-    };
-    if done.refused.iter().any(|refused| is_file(&refused)) {
-        output.say(
-            "  hint: `belljar apply --take theirs -- PATH` writes the agent's version, `--take ours` keeps yours",
-        );
-    }
-    if done.refused.iter().any(|refused| is_conflict(&refused.why) && !is_file(&refused)) {
-        output.say(
-            "  hint: of git's files, `belljar apply --take theirs -- REF` moves a ref to the agent's commit, and \
-             `-- .git/index` writes the agent's index",
-        );
-    }
-    if is(overlaps) {
-        output.say("  hint: `belljar apply --take markers -- PATH` writes both, with conflict markers");
     }
 }
 
@@ -204,77 +195,17 @@ fn overlaps(why: &RefusedBecause) -> bool {
 }
 
 fn needs_yes(why: &RefusedBecause) -> bool {
-    matches!(why, RefusedBecause::NeedsConsent { .. } | RefusedBecause::Carries { .. })
+    matches!(
+        why,
+        RefusedBecause::NeedsConsent { .. }
+            | RefusedBecause::Carries { .. }
+            | RefusedBecause::LosesCommits { .. }
+            | RefusedBecause::DeletesRepository
+    )
 }
 
-/// Drops the agent's version where the user has another, and nothing else.
-fn keep_ours(
-    aside: Aside,
-    found: &KeptChanges,
-    selection: &Selection,
-    mode: ApplyMode,
-    output: &Output,
-) -> Result<ExitCode, CliError> {
-    // What else would stop them does not matter here.
-    let to = found.files.iter().map(|change| change.path.clone()).collect();
-    let (consent, on_conflict) = (Consent { to, ..Consent::default() }, OnConflict::Merge);
-    let request = ApplyRequest { selection, consent: &consent, on_conflict, mode: ApplyMode::DryRun };
-    let (planned, _signal) = aside.apply(&request)?;
-    let conflicts = planned.refused.into_iter().filter(|refused| is_conflict(&refused.why));
-    let both = conflicts.map(|refused| refused.path).chain(planned.merged);
-    let is_directory = |path: &PathBuf| {
-        let change = found.files.iter().find(|change| change.path == *path);
-        change.is_some_and(|change| change.entry == EntryKind::Directory)
-    };
-    let both = both.filter(|path| includes(selection, path) && !is_directory(path));
-    // Commits without their index or their refs are of no use.
-    let of_git = |path: &PathBuf| !found.files.iter().any(|change| change.path == *path);
-    let (parts, ours): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = both.partition(of_git);
-    let mut refused: Vec<Refused> =
-        parts.into_iter().map(|path| Refused { path, why: RefusedBecause::PartOfCommits }).collect();
-    let files = found.files.iter().filter(|change| change.entry != EntryKind::Directory);
-    let others = files.filter(|change| includes(selection, &change.path) && !ours.contains(&change.path));
-    let others = others.count();
-    let dropped = match mode {
-        ApplyMode::DryRun => ours.into_iter().collect(),
-        ApplyMode::Write if ours.is_empty() => Vec::new(),
-        ApplyMode::Write => {
-            let done = aside.discard(&Selection::Paths(ours))?;
-            refused.extend(done.refused);
-            done.discarded
-        }
-    };
-    let source = aside.source().clone();
-    aside.close()?;
-    let exit = if refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
-    let dry_run = mode == ApplyMode::DryRun;
-    if output.json {
-        let kept: Vec<_> = dropped.iter().map(|path| shown(path)).collect();
-        let refused = refused_machine(&refused);
-        let data = json!({"dry_run": dry_run, "applied": [], "kept": kept, "refused": refused});
-        output.envelope(&Envelope::new("apply", exit, data));
-        return Ok(exit);
-    }
-    for path in &dropped {
-        let (keep, drop) = if dry_run { ("would keep", "would drop") } else { ("kept", "dropped") };
-        match source.as_path().join(path).symlink_metadata() {
-            Ok(_there) => output.result(&format!("{keep} your {}\n", shown(path))),
-            Err(_gone) => output.result(&format!("{drop} {} (you deleted it)\n", shown(path))),
-        }
-    }
-    for refused in &refused {
-        output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused)));
-    }
-    match others {
-        0 => {}
-        1 => output.say("1 other change is still kept; it conflicts with nothing"),
-        count => output.say(&format!("{count} other changes are still kept; they conflict with nothing")),
-    }
-    Ok(exit)
-}
-
-fn refused_machine(refused: &[Refused]) -> Vec<Value> {
-    let one = |refused: &Refused| json!({"path": shown(&refused.path), "why": reason(refused)});
+fn refused_machine(refused: &[Refused], options: &Options) -> Vec<Value> {
+    let one = |refused: &Refused| json!({"path": shown(&refused.path), "why": reason(refused, options)});
     refused.iter().map(one).collect()
 }
 
@@ -282,6 +213,7 @@ fn refused_machine(refused: &[Refused]) -> Vec<Value> {
 struct Asking<'a> {
     aside: &'a Aside,
     selection: &'a Selection,
+    options: &'a Options,
     consent: Consent,
     on_conflict: OnConflict,
     mode: ApplyMode,
@@ -289,7 +221,7 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     fn apply(&self) -> Result<(Applied, Option<i32>), CliError> {
-        let Self { aside, selection, consent, on_conflict, mode } = self;
+        let Self { aside, selection, options: _, consent, on_conflict, mode } = self;
         Ok(aside.apply(&ApplyRequest { selection, consent, on_conflict: *on_conflict, mode: *mode })?)
     }
 
@@ -298,7 +230,7 @@ impl Asking<'_> {
         for refused in &done.refused {
             let path = shown(&refused.path);
             if needs_yes(&refused.why) {
-                let question = format!("{path} {}. Apply it?", reason(refused));
+                let question = format!("{path} {}. Apply it?", reason(refused, self.options));
                 if confirmed(&question, "name it with `--allow PATH`")? {
                     self.consent.to.insert(refused.path.clone());
                     asked = true;
@@ -321,7 +253,7 @@ impl Asking<'_> {
         done.applied.extend(more.applied);
         done.merged.extend(more.merged);
         done.refused = more.refused;
-        done.repository |= more.repository;
+        done.repositories.extend(more.repositories);
         Ok(came)
     }
 }

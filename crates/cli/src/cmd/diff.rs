@@ -1,17 +1,16 @@
 use crate::cmd::{Call, Command};
 use super::changes::{
-    NOTHING, Naming, Options, both_line, machine, mark, remark, repository_lines, repository_machine, shown,
-    tell_recovered,
+    NOTHING, Naming, Options, both_line, machine, mark, own_machine, remark, repository_lines,
+    repository_machine, shown, tell_recovered,
 };
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, RepositoryChanges, Selection};
+use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, Selection};
 use belljar_report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 /// Show the changes kept in an agent's overlay or copy
 ///
@@ -57,23 +56,22 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
     tell_recovered(&aside, output);
     let found = aside.changes()?;
     let directory = &planner.environment().directory;
-    let selection = Naming { aside: &aside, found: &found, directory }.selection(&args.options.paths)?;
-    let KeptChanges { files: mut changes, mut repository, folded, both, unseen } = found;
+    let options = &args.options;
+    let selection = Naming { aside: &aside, found: &found, options, directory }.selection(&options.paths)?;
+    let KeptChanges { files: mut changes, mut repositories, folded, both, unseen } = found;
+    repositories.retain(|repository| Naming::includes(&selection, repository));
     if let Selection::Paths(paths) = selection {
-        let of_git =
-            |path: &PathBuf| path.starts_with(".git") || path.is_absolute() || path.as_os_str().is_empty();
-        if !paths.iter().any(of_git) {
-            repository = RepositoryChanges::default();
-        }
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));
     }
     if output.json {
         let list: Vec<_> = changes.iter().map(|change| machine(change, &both)).collect();
+        let others = repositories.iter().filter(|repository| !repository.label.as_os_str().is_empty());
         output.envelope(&Envelope::new(
             "diff",
             ExitCode::Passed,
             json!({
-                "layer": aside.name(), "changes": list, "repository": repository_machine(&repository),
+                "layer": aside.name(), "changes": list, "repository": own_machine(&repositories),
+                "other_repositories": others.map(repository_machine).collect::<Vec<_>>(),
                 "files_of_the_repository": folded.len(), "unread": unseen.len(),
             }),
         ));
@@ -81,7 +79,7 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     let style = output.out_style();
     let mut patched = 0;
-    for line in repository_lines(&repository) {
+    for line in repositories.iter().flat_map(repository_lines) {
         let line = if line.trim_start().starts_with('!') { style.warn(&line) } else { line };
         output.result(&format!("{line}\n"));
     }

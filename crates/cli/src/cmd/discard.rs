@@ -45,7 +45,8 @@ fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCod
     tell_recovered(&aside, output);
     let found = aside.changes()?;
     let directory = &planner.environment().directory;
-    let selection = Naming { aside: &aside, found: &found, directory }.selection(&args.options.paths)?;
+    let options = &args.options;
+    let selection = Naming { aside: &aside, found: &found, options, directory }.selection(&options.paths)?;
     let count = found.files.len() + found.folded.len() + found.unseen.len();
     let all = args.options.paths.is_empty();
     if all
@@ -58,10 +59,6 @@ fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCod
     }
     let done = aside.discard(&selection)?;
     aside.close()?;
-    if done.discarded.is_empty() && done.refused.is_empty() && !all {
-        let message = "nothing was dropped: git keeps these refs in one file with others";
-        return Err(CliError::new(ExitCode::Failed, message).hint("`-- .git/packed-refs` drops that file"));
-    }
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let gone: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();
@@ -72,11 +69,14 @@ fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCod
         ));
         return Ok(exit);
     }
+    if done.discarded.is_empty() && done.refused.is_empty() {
+        output.say("Nothing was dropped.");
+    }
     for path in &done.discarded {
         output.result(&format!("dropped {}\n", shown(path)));
     }
     for refused in &done.refused {
-        output.say(&format!("still there: {}: {}", shown(&refused.path), reason(refused)));
+        output.say(&format!("still there: {}: {}", shown(&refused.path), reason(refused, options)));
     }
     Ok(exit)
 }

@@ -5,8 +5,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event, ExitCode,
-    ImageName, OsText, Purpose, RuleEffect, RunName, visible, visible_start,
+    AgentName, AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event,
+    ExitCode, ImageName, OsText, Purpose, RuleEffect, RunName, visible, visible_start,
 };
 use belljar_report::{PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan};
 use belljar_runner::changes::KeptSummary;
@@ -326,8 +326,8 @@ fn proposal(planned: &Planned, needed: &[Destination]) -> String {
 
 /// What is kept beside the project, where, and what to do with it.
 fn keeping(kept: &KeptSummary, planner: &Planner) -> String {
-    let KeptSummary { name, agent, ambiguous, directory, files, guarded, commits, refs } = kept;
-    let layer = if *ambiguous { format!(" --layer {name}") } else { String::new() };
+    let KeptSummary { name, called, ambiguous, directory, files, guarded, commits, refs } = kept;
+    let (agent, layer) = (called.as_ref().map(AgentName::as_str), ambiguous.then_some(name.as_str()));
     let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let mut parts = vec![plural(*files, "changed file")];
     // An agent can make any number of branches, of any name.
@@ -351,7 +351,7 @@ fn keeping(kept: &KeptSummary, planner: &Planner) -> String {
         count => text.push_str(&format!("; {count} need a yes of their own")),
     }
     for verb in ["diff", "apply", "discard"] {
-        text.push_str(&format!("\n  belljar {verb} {agent}{layer}"));
+        text.push_str(&format!("\n  {}", super::changes::command(verb, agent, layer)));
     }
     text
 }

@@ -10,13 +10,13 @@ use belljar_contract::{AbsPath, AgentName, Finding, RunName, WorkspaceMode, visi
 use belljar_sandbox::{Kept, LayersError, Side, SideContent};
 use belljar_sys::signal::{SignalError, SignalSet, Signals};
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
     Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Class, Consent, Discarded,
-    EntryKind, KeptChanges, NewCommit, OnConflict, Recovered, RefChange, RefValue, Refused, RefusedBecause,
-    RepositoryChanges, Selection, Unmerged, Unseen, short_ref,
+    EntryKind, KeptChanges, KeptRepository, NewCommit, OnConflict, Presence, Recovered, RefChange, RefValue,
+    Refused, RefusedBecause, RepositoryChanges, Selection, Unmerged, Unseen, short_ref,
 };
 
 /// The longest part of a file that is compared.
@@ -59,7 +59,8 @@ fn names(found: &[RunName]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptSummary {
     pub name: RunName,
-    pub agent: AgentName,
+    /// The name that the agent is given on the command line.
+    pub called: Option<AgentName>,
     /// Whether the agent keeps other sets, so that a command has to name this one.
     pub ambiguous: bool,
     pub directory: AbsPath,
@@ -87,25 +88,47 @@ pub(crate) fn look_at(
     }
     let is_file = |change: &&Change| change.entry != EntryKind::Directory;
     let guarded = found.files.iter().filter(|change| !matches!(change.class, Class::Ordinary)).count()
-        + usize::from(found.repository.unread_refs.is_some());
-    let refs = &found.repository.refs;
-    let (with, without): (Vec<_>, Vec<_>) = refs.iter().partition(|change| change.count > 0);
-    let named = |change: &RefChange| (visible_name(short_ref(&change.name)), change.count);
-    let About { agent, source, .. } = layer.about().clone();
+        + found.repositories.iter().map(guarded_in).sum::<usize>();
+    let (mut commits, mut refs) = (Vec::new(), 0);
+    for KeptRepository { path, changes, .. } in &found.repositories {
+        for change in &changes.refs {
+            match change.count {
+                0 => refs += 1,
+                count => commits.push((branch_of(path, change), count)),
+            }
+        }
+    }
+    let source = layer.about().source.clone();
     let summary = KeptSummary {
         name: layer.name().clone(),
-        agent,
+        called: planned.called.clone(),
         ambiguous: false,
         directory: layer.directory().clone(),
         files: found.files.iter().filter(is_file).count() + found.unseen.len(),
-        guarded: guarded + refs.iter().filter(|change| change.needs_consent()).count(),
-        commits: with.iter().map(|change| named(change)).collect(),
-        refs: without.len(),
+        guarded,
+        commits,
+        refs,
     };
     drop(layer);
     let ambiguous = of_agent(planned)?.len() > 1;
-    let findings = crate::store::findings::of_commits(&source, &found.repository);
-    Ok((Some(KeptSummary { ambiguous, ..summary }), findings))
+    let findings = found.repositories.iter().flat_map(|repository| {
+        let label =
+            if repository.label.as_os_str().is_empty() { Path::new(".git") } else { &repository.label };
+        crate::store::findings::of_commits(&source, label, &repository.changes)
+    });
+    Ok((Some(KeptSummary { ambiguous, ..summary }), findings.collect()))
+}
+
+/// How many changes to a repository need explicit consent, without its files.
+fn guarded_in(KeptRepository { changes, presence, .. }: &KeptRepository) -> usize {
+    let refs = changes.refs.iter().filter(|change| change.needs_consent()).count();
+    refs + usize::from(changes.unread_refs.is_some()) + usize::from(*presence == Presence::Gone)
+}
+
+/// A branch, with the path of its repository where that is not the project's own.
+fn branch_of(path: &Path, change: &RefChange) -> String {
+    let branch = visible_name(short_ref(&change.name));
+    if path.as_os_str().is_empty() { branch } else { format!("{branch} in {}", visible_name(path)) }
 }
 
 /// The changes that the plan's agent keeps of this project.
@@ -191,12 +214,6 @@ impl Aside {
     #[must_use]
     pub fn source(&self) -> &AbsPath {
         &self.source
-    }
-
-    /// The file of a ref or of the index, by the name that git uses for it.
-    #[must_use]
-    pub fn file_of(&self, name: &Path) -> Option<PathBuf> {
-        self.kept.file_of(name)
     }
 
     /// The name of this set.

@@ -213,7 +213,7 @@ impl Watch {
         {
             match repository.end(scan) {
                 Ok(changes) => {
-                    dropped_files.extend(of_commits(root, &changes));
+                    dropped_files.extend(of_commits(root, Path::new(".git"), &changes));
                     unseen.extend(changes.unread_index);
                 }
                 Err(error) => unseen.push(format!("the repository could not be examined: {error}")),

@@ -70,6 +70,8 @@ pub struct Planned {
     pub credential_found: Option<String>,
     /// The address of the model's provider, if it is not the default.
     pub upstream: Option<String>,
+    /// The name that the agent is given on the command line; the built-in agent has none.
+    pub called: Option<AgentName>,
     /// The agent's program, if it was found.
     pub program_found: Option<AbsPath>,
     /// The project's repository, if it lies outside the project.
@@ -190,16 +192,16 @@ impl Planner {
             Some(manifest) => select(manifest, agent).map_err(PlanningError::Selection)?,
             None => Selection::BuiltIn,
         };
-        let name = match selection {
-            Selection::Agent(name) => name,
+        let (name, called) = match selection {
+            Selection::Agent(name) => (name.clone(), Some(name)),
             Selection::BuiltIn => {
                 texts.insert(0, built_in_manifest()?);
                 manifest = Some(belljar_plan::parse(texts)?);
-                AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?
+                (AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?, None)
             }
         };
         let manifest = manifest.ok_or_else(|| self.no_manifest())?;
-        self.compile(&manifest, &name, purpose)
+        Ok(Planned { called, ..self.compile(&manifest, &name, purpose)? })
     }
 
     /// The plan of the only agent that a text declares, for a stage. No manifest of the user or of a project takes
@@ -281,6 +283,7 @@ impl Planner {
             defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
             credential_found: self.credential(&compiled.plan.model_credentials),
             upstream: crate::egress::upstream_shown(&self.environment),
+            called: Some(name.clone()),
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
             used_by_others: self.used_by_others(manifest, &list),

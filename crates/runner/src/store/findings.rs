@@ -222,8 +222,9 @@ pub(crate) fn finding_of(root: &AbsPath, created: Created) -> Option<Finding> {
     })
 }
 
-/// The files in new commits and in the index that this machine would execute after a checkout, or that lead out.
-pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Finding> {
+/// The files in new commits and in the index that this machine would execute after a checkout, or that lead out. `git` is the
+/// path of the refs, for messages.
+pub(crate) fn of_commits(root: &AbsPath, git: &Path, changes: &RepositoryChanges) -> Vec<Finding> {
     let refs = changes.refs.iter().flat_map(|change| {
         let name = visible_name(short_ref(&change.name));
         change.class.iter().map(move |carried| (carried, format!("a commit on `{name}` changes it: ")))
@@ -246,7 +247,7 @@ pub(crate) fn of_commits(root: &AbsPath, changes: &RepositoryChanges) -> Vec<Fin
     out.extend(unread.chain(all).filter_map(|(name, why)| {
         Some(Finding {
             danger: Danger::Guarded,
-            path: root.join(Path::new(".git").join(OsStr::from_bytes(name))).ok()?,
+            path: root.join(git.join(OsStr::from_bytes(name))).ok()?,
             since: FoundAs::Changed,
             what: format!("the files in its commits are not known: {}", visible_start(why, 200)),
             target: None,

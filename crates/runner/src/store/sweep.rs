@@ -220,16 +220,19 @@ fn recover(request: &SweepRequest<'_>, changes: &Kept, out: &mut Vec<Swept>) -> 
         SweepMode::DryRun => Recovery::Look,
         SweepMode::Remove => Recovery::Remove,
     };
-    let Recovered { removed, kept, changed } = changes.recover(mode)?;
+    let Recovered { removed, kept, changed, deleted } = changes.recover(mode)?;
     let done = || match request.mode {
         SweepMode::DryRun => SweepOutcome::WouldRemove,
         SweepMode::Remove => SweepOutcome::Removed,
     };
     let stays = || SweepOutcome::Kept("it contains a version of a file that changed meanwhile".to_owned());
     let yours = || SweepOutcome::Kept("you changed it after an apply was interrupted".to_owned());
+    let gone = || SweepOutcome::Kept("you deleted it after an apply was interrupted".to_owned());
     let removed = removed.into_iter().map(|path| (path, done()));
     let kept = kept.into_iter().map(|path| (path, stays()));
-    for (path, outcome) in removed.chain(kept).chain(changed.into_iter().map(|path| (path, yours()))) {
+    let changed = changed.into_iter().map(|path| (path, yours()));
+    let deleted = deleted.into_iter().map(|path| (path, gone()));
+    for (path, outcome) in removed.chain(kept).chain(changed).chain(deleted) {
         if let Ok(path) = AbsPath::new(&path) {
             out.push(Swept { kind: SweptKind::Leftover, path, bytes: 0, outcome });
         }

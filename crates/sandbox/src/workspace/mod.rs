@@ -29,8 +29,8 @@ pub use git::{
 pub use named::{named_by_git, named_by_words};
 pub use overlay::{
     Applied, ApplyMode, ApplyRequest, BothChanged, Change, ChangeKind, Changes, Consent, Discarded, Kept,
-    KeptChanges, LayersError, OnConflict, Overlay, Refused, RefusedBecause, Selection, Side, SideContent,
-    Unmerged, note_repository,
+    KeptChanges, KeptRepository, LayersError, OnConflict, Overlay, Presence, Refused, RefusedBecause,
+    Selection, Side, SideContent, Unmerged, note_repository,
 };
 pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
 pub use shows::Shows;

@@ -106,6 +106,8 @@ pub struct Recovered {
     pub kept: Vec<PathBuf>,
     /// What the apply had written and the user changed since: it is left as it is.
     pub changed: Vec<PathBuf>,
+    /// What the user deleted since: it stays deleted.
+    pub deleted: Vec<PathBuf>,
 }
 
 /// Whether traces are removed or only looked for.

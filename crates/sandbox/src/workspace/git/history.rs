@@ -37,13 +37,28 @@ pub struct RefChange {
     pub class: Vec<Carried>,
     /// Why not everything about it is known.
     pub unread: Option<String>,
+    /// Commits that it led to, and that neither a ref nor a log leads to any more.
+    pub lost: usize,
 }
 
 impl RefChange {
+    pub(super) fn new(name: Vec<u8>) -> Self {
+        RefChange {
+            name,
+            before: None,
+            after: None,
+            commits: Vec::new(),
+            count: 0,
+            class: Vec::new(),
+            unread: None,
+            lost: 0,
+        }
+    }
+
     /// Whether writing it needs a yes of its own.
     #[must_use]
     pub fn needs_consent(&self) -> bool {
-        !self.class.is_empty() || self.unread.is_some()
+        !self.class.is_empty() || self.unread.is_some() || self.lost > 0
     }
 }
 
@@ -71,6 +86,8 @@ pub struct Carried {
 pub(crate) struct Known<'a> {
     pub aliases: &'a [Alias],
     pub named: &'a [PathBuf],
+    /// Where commits are checked out in the project.
+    pub at: &'a Path,
 }
 
 /// Compares names.
@@ -79,18 +96,14 @@ pub(super) fn compare(before: &Refs, after: &Refs, objects: &Objects, known: &Kn
     let changed = names.into_iter().filter(|name| before.values.get(*name) != after.values.get(*name));
     let mut changes: Vec<RefChange> = changed
         .map(|name| RefChange {
-            name: name.clone(),
             before: before.values.get(name).cloned(),
             after: after.values.get(name).cloned(),
-            commits: Vec::new(),
-            count: 0,
-            class: Vec::new(),
-            unread: None,
+            ..RefChange::new(name.clone())
         })
         .collect();
     let named = changes.len();
     changes.extend(going_on(before, after, &changes));
-    let mut history = History { objects, commits: HashMap::new() };
+    let mut history = History::new(objects);
     let old: Vec<ObjectId> = before.tips().collect();
     let known_tips: HashSet<ObjectId> = old.iter().copied().collect();
     let unknown = |change: &RefChange| {
@@ -151,13 +164,9 @@ fn going_on(before: &Refs, after: &Refs, changed: &[RefChange]) -> Vec<RefChange
             None => None,
         };
         Some(RefChange {
-            name: name.clone(),
-            before: None,
             after: first.copied().map(RefValue::Object),
-            commits: Vec::new(),
-            count: 0,
-            class: Vec::new(),
             unread: ids.is_none().then(|| "it holds something else than objects".to_owned()),
+            ..RefChange::new(name.clone())
         })
     };
     differing.filter_map(change).collect()
@@ -187,7 +196,7 @@ pub(super) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<
             Err(_unread) => {}
         }
     }
-    let mut history = History { objects, commits: HashMap::new() };
+    let mut history = History::new(objects);
     let old: Vec<ObjectId> = before.tips().collect();
     let new = match history.new_commits(&tips, &old) {
         Ok(new) => new,
@@ -232,9 +241,15 @@ pub(super) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<
     None
 }
 
-struct History<'a> {
+pub(super) struct History<'a> {
     objects: &'a Objects,
     commits: HashMap<ObjectId, Commit>,
+}
+
+impl<'a> History<'a> {
+    pub(super) fn new(objects: &'a Objects) -> Self {
+        History { objects, commits: HashMap::new() }
+    }
 }
 
 impl History<'_> {
@@ -253,7 +268,11 @@ impl History<'_> {
     ///
     /// Both are followed back in the order of their dates until only old ones are left. A date that lies can make an old
     /// commit count as new, and never a new one as old: that takes a way from an old tip.
-    fn new_commits(&mut self, tips: &[ObjectId], old: &[ObjectId]) -> Result<HashSet<ObjectId>, ObjectError> {
+    pub(super) fn new_commits(
+        &mut self,
+        tips: &[ObjectId],
+        old: &[ObjectId],
+    ) -> Result<HashSet<ObjectId>, ObjectError> {
         let mut new = HashSet::new();
         if tips.is_empty() {
             return Ok(new);
@@ -303,7 +322,7 @@ impl History<'_> {
     }
 
     /// Those of the new commits that tips lead to, the newest first.
-    fn within(&self, tips: &[ObjectId], new: &HashSet<ObjectId>) -> Vec<ObjectId> {
+    pub(super) fn within(&self, tips: &[ObjectId], new: &HashSet<ObjectId>) -> Vec<ObjectId> {
         let (mut out, mut seen, mut heap) = (Vec::new(), HashSet::new(), BinaryHeap::new());
         let time = |id: &ObjectId| self.commits.get(id).map_or(0, |commit| commit.time);
         for tip in tips.iter().filter(|tip| new.contains(tip)) {
@@ -352,7 +371,8 @@ impl Carrying<'_> {
                 },
             };
             let mut differing = BTreeMap::new();
-            self.trees(before, commit.tree, Path::new(""), &mut |path, id, class| {
+            let at = self.known.at;
+            self.trees(before, commit.tree, at, &mut |path, id, class| {
                 differing.insert(path, (id, class));
             })?;
             found = Some(match found {

@@ -5,18 +5,19 @@
 
 mod history;
 pub mod index;
+mod lost;
 mod object;
+mod packed;
 mod refs;
+mod staged;
 mod store;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -24,15 +25,17 @@ use belljar_sys::beneath::{Directory, Kind};
 
 pub(crate) use history::Known;
 pub use history::{Carried, NewCommit, RefChange};
+pub(crate) use lost::note_lost;
 pub use object::ObjectId;
-pub(crate) use refs::{GitFiles, Refs};
+pub(crate) use packed::Packed;
+pub(crate) use refs::{GitFiles, LARGEST_PACKED, Refs};
 pub use refs::{RefValue, short_ref};
+pub(crate) use staged::{Index, Indexes, indexes};
 pub(crate) use store::{MOST_PACKED, Objects};
 pub use watch::RepositoryWatch;
 
-use belljar_class::{Class, EntryKind, GitSigns, LARGEST_CONFIG, classify_in, git_settings};
-use history::InTree;
-use index::{Entry, HashLength};
+use belljar_class::{LARGEST_CONFIG, git_settings};
+use index::HashLength;
 use object::{Naming, ObjectKind};
 use store::Pack;
 
@@ -40,9 +43,6 @@ use store::Pack;
 pub(crate) const LARGEST_INDEX: u64 = 64 << 20;
 /// Places of objects that the user's own repository borrows from.
 const MOST_ALTERNATES: usize = 16;
-
-/// What an index says of a path and a side: its mode, and the name of the object.
-pub(crate) type Staged = BTreeMap<(Vec<u8>, u8), (u32, Vec<u8>)>;
 
 /// What changed in a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -84,74 +84,17 @@ pub(crate) fn hash_length(files: &dyn GitFiles) -> Result<HashLength, belljar_sy
     }
 }
 
-/// The index of a work tree. An index that cannot be read is an error.
-pub(crate) fn staged(files: &dyn GitFiles, own: &Path, hash: HashLength) -> Result<Staged, String> {
-    match files.read(&own.join("index"), LARGEST_INDEX) {
-        Ok(None) => Ok(Staged::new()),
-        Ok(Some(bytes)) => parse_staged(&bytes, hash),
-        Err(cause) => Err(format!("the index cannot be read: {cause}")),
-    }
-}
-
-/// The indexes of the other work trees, by their git directories: a name for the content, and what it says.
-pub(crate) type Elsewhere = BTreeMap<PathBuf, (Option<ObjectId>, Result<Staged, String>)>;
-
-/// Reads them.
-pub(crate) fn staged_elsewhere(files: &dyn GitFiles, refs: &Refs, own: &Path, hash: HashLength) -> Elsewhere {
-    let others = refs.tops.iter().filter(|top| *top != own);
-    let read = |top: &PathBuf| {
-        let bytes = files.read(&top.join("index"), LARGEST_INDEX).ok()??;
-        blob_id(&bytes, HashLength::ThirtyTwo)
-    };
-    others.map(|top| (top.clone(), (read(top), staged(files, top, hash)))).collect()
-}
-
-/// Adds what would be written to the other work trees.
-pub(crate) fn compare_elsewhere(
-    (before, after): (&Elsewhere, &Elsewhere),
-    objects: &Objects,
-    known: &Known<'_>,
-    out: &mut RepositoryChanges,
-) {
-    let none = (None, Ok(Staged::new()));
-    for (top, (content, after)) in after {
-        let (content_before, before) = before.get(top).unwrap_or(&none);
-        // One that is the same is not asked for, whether it can be read or not.
-        if content.is_some() && content == content_before {
-            continue;
-        }
-        match (before, after) {
-            (Ok(before), Ok(after)) => {
-                out.staged_class.extend(staged_changes(before, after, objects, known).1);
-            }
-            (_, Err(why)) | (Err(why), Ok(_)) => {
-                out.unread_index.get_or_insert_with(|| format!("{}: {why}", top.display()));
-            }
-        }
-    }
-}
-
-pub(crate) fn parse_staged(bytes: &[u8], hash: HashLength) -> Result<Staged, String> {
-    let mut out = Staged::new();
-    index::read(bytes, hash, |Entry { path, id, mode, stage, .. }| {
-        out.insert((path.to_vec(), stage), (mode, id.to_vec()));
-        ControlFlow::Continue(())
-    })
-    .map_err(|error| format!("the index cannot be read: {error}"))?;
-    Ok(out)
-}
-
 /// Where objects are: those of the user first, and what these borrow from.
-pub(crate) fn objects(lower: &Directory, upper: Option<Directory>, hash: HashLength) -> Objects {
+pub(crate) fn objects(lower: Option<&Directory>, upper: Option<Directory>, hash: HashLength) -> Objects {
     let mut directories = Vec::new();
-    let own = lower.directory(Path::new("objects"));
-    let alternates = own.as_ref().ok().and_then(|own| {
+    let own = lower.and_then(|lower| lower.directory(Path::new("objects")).ok());
+    let alternates = own.as_ref().and_then(|own| {
         let file = own.passage(Path::new("info")).ok()?.file(OsStr::new("alternates")).ok()?;
         let mut text = Vec::new();
         std::io::Read::read_to_end(&mut std::io::Read::take(file, 64 << 10), &mut text).ok()?;
         Some(text)
     });
-    directories.extend(own.ok());
+    directories.extend(own);
     let alternates = alternates.unwrap_or_default();
     let mut gaps = alternates.split(|byte| *byte == b'\n').count() > MOST_ALTERNATES;
     for line in alternates.split(|byte| *byte == b'\n').take(MOST_ALTERNATES) {
@@ -169,10 +112,11 @@ pub(crate) fn objects(lower: &Directory, upper: Option<Directory>, hash: HashLen
     objects
 }
 
-/// Compares two states of a repository.
+/// Compares two states of a repository. `own` is the git directory of the work tree whose index is listed.
 pub(crate) fn compare(
     (before, after): (&Refs, &Refs),
-    (staged_before, staged_after): (&Result<Staged, String>, &Result<Staged, String>),
+    (indexes_before, indexes_after): (&Indexes, &Indexes),
+    own: &Path,
     objects: &Objects,
     known: &Known<'_>,
 ) -> RepositoryChanges {
@@ -182,67 +126,8 @@ pub(crate) fn compare(
     if after.unread.is_some() && (after.storage.is_none() || before.storage != after.storage) {
         out.unread_refs.clone_from(&after.unread);
     }
-    match (staged_before, staged_after) {
-        (Ok(before), Ok(after)) => {
-            let (staged, class) = staged_changes(before, after, objects, known);
-            (out.staged, out.staged_class) = (staged, class);
-        }
-        (_, Err(why)) | (Err(why), Ok(_)) => out.unread_index = Some(why.clone()),
-    }
+    staged::compare((indexes_before, indexes_after), own, objects, known, &mut out);
     out
-}
-
-fn staged_changes(
-    before: &Staged,
-    after: &Staged,
-    objects: &Objects,
-    known: &Known<'_>,
-) -> (Vec<PathBuf>, Vec<Carried>) {
-    let path = |key: &(Vec<u8>, u8)| PathBuf::from(OsStr::from_bytes(&key.0));
-    let (mut changed, mut class) = (Vec::new(), Vec::new());
-    let repositories = &staged_repositories(after);
-    for (key, value) in after {
-        if before.get(key) == Some(value) {
-            continue;
-        }
-        let (mode, id) = value;
-        let path = path(key);
-        let target = || {
-            let object = objects.read(&ObjectId::new(id)?).ok()?;
-            Some(PathBuf::from(OsStr::from_bytes(&object.content)))
-        };
-        let kind = match mode & 0o170_000 {
-            // One that cannot be read cannot be written either.
-            0o120_000 => target().map(EntryKind::Symlink).unwrap_or(EntryKind::File),
-            _ => EntryKind::File,
-        };
-        let found = classify_in(&path, &kind, &InTree { known, repositories });
-        if found != Class::Ordinary {
-            class.push(Carried { path: path.clone(), class: found, commit: None });
-        }
-        changed.push(path);
-    }
-    changed.extend(before.keys().filter(|key| !after.contains_key(*key)).map(path));
-    changed.sort();
-    changed.dedup();
-    (changed, class)
-}
-
-/// Directories that would be repositories if everything were checked out.
-fn staged_repositories(staged: &Staged) -> Vec<PathBuf> {
-    let mut signs: BTreeMap<PathBuf, GitSigns> = BTreeMap::new();
-    for (path, _side) in staged.keys() {
-        let mut at = PathBuf::new();
-        for name in path.split(|byte| *byte == b'/').map(OsStr::from_bytes) {
-            // Some file systems do not tell small letters from large ones.
-            if let Some(sign) = GitSigns::NAMES.into_iter().find(|sign| name.eq_ignore_ascii_case(sign)) {
-                signs.entry(at.clone()).or_default().see(sign.as_ref());
-            }
-            at.push(name);
-        }
-    }
-    signs.retain(|_, signs| signs.is_git_directory());
-    signs.into_keys().collect()
 }
 
 /// The content that a blob of the user's repository has, if it is what its name says.
@@ -258,13 +143,13 @@ pub(crate) fn blob_id(content: &[u8], hash: HashLength) -> Option<ObjectId> {
     naming.finish()
 }
 
-/// The paths that differ between what HEAD led to and what it leads to; `None` where that cannot be told.
+/// The paths that differ between what a HEAD led to and what it leads to; `None` where that cannot be told.
 pub(crate) fn checked_out(
-    before: &Refs,
-    after: &Refs,
+    (before, after): (&Refs, &Refs),
+    head: &[u8],
     objects: &Objects,
 ) -> Option<std::collections::BTreeSet<PathBuf>> {
-    let tree = |refs: &Refs| match refs.head() {
+    let tree = |refs: &Refs| match refs.resolve(head) {
         None => Some(None),
         Some(id) => objects.commit(&id).ok().map(|commit| Some(commit.tree)),
     };

@@ -15,7 +15,7 @@ use super::object::ObjectId;
 /// More refs than a repository has that people work in.
 pub(super) const MOST_REFS: usize = 200_000;
 const DEEPEST: usize = 32;
-const LARGEST_PACKED: u64 = 64 << 20;
+pub(crate) const LARGEST_PACKED: u64 = 64 << 20;
 const LONGEST_REF: u64 = 4096;
 const MOST_WORKTREES: usize = 1000;
 /// A stash of some thousand entries.
@@ -46,11 +46,19 @@ pub enum RefValue {
 }
 
 impl RefValue {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         match text.strip_prefix(b"ref:") {
             Some(target) => Some(Self::Symbolic(target.trim_ascii().to_vec())),
             None => ObjectId::parse(text.trim_ascii_end()).map(Self::Object),
+        }
+    }
+
+    /// What git writes to the file of a ref.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        match self {
+            Self::Object(id) => format!("{}\n", id.hex()).into_bytes(),
+            Self::Symbolic(target) => [b"ref: ", target.as_slice(), b"\n"].concat(),
         }
     }
 
@@ -236,9 +244,9 @@ impl Refs {
         named.chain(self.others.values().flatten().flatten().copied())
     }
 
-    /// The object that HEAD leads to.
-    pub(super) fn head(&self) -> Option<ObjectId> {
-        let mut name: &[u8] = b"HEAD";
+    /// The object that a name leads to.
+    pub(crate) fn resolve(&self, name: &[u8]) -> Option<ObjectId> {
+        let mut name = name;
         for _ in 0..5 {
             match self.values.get(name)? {
                 RefValue::Object(id) => return Some(*id),

@@ -21,7 +21,7 @@ fn git(directory: &Path, words: &[&str]) -> String {
 fn objects_of(repository: &Path) -> Objects {
     let directory = Directory::open(&repository.join(".git")).unwrap();
     let hash = hash_length(&PlainFiles(&directory)).unwrap();
-    objects(&directory, None, hash)
+    objects(Some(&directory), None, hash)
 }
 
 /// Every object that git lists is read as git reads it, loose and packed, with both kinds of names.
@@ -60,7 +60,7 @@ fn reads_objects_as_git_does() {
             let directory = Directory::open(&top.join(".git")).unwrap();
             let refs = Refs::read(&PlainFiles(&directory), Path::new(""));
             assert_eq!(refs.unread, None);
-            assert_eq!(refs.head().unwrap().hex(), git(top, &["rev-parse", "HEAD"]));
+            assert_eq!(refs.resolve(b"HEAD").unwrap().hex(), git(top, &["rev-parse", "HEAD"]));
             assert_eq!(refs.values.len(), 8, "{refs:?}");
             assert_eq!(Refs::parse(&refs.bytes()).unwrap().values, refs.values);
             let tag = git(top, &["rev-parse", "t3"]);

@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use belljar_sys::Errno;
 use belljar_sys::beneath::Directory;
 
-use super::{
-    Elsewhere, Known, PlainFiles, Refs, RepositoryChanges, Staged, compare, compare_elsewhere, hash_length,
-    objects, staged, staged_elsewhere,
-};
+use super::{Indexes, Known, PlainFiles, Refs, RepositoryChanges, compare, hash_length, indexes, objects};
 use crate::workspace::Scan;
 use crate::workspace::overlay::Place;
 
@@ -18,8 +15,8 @@ pub struct RepositoryWatch {
     shared: PathBuf,
     own: PathBuf,
     refs: Refs,
-    index: Result<Staged, String>,
-    elsewhere: Elsewhere,
+    /// `None` where it is not known how they are written.
+    indexes: Option<Indexes>,
 }
 
 impl RepositoryWatch {
@@ -32,14 +29,8 @@ impl RepositoryWatch {
         let directory = Directory::open(&shared).ok()?;
         let files = PlainFiles(&directory);
         let refs = Refs::read(&files, &place.own);
-        let (index, elsewhere) = match hash_length(&files) {
-            Ok(hash) => (staged(&files, &place.own, hash), staged_elsewhere(&files, &refs, &place.own, hash)),
-            Err(cause) => {
-                let why = format!("the configuration of the repository cannot be read: {cause}");
-                (Err(why), Elsewhere::new())
-            }
-        };
-        Some(RepositoryWatch { shared, own: place.own, refs, index, elsewhere })
+        let indexes = hash_length(&files).ok().map(|hash| indexes(&files, &refs.tops, hash));
+        Some(RepositoryWatch { shared, own: place.own, refs, indexes })
     }
 
     /// What happened to it since. The scan is that of the project, from the same time.
@@ -47,16 +38,15 @@ impl RepositoryWatch {
     /// # Errors
     /// When it cannot be opened any more.
     pub fn end(&self, scan: &Scan) -> Result<RepositoryChanges, Errno> {
-        let Self { shared, own, refs, index, elsewhere } = self;
+        let Self { shared, own, refs, indexes: before } = self;
         let directory = Directory::open(shared)?;
         let files = PlainFiles(&directory);
         let hash = hash_length(&files)?;
-        let (after, after_index) = (Refs::read(&files, own), staged(&files, own, hash));
-        let known = Known { aliases: &scan.aliases, named: &scan.named };
-        let objects = objects(&directory, None, hash);
-        let mut changes = compare((refs, &after), (index, &after_index), &objects, &known);
-        let after_elsewhere = staged_elsewhere(&files, &after, own, hash);
-        compare_elsewhere((elsewhere, &after_elsewhere), &objects, &known, &mut changes);
-        Ok(changes)
+        let after = Refs::read(&files, own);
+        let known = Known { aliases: &scan.aliases, named: &scan.named, at: Path::new("") };
+        let objects = objects(Some(&directory), None, hash);
+        let (none, now) = (Indexes::new(), indexes(&files, &after.tops, hash));
+        let before = before.as_ref().unwrap_or(&none);
+        Ok(compare((refs, &after), (before, &now), own, &objects, &known))
     }
 }

@@ -143,6 +143,18 @@ pub enum RefusedBecause {
     },
     /// It goes with commits that are not dropped.
     PartOfCommits,
+    /// Neither a ref nor a log would lead to commits that this ref led to.
+    LosesCommits {
+        /// How many.
+        count: usize,
+    },
+    /// A repository goes, with all its commits.
+    DeletesRepository,
+    /// Commits name those of another repository, which is not written.
+    NeedsRepository {
+        /// Where that one is.
+        path: PathBuf,
+    },
     /// It could not be read.
     Unseen,
     /// Both sides changed this file, and it is not merged.
@@ -189,8 +201,8 @@ pub struct Applied {
     pub merged: Vec<PathBuf>,
     /// Changes that it has not.
     pub refused: Vec<Refused>,
-    /// Whether commits, refs and the index were written.
-    pub repository: bool,
+    /// Repositories whose commits, refs and index were written.
+    pub repositories: BTreeSet<PathBuf>,
     /// Whether it was asked to stop; what was not tried by then is in neither list.
     pub stopped: bool,
 }
@@ -271,6 +283,42 @@ struct Task<'changes> {
     merged: Option<Merged>,
 }
 
+/// Whether what is in the place goes.
+fn goes(task: &Task<'_>) -> bool {
+    removes(task.change.kind)
+}
+
+fn path_of(task: &Task<'_>) -> PathBuf {
+    task.change.path.clone()
+}
+
+/// Whether such a change takes away what is in the place, rather than changing it.
+pub(super) fn removes(kind: ChangeKind) -> bool {
+    match kind {
+        ChangeKind::Deleted | ChangeKind::TypeChanged => true,
+        ChangeKind::Added | ChangeKind::Modified | ChangeKind::ModeChanged => false,
+    }
+}
+
+/// Whether a directory that is to go is empty once `going` has gone; of anything else nothing stays.
+pub(super) fn emptied(
+    layers: &Layers,
+    path: &Path,
+    before: Option<&Status>,
+    going: &BTreeSet<PathBuf>,
+) -> Result<bool, Errno> {
+    if !before.is_some_and(|before| before.kind == Kind::Directory) {
+        return Ok(true);
+    }
+    let mut emptied = true;
+    layers
+        .lower
+        .root()
+        .directory(path)?
+        .entries(|name, _kind| emptied &= going.contains(&path.join(name)))?;
+    Ok(emptied)
+}
+
 #[derive(Clone, Copy)]
 enum Deed {
     Delete,
@@ -330,21 +378,27 @@ impl Applying<'_> {
         self.without_directories_that_stay(tasks)
     }
 
-    /// A directory is not removed where something in it stays.
+    /// A directory neither goes nor becomes something else where something in it stays.
     fn without_directories_that_stay<'changes>(&mut self, tasks: Vec<Task<'changes>>) -> Vec<Task<'changes>> {
-        let refused: BTreeSet<PathBuf> =
-            self.out.refused.iter().map(|refused| refused.path.clone()).collect();
-        let stays = |task: &Task<'_>| {
+        let mut going: BTreeSet<PathBuf> = tasks.iter().filter(|task| goes(task)).map(path_of).collect();
+        let mut out = Vec::new();
+        // What is in a directory comes before it.
+        for task in tasks.into_iter().rev() {
             let path = &task.change.path;
-            let removed =
-                task.change.kind == ChangeKind::Deleted && task.change.entry == EntryKind::Directory;
-            removed && refused.range(path.clone()..).next().is_some_and(|below| below.starts_with(path))
-        };
-        let (stay, tasks) = tasks.into_iter().partition(stays);
-        for task in stay as Vec<Task<'_>> {
-            self.refuse(&task.change.path, RefusedBecause::ChangedSince);
+            match emptied(self.layers, path, task.before.as_ref().filter(|_| goes(&task)), &going) {
+                Ok(true) => out.push(task),
+                Ok(false) => {
+                    going.remove(path);
+                    self.refuse(path, RefusedBecause::ChangedSince);
+                }
+                Err(cause) => {
+                    going.remove(path);
+                    self.refuse(path, failed(cause));
+                }
+            }
         }
-        tasks
+        out.reverse();
+        out
     }
 
     fn check(

@@ -331,7 +331,8 @@ impl Overlay {
         let failed = |cause| LayersError::Starts { path: starts.clone(), cause };
         let carried = self.note_bases().map_err(failed)?;
         let start = Starts::add(&self.directory, &starts).map_err(failed)?;
-        self.note_known(start, carried.into_iter()).map_err(failed)?;
+        let git = self.note_known(start, carried.into_iter()).map_err(failed)?;
+        self.note_nested(&git)?;
         self.note_tracked(start).map_err(failed)
     }
 }

@@ -14,6 +14,7 @@ use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
 use crate::workspace::removal::{absent_is_fine, empty, opened};
 use crate::workspace::tree::Tree;
+use belljar_class::TreeFacts;
 
 /// What became of a discard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -112,6 +113,27 @@ fn present<'path>(upper: &Tree, path: &'path Path) -> Result<Option<(Directory, 
     }
 }
 
+/// Takes everything out of the upper layer that it has below a directory under these names, so that the project's own shows.
+pub(super) fn uncover(
+    overlay: &Overlay,
+    layers: &Layers,
+    directory: &Path,
+    names: &[&Path],
+) -> Result<(), LayersError> {
+    let failed = |cause| LayersError::Open { path: overlay.upper().join(directory), cause };
+    let trash = Directory::open(&overlay.trash())
+        .map_err(|cause| LayersError::Open { path: overlay.trash(), cause })?;
+    let uncover = || {
+        if layers.upper.status(directory)?.is_none_or(|found| is_whiteout(&found)) {
+            return Ok(());
+        }
+        show_below(layers, directory)?;
+        names.iter().try_for_each(|name| remove(&layers.upper, &trash, &directory.join(name)))
+    };
+    uncover().map_err(failed)?;
+    clear(&overlay.trash())
+}
+
 /// Takes an entry out of the upper layer, with all that is in it.
 fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
     // It may have gone with a directory above it.
@@ -177,6 +199,7 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
             left.push(path);
         }
     }
+    prune_deletions(layers, &left)?;
     // An object that was written is the agent's alone until a ref leads to it: the user's git may delete it.
     let mut awaited: HashMap<&Path, bool> = HashMap::new();
     for path in &objects {
@@ -202,6 +225,19 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
                 Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => {}
                 Err(cause) => return Err(cause),
             }
+        }
+    }
+    Ok(())
+}
+
+/// Removes marks of deletions of what the project has not any more. One of a ref stays: the project may have packed it.
+fn prune_deletions(layers: &Layers, left: &[PathBuf]) -> Result<(), Errno> {
+    for path in left {
+        let (parent, name) = layers.upper.parent(path)?;
+        let is_deletion = parent.status_if_present(name)?.is_some_and(|found| is_whiteout(&found));
+        let is_ref = || path.ancestors().any(|above| layers.lower.is_git_directory(above));
+        if is_deletion && layers.lower.status(path)?.is_none() && !is_ref() {
+            opened(&parent, || absent_is_fine(parent.remove(name)))?;
         }
     }
     Ok(())

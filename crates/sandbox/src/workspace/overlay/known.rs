@@ -99,10 +99,10 @@ impl Known {
         Some(Known(parts.map(entry).collect::<Option<_>>()?))
     }
 
-    /// Looks at the project.
-    fn of(project: &Path, start: Time) -> Result<Self, Errno> {
+    /// Looks at the project; gives the git directories that were seen, too.
+    fn of(project: &Path, start: Time) -> Result<(Self, Vec<PathBuf>), Errno> {
         let root = Directory::open(project)?;
-        let (mut out, mut looked_at) = (BTreeMap::new(), 0);
+        let (mut out, mut git, mut looked_at) = (BTreeMap::new(), Vec::new(), 0);
         let mut pending = VecDeque::from([(PathBuf::new(), false)]);
         while let Some((path, in_git)) = pending.pop_front() {
             if looked_at >= MOST {
@@ -125,6 +125,9 @@ impl Known {
                 continue;
             }
             let is_git = signs.is_git_directory();
+            if is_git && signs.has_head() {
+                git.push(path.clone());
+            }
             // git moves its refs between files; what they say is compared elsewhere, and objects are only added.
             if in_git || is_git {
                 names.clear();
@@ -134,7 +137,7 @@ impl Known {
             pending.extend(below.map(|name| (path.join(name), in_git || is_git)));
             out.insert(path, Held { which: Which::from(&status), since: start, names });
         }
-        Ok(Known(out))
+        Ok((Known(out), git))
     }
 
     /// Takes over what was known at earlier starts and is still asked for.
@@ -168,11 +171,17 @@ impl Overlay {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a list of the project"))
     }
 
-    /// Notes what the project holds for the run that begins. `carried` are the entries that the layer holds from before.
-    pub(super) fn note_known(&self, start: Time, carried: impl Iterator<Item = PathBuf>) -> io::Result<()> {
-        let mut known = Known::of(&self.lower, start)?;
+    /// Notes what the project holds for the run that begins; gives its git directories. `carried` are the entries that the
+    /// layer holds from before.
+    pub(super) fn note_known(
+        &self,
+        start: Time,
+        carried: impl Iterator<Item = PathBuf>,
+    ) -> io::Result<Vec<PathBuf>> {
+        let (mut known, git) = Known::of(&self.lower, start)?;
         known.go_on_from(&self.read_known()?, carried);
-        super::replace(&self.known(), &known.bytes())
+        super::replace(&self.known(), &known.bytes())?;
+        Ok(git)
     }
 }
 

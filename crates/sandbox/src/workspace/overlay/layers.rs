@@ -10,6 +10,7 @@ use belljar_sys::beneath::{Directory, Kind, Status};
 use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 
 use super::LayersError;
+use crate::workspace::git::{RefValue, read_in};
 use crate::workspace::scan::{Scan, scan_tree};
 use crate::workspace::tree::Tree;
 
@@ -20,6 +21,16 @@ pub(super) struct Layers {
     pub(super) named: Vec<PathBuf>,
     hidden: RefCell<HashMap<PathBuf, bool>>,
     git: RefCell<HashMap<PathBuf, bool>>,
+    repositories: RefCell<HashMap<PathBuf, bool>>,
+}
+
+/// What git asks of a directory that is a repository by itself.
+const REPOSITORY: [&str; 3] = ["HEAD", "objects", "refs"];
+const LONGEST_HEAD: u64 = 4096;
+
+/// Whether git takes it for a HEAD. What cannot be read may be one.
+fn is_head(content: Result<Option<Vec<u8>>, Errno>) -> bool {
+    content.map_or(true, |text| text.is_some_and(|text| RefValue::parse(&text).is_some()))
 }
 
 impl Layers {
@@ -29,7 +40,59 @@ impl Layers {
         };
         let (lower, upper) = (tree(lower)?, tree(upper)?);
         let Scan { aliases, named, .. } = scan_tree(&lower, named);
-        Ok(Layers { lower, upper, aliases, named, hidden: RefCell::default(), git: RefCell::default() })
+        Ok(Layers {
+            lower,
+            upper,
+            aliases,
+            named,
+            hidden: RefCell::default(),
+            git: RefCell::default(),
+            repositories: RefCell::default(),
+        })
+    }
+
+    /// A regular file as the agent saw it; `None` where there was none. Anything else in its place is an error.
+    pub(super) fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno> {
+        match self.upper.status(path)? {
+            Some(status) if is_whiteout(&status) => Ok(None),
+            Some(status) if status.kind == Kind::File => read_in(self.upper.root(), path, limit),
+            Some(_) => Err(Errno::INVAL),
+            None if self.shows(path) => read_in(self.lower.root(), path, limit),
+            None => self.no_link_above(path).map(|()| None),
+        }
+    }
+
+    /// Fails where git would follow a link of the agent's and find something that is not looked at.
+    pub(super) fn no_link_above(&self, path: &Path) -> Result<(), Errno> {
+        for above in path.ancestors().skip(1) {
+            if self.upper.status(above)?.is_some_and(|status| status.kind == Kind::Symlink) {
+                return Err(Errno::LOOP);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is a repository of the project.
+    pub(super) fn had_repository(&self, directory: &Path) -> bool {
+        let there = |name: &str| matches!(self.lower.status(&directory.join(name)), Ok(Some(_)));
+        let head = || read_in(self.lower.root(), &directory.join("HEAD"), LONGEST_HEAD);
+        REPOSITORY.into_iter().all(there) && is_head(head())
+    }
+
+    /// Whether the agent saw a repository here.
+    pub(super) fn shows_repository(&self, directory: &Path) -> bool {
+        let head = || self.read(&directory.join("HEAD"), LONGEST_HEAD);
+        REPOSITORY.into_iter().all(|name| self.shows(&directory.join(name))) && is_head(head())
+    }
+
+    /// Whether it is one on either side.
+    pub(super) fn is_repository(&self, directory: &Path) -> bool {
+        if let Some(known) = self.repositories.borrow().get(directory) {
+            return *known;
+        }
+        let is_one = self.had_repository(directory) || self.shows_repository(directory);
+        self.repositories.borrow_mut().insert(directory.to_owned(), is_one);
+        is_one
     }
 
     /// Whether what the project has in this directory does not show.

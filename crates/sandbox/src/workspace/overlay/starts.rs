@@ -18,6 +18,7 @@ use belljar_class::EntryKind;
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Status, Time};
 
+use super::apply::removes;
 use super::changes::Change;
 use super::known::Known;
 use super::layers::is_opaque;
@@ -117,7 +118,15 @@ impl Bases {
     /// Whether the project's entry changed after the start that a change belongs to.
     pub(super) fn changed(&self, change: &Change, now: &Status) -> bool {
         let put_back = self.restored.get(&change.path) == Some(&(now.identity.inode, now.changed));
-        !put_back && changed_after(self.of(change), now)
+        !put_back && (changed_after(self.of(change), now) || self.is_new_directory(change, now))
+    }
+
+    /// Whether a directory that a change takes away is not known for the one that the run began with.
+    fn is_new_directory(&self, change: &Change, now: &Status) -> bool {
+        let (path, start) = (&change.path, self.of(change));
+        let put_back = || self.restored.get(path).is_some_and(|(inode, _)| *inode == now.identity.inode);
+        let is_new = |start| now.changed > start && !self.known.is_same(path, now, start);
+        now.kind == Kind::Directory && removes(change.kind) && start.is_none_or(is_new) && !put_back()
     }
 
     /// Whether what the project has at the place of a change may have come there with a directory: one on the way is not known

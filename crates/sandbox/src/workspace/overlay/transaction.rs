@@ -43,6 +43,8 @@ pub(super) enum Act {
     Place { before: Option<Status> },
     /// What was made of both versions takes the place of the project's.
     Merge { before: Status, merged: Merged },
+    /// A file with this content comes where nothing is.
+    Write { content: Vec<u8>, like: Status },
 }
 
 /// A step; steps are done in order.
@@ -157,7 +159,7 @@ pub(super) fn recover(overlays: &[Overlay]) -> Result<Recovered, LayersError> {
 
 /// Undoes steps. Those that cannot be undone stay in the journal.
 fn undo_noted(overlays: &[Overlay], layers: &[Layers], steps: Vec<Noted>) -> Result<Recovered, LayersError> {
-    let Undone { kept, changed, failed } = undo(overlays, layers, &steps);
+    let Undone { kept, changed, deleted, failed } = undo(overlays, layers, &steps);
     let outer = |tree: usize, path: PathBuf| overlays[tree].lower.join(path);
     let fault = |tree, path, cause| LayersError::Undo { path: outer(tree, path), cause };
     let Some((first, cause)) = failed.first().cloned() else {
@@ -167,7 +169,8 @@ fn undo_noted(overlays: &[Overlay], layers: &[Layers], steps: Vec<Noted>) -> Res
         Journal::remove(overlays);
         let all =
             |paths: Vec<(usize, PathBuf)>| paths.into_iter().map(|(tree, path)| outer(tree, path)).collect();
-        return Ok(Recovered { removed: Vec::new(), kept: all(kept), changed: all(changed) });
+        let (kept, changed, deleted) = (all(kept), all(changed), all(deleted));
+        return Ok(Recovered { removed: Vec::new(), kept, changed, deleted });
     };
     let mut left: Vec<Noted> = failed.into_iter().map(|(noted, _cause)| noted).collect();
     left.reverse();
@@ -258,6 +261,13 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
             let deed = if before.is_some() { Deed::Exchange } else { Deed::New };
             Ok(note(deed, beside, Some(Mark::from(&made))))
         }
+        Act::Write { content, like } => {
+            let (parent, place) = staging(own, path)?;
+            let content = Content::File(Filling::New(content));
+            let (beside, made) =
+                Placing::new(parent, place).stage(&content, like, None).map_err(place_failed)?;
+            Ok(note(Deed::New, beside, Some(Mark::from(&made))))
+        }
         Act::Merge { before, merged: Merged { content, mode } } => {
             let (parent, place) = staging(own, path)?;
             let like = Status { mode: *mode, ..*before };
@@ -314,7 +324,11 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
         Act::Merge { before, merged: _ } => {
             Placing::new(parent, name).exchange(&noted.beside, Some(before)).map_err(place_failed)
         }
-        Act::Place { before } => {
+        Act::Place { .. } | Act::Write { .. } => {
+            let before = match act {
+                Act::Place { before } => before.as_ref(),
+                _ => None,
+            };
             let Beside { home: beside_parent, .. } =
                 locate(own, noted).map_err(failed)?.ok_or(RefusedBecause::NotBelow)?;
             let here = own.lower.parent(path).map_err(failed)?.0;
@@ -325,7 +339,7 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
                 opened(&here, || beside_parent.rename(&noted.beside, &here, &noted.beside, Onto::Nothing))
                     .map_err(failed)?;
             }
-            Placing::new(parent, name).exchange(&noted.beside, before.as_ref()).map_err(place_failed)
+            Placing::new(parent, name).exchange(&noted.beside, before).map_err(place_failed)
         }
     }
 }
@@ -369,6 +383,8 @@ struct Undone {
     kept: Vec<(usize, PathBuf)>,
     /// What was made and the user changed since.
     changed: Vec<(usize, PathBuf)>,
+    /// What the user deleted since.
+    deleted: Vec<(usize, PathBuf)>,
     /// Steps that are still to be undone, the last first.
     failed: Vec<(Noted, Errno)>,
 }
@@ -382,6 +398,8 @@ enum Became {
     Kept(PathBuf),
     /// The user changed what was made, and it stays.
     Changed,
+    /// The user deleted what was there, and it stays deleted. Their version from before the apply may be here.
+    Deleted(Option<PathBuf>),
 }
 
 /// Undoes steps, the last first. What somebody changed meanwhile stays as it is. To come back to its place changes the time
@@ -390,11 +408,15 @@ fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) -> Undone {
     let (mut out, mut restored) = (Undone::default(), Vec::new());
     for noted in steps.iter().rev() {
         let Some(own) = layers.get(noted.tree) else { continue };
-        match undo_one(own, noted) {
+        match undo_one(own, noted, steps) {
             Ok(Became::Undone) => {}
             Ok(Became::Restored) => restored.push(noted),
             Ok(Became::Kept(path)) => out.kept.push((noted.tree, path)),
             Ok(Became::Changed) => out.changed.push((noted.tree, noted.path.clone())),
+            Ok(Became::Deleted(before)) => {
+                out.deleted.push((noted.tree, noted.path.clone()));
+                out.kept.extend(before.map(|path| (noted.tree, path)));
+            }
             Err(cause) => out.failed.push((noted.clone(), cause)),
         }
     }
@@ -402,7 +424,7 @@ fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) -> Undone {
     out
 }
 
-fn undo_one(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
+fn undo_one(own: &Layers, noted: &Noted, steps: &[Noted]) -> Result<Became, Errno> {
     let (parent, name) = match own.lower.parent(&noted.path) {
         // The user took away the directory that it was in.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return undo_without_place(own, noted),
@@ -422,6 +444,9 @@ fn undo_one(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
         }
         Deed::RemoveDirectory => {
             if let (None, Some(mark)) = (now, noted.mark) {
+                if !was_emptied(own, noted, steps)? {
+                    return Ok(Became::Deleted(None));
+                }
                 opened(&parent, || parent.make_directory(name, MADE))?;
                 if is_superuser() {
                     opened(&parent, || parent.set_owner(name, mark.owner, mark.group))?;
@@ -435,11 +460,24 @@ fn undo_one(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
         Deed::New => match now {
             Some(now) if noted.is_ours(&now) => opened(&parent, || absent_is_fine(parent.remove(name)))?,
             Some(now) if noted.is_made(&now) => return Ok(Became::Changed),
+            // What was made is not beside its place any more, so it was in it.
+            None if locate(own, noted)?.is_none() => return Ok(Became::Deleted(None)),
             Some(_) | None => remove_staged(own, noted)?,
         },
         Deed::Delete | Deed::Exchange => return put_back(own, noted, (&parent, name), now),
     }
     Ok(Became::Undone)
+}
+
+/// Whether the apply had moved everything out of a directory. If it had not, somebody else removed the directory.
+fn was_emptied(own: &Layers, directory: &Noted, steps: &[Noted]) -> Result<bool, Errno> {
+    for step in steps {
+        let below = step.tree == directory.tree && step.path.starts_with(&directory.path);
+        if step.deed == Deed::Delete && below && locate(own, step)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Brings the user's version back from beside its place.
@@ -458,16 +496,20 @@ fn put_back(
     let above = noted.path.parent().unwrap_or(Path::new("")).to_owned();
     let rename = |onto| opened(parent, || opened(&home, || home.rename(&noted.beside, parent, name, onto)));
     match now {
+        // The user's version is beside the place, so the agent's was in it.
+        None if noted.deed == Deed::Exchange => {
+            return set_apart(noted, &home, (parent, &above)).map(|path| Became::Deleted(Some(path)));
+        }
         None => rename(Onto::Nothing)?,
         Some(now) if noted.is_ours(&now) => {
             rename(Onto::Exchange)?;
             if !noted.is_ours(&home.status(&noted.beside)?) {
                 rename(Onto::Exchange)?;
-                return set_apart(noted, &home, (parent, &above));
+                return set_apart(noted, &home, (parent, &above)).map(Became::Kept);
             }
             opened(&home, || absent_is_fine(home.remove(&noted.beside)))?;
         }
-        Some(_) => return set_apart(noted, &home, (parent, &above)),
+        Some(_) => return set_apart(noted, &home, (parent, &above)).map(Became::Kept),
     }
     Ok(Became::Restored)
 }
@@ -480,7 +522,7 @@ fn undo_without_place(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
             Ok(Became::Undone)
         }
         (Deed::Delete | Deed::Exchange, Some(Beside { home, above, status: _ })) => {
-            set_apart(noted, &home, (&home, &above))
+            set_apart(noted, &home, (&home, &above)).map(Became::Kept)
         }
         (
             Deed::Lock
@@ -506,7 +548,7 @@ fn remove_staged(own: &Layers, noted: &Noted) -> Result<(), Errno> {
 }
 
 /// Gives the user's version from before the apply a name to be found under: in its place is a later one.
-fn set_apart(noted: &Noted, home: &Directory, (to, above): (&Directory, &Path)) -> Result<Became, Errno> {
+fn set_apart(noted: &Noted, home: &Directory, (to, above): (&Directory, &Path)) -> Result<PathBuf, Errno> {
     let own = noted.path.file_name().ok_or(Errno::INVAL)?;
     let mut number = 0_u32;
     loop {
@@ -517,7 +559,7 @@ fn set_apart(noted: &Noted, home: &Directory, (to, above): (&Directory, &Path)) 
             Err(Errno::EXIST) => {}
             answer => {
                 answer?;
-                return Ok(Became::Kept(above.join(name)));
+                return Ok(above.join(name));
             }
         }
     }
@@ -556,9 +598,13 @@ fn finish(layers: &[Layers], steps: &[Noted]) {
         let Some(own) = layers.get(noted.tree).filter(|_| noted.deed == Deed::MakeDirectory) else {
             continue;
         };
-        if let (Ok(Some(like)), Ok((parent, name))) =
-            (own.upper.status(&noted.path), own.lower.parent(&noted.path))
-        {
+        let Ok((parent, name)) = own.lower.parent(&noted.path) else { continue };
+        // The layer has none where the agent's git kept refs together.
+        let like = match own.upper.status(&noted.path) {
+            Ok(Some(like)) if like.kind == Kind::Directory => Ok(like),
+            Ok(_) | Err(_) => parent.own_status(),
+        };
+        if let Ok(like) = like {
             Placing::new(parent, name).finish_directory(&like).ok();
         }
     }

@@ -268,6 +268,30 @@ fn what_the_user_changes_after_a_kill_stays() {
     assert_eq!(fs::read_to_string(original).unwrap(), "the user's\n");
 }
 
+/// What the user deletes after an apply was killed, wherever that had got to, and before it is undone.
+#[test]
+fn what_the_user_deletes_after_a_kill_stays_deleted() {
+    for count in 0..=9 {
+        let (place, overlays, layers, steps) = various();
+        let project = place.path().join("project");
+        killed_after(&overlays, &layers, &steps, count);
+        let (exchanged, made, moved) = (count == 9, count > 6, count > 2);
+        for file in ["a.txt", "new/file"] {
+            fs::remove_file(project.join(file)).ok();
+        }
+        fs::remove_dir_all(project.join("gone")).ok();
+        let Recovered { kept, deleted, .. } = recover(&overlays).unwrap();
+        assert!(!project.join("a.txt").exists() && !project.join("new/file").exists(), "{count}");
+        let name = |path: &str| project.join(path);
+        assert_eq!(deleted.contains(&name("a.txt")), exchanged, "{count}: {deleted:?}");
+        assert_eq!(deleted.contains(&name("new/file")), made, "{count}: {deleted:?}");
+        assert_eq!(kept.contains(&name("a.txt.before-apply")), exchanged, "{count}: {kept:?}");
+        // What the apply had moved away was not the user's to delete.
+        assert_eq!(project.join("gone/below/file").exists(), moved, "{count}");
+        assert_eq!(project.join("gone").exists(), moved, "{count}: {deleted:?}");
+    }
+}
+
 #[test]
 fn an_undo_leaves_directories_of_the_user() {
     let (place, overlays, layers, steps) = various();

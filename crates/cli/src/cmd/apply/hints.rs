@@ -1,0 +1,34 @@
+//! What to type after an apply that left something.
+
+use super::{is_conflict, is_of_git, needs_yes, overlaps};
+use crate::cmd::changes::Options;
+use crate::output::Output;
+use belljar_runner::changes::{Applied, KeptChanges, Refused, RefusedBecause};
+
+/// Says what to type next.
+pub fn print(done: &Applied, found: &KeptChanges, options: &Options, output: &Output) {
+    let apply = options.command("apply");
+    let is = |wanted: fn(&RefusedBecause) -> bool| done.refused.iter().any(|refused| wanted(&refused.why));
+    if is(needs_yes) {
+        let diff = options.command("diff");
+        output.say(&format!("  hint: look at them with `{diff}`, then name each: `{apply} --allow PATH`"));
+    }
+    let is_file = |refused: &&Refused| {
+        let changed = matches!(refused.why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. });
+        changed && !is_of_git(found, &refused.path)
+    };
+    if done.refused.iter().any(|refused| is_file(&refused)) {
+        output.say(&format!(
+            "  hint: `{apply} --take theirs -- PATH` writes the agent's version, `--take ours` keeps yours"
+        ));
+    }
+    if done.refused.iter().any(|refused| is_conflict(&refused.why) && !is_file(&refused)) {
+        output.say(&format!(
+            "  hint: of git's files, `{apply} --take theirs -- REF` moves a ref to the agent's commit, and \
+             `-- .git/index` writes the agent's index"
+        ));
+    }
+    if is(overlaps) {
+        output.say(&format!("  hint: `{apply} --take markers -- PATH` writes both, with conflict markers"));
+    }
+}

@@ -48,9 +48,7 @@ pub enum LayerError {
         by: SessionLockError,
     },
     #[error("{MOST} runs of `{agent}` have changes that were neither applied nor discarded")]
-    TooMany {
-        agent: AgentName,
-    },
+    TooMany { agent: AgentName },
 }
 
 /// The description of a directory of kept changes.

@@ -30,21 +30,12 @@ pub type Sides = (Vec<u8>, Vec<u8>);
 pub enum ChangesError {
     /// The agent works on the project directly.
     #[error("the agent `{agent}` works on the project directly and keeps no changes")]
-    NotKept {
-        agent: AgentName,
-    },
+    NotKept { agent: AgentName },
     /// There are several sets, and none was named.
     #[error("the agent `{agent}` keeps several sets of changes: {}", names(.found))]
-    Several {
-        agent: AgentName,
-        found: Vec<RunName>,
-    },
+    Several { agent: AgentName, found: Vec<RunName> },
     #[error("the agent `{agent}` keeps no changes called `{name}`")]
-    Unknown {
-        agent: AgentName,
-        name: String,
-        found: Vec<RunName>,
-    },
+    Unknown { agent: AgentName, name: String, found: Vec<RunName> },
     /// The project's state cannot be used.
     #[error(transparent)]
     Instance(#[from] InstanceError),

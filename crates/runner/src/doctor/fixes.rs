@@ -28,9 +28,13 @@ pub fn namespace_reason(message: &str, switches: &Switches) -> Option<Reason> {
     if !NAMESPACE_MESSAGES.iter().any(|known| message.contains(known)) {
         return None;
     }
-    let step = if message.contains("map") || message.contains("RTM_NEWADDR") { Step::Map } else { Step::Unshare };
-    let errno =
-        if message.contains("No space left") || message.contains("ENOSPC") { Errno::NOSPC } else { Errno::PERM };
+    let step =
+        if message.contains("map") || message.contains("RTM_NEWADDR") { Step::Map } else { Step::Unshare };
+    let errno = if message.contains("No space left") || message.contains("ENOSPC") {
+        Errno::NOSPC
+    } else {
+        Errno::PERM
+    };
     Some(switches.explain(step, errno))
 }
 

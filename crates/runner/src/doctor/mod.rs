@@ -225,12 +225,18 @@ struct SandboxCheck<'a> {
 fn sandbox(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
     let loses = "no command can run in a sandbox";
     let variables = Vec::new();
-    let subject = SandboxCheck { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
+    let subject =
+        SandboxCheck { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
     tried(environment, own, scratch, &subject)
 }
 
 /// Builds a sandbox with the flags of a real run, with an empty home and project.
-fn tried(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>, subject: &SandboxCheck<'_>) -> Checkup {
+fn tried(
+    environment: &HostEnvironment,
+    own: &AbsPath,
+    scratch: Option<&Path>,
+    subject: &SandboxCheck<'_>,
+) -> Checkup {
     let SandboxCheck { id, backend, variables, state, loses } = subject;
     let (id, state) = (*id, *state);
     let place = scratch.map(|path| (path.join("home"), path.join("home/project")));

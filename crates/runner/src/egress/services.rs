@@ -265,7 +265,12 @@ impl Sockets {
         let doors = Doors::of(&plan.egress);
         let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
         let open = resolver.map(|resolver| OpenDoors {
-            listeners: doors.listeners().iter().filter_map(|listener| take(&listener.name)).map(Into::into).collect(),
+            listeners: doors
+                .listeners()
+                .iter()
+                .filter_map(|listener| take(&listener.name))
+                .map(Into::into)
+                .collect(),
             doors,
             resolver,
         });

@@ -43,7 +43,11 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub(super) fn new(directory: &'a AbsPath, top: &'a Path, general: Vec<Rules>) -> Result<Self, SharedError> {
+    pub(super) fn new(
+        directory: &'a AbsPath,
+        top: &'a Path,
+        general: Vec<Rules>,
+    ) -> Result<Self, SharedError> {
         let prefix = directory.as_path().strip_prefix(top).unwrap_or(Path::new(""));
         let prefix = prefix.as_os_str().as_bytes().to_vec();
         let root = Directory::open(top).map_err(|cause| refused(abs(directory, top), cause))?;

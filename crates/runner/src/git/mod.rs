@@ -55,30 +55,20 @@ pub enum SharedError {
     #[error(
         "`{path}` sets `core.worktree` to another directory: run `git config --unset core.worktree` in this repository"
     )]
-    Elsewhere {
-        path: AbsPath,
-    },
+    Elsewhere { path: AbsPath },
     /// The index is damaged or has an unsupported format.
     #[error(
         "cannot read the git index `{path}`: {why}; write it anew with `git update-index --no-split-index --force-write-index`, after `git sparse-checkout disable` where that is in use"
     )]
-    Index {
-        path: AbsPath,
-        why: String,
-    },
+    Index { path: AbsPath, why: String },
     /// An ignore file or a configuration cannot be read.
     #[error("cannot read `{path}`, which decides what git ignores: {why}")]
-    Rules {
-        path: AbsPath,
-        why: String,
-    },
+    Rules { path: AbsPath, why: String },
     /// The index has an ignore file that a sparse work tree lacks.
     #[error(
         "`{path}` decides what git ignores, but is not in the sparse work tree: restore it with `git sparse-checkout disable`"
     )]
-    Absent {
-        path: AbsPath,
-    },
+    Absent { path: AbsPath },
     #[error("cannot read `{path}`")]
     Directory {
         path: AbsPath,
@@ -89,16 +79,12 @@ pub enum SharedError {
     #[error(
         "`{path}` has more than {MOST_FILES} files that git would share: name a smaller directory, or list what does not belong to it in `.gitignore`"
     )]
-    TooMany {
-        path: AbsPath,
-    },
+    TooMany { path: AbsPath },
     /// More rules than real ignore files have, or rules that take too long to apply.
     #[error(
         "the ignore files of `{path}` have too many rules to apply: name a smaller directory, or shorten its `.gitignore` files"
     )]
-    TooManyRules {
-        path: AbsPath,
-    },
+    TooManyRules { path: AbsPath },
 }
 
 /// The shared files of a directory.

@@ -129,7 +129,9 @@ impl<'a> Reader<'a> {
                             let what = String::from_utf8_lossy(what).into_owned();
                             self.doubt(
                                 path,
-                                &format!("includes a file by `{what}`, a condition that belljar does not support"),
+                                &format!(
+                                    "includes a file by `{what}`, a condition that belljar does not support"
+                                ),
                             );
                         }
                     }

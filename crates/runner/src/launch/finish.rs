@@ -106,10 +106,11 @@ fn examine(record: &mut Record<'_>, held: Vec<HeldBack>) -> Examined {
         .into_iter()
         .map(|finding| findings::redacted(finding, &plan.workspace.source, &record.redact))
         .collect();
-    let findings = findings::keep(record.environment, plan, &mut dropped_files, held).unwrap_or_else(|error| {
-        record_errors.push(format!("cannot keep the findings: {error}"));
-        None
-    });
+    let findings =
+        findings::keep(record.environment, plan, &mut dropped_files, held).unwrap_or_else(|error| {
+            record_errors.push(format!("cannot keep the findings: {error}"));
+            None
+        });
     Examined { dropped_files, findings, kept, record_errors }
 }
 

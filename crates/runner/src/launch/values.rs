@@ -67,7 +67,9 @@ pub(crate) fn find(
             agreed.check_program(&program)?;
             output_of(&program, argv, &environment.outside_path())
         }
-        EnvSource::Run(_) => Err(io::Error::other("belljar generates it for each run, so that it cannot be looked up")),
+        EnvSource::Run(_) => {
+            Err(io::Error::other("belljar generates it for each run, so that it cannot be looked up"))
+        }
     }
 }
 

@@ -35,9 +35,7 @@ pub enum WorkspaceError {
         "the git configuration `{path}` is larger than {} MiB, so not all programs that it names can be protected: shorten it",
         LARGEST_CONFIG >> 20
     )]
-    LargeConfig {
-        path: AbsPath,
-    },
+    LargeConfig { path: AbsPath },
     /// The guard would be incomplete.
     #[error("cannot guard `{}`: its path contains a NUL byte", path.display())]
     Guard {
@@ -191,7 +189,8 @@ impl Watch {
             }
             match created_since(before, root.as_path()) {
                 Ok(found) => {
-                    dropped_files.extend(found.created.into_iter().filter_map(|created| finding_of(root, created)));
+                    dropped_files
+                        .extend(found.created.into_iter().filter_map(|created| finding_of(root, created)));
                     for place in &found.unseen {
                         let Ok(path) = root.join(&place.path) else { continue };
                         match before.unseen.contains(place) {

@@ -98,9 +98,7 @@ pub enum AgreementError {
     },
     /// The file is not an agreement, or a newer belljar wrote it.
     #[error("the agreement `{path}` is not one that this version of belljar wrote")]
-    Foreign {
-        path: AbsPath,
-    },
+    Foreign { path: AbsPath },
     #[error("cannot write the agreement `{path}`")]
     Write {
         path: AbsPath,

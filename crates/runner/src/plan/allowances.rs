@@ -63,7 +63,8 @@ impl Allowances {
             return Ok(());
         }
         if allowed.len() >= MOST {
-            let cause = std::io::Error::other("too many files are allowed; `belljar trust --revoke` removes them");
+            let cause =
+                std::io::Error::other("too many files are allowed; `belljar trust --revoke` removes them");
             return Err(AgreementError::Write { path: self.file.clone(), cause });
         }
         allowed.push(path.clone());

@@ -85,10 +85,7 @@ pub(crate) enum Leads {
     /// A directory of the project.
     Directory(AbsPath),
     /// Out of the project, by a link in it.
-    Out {
-        link: AbsPath,
-        real: AbsPath,
-    },
+    Out { link: AbsPath, real: AbsPath },
     /// A file of the project that cannot be read or is not regular.
     Unusable(String),
 }

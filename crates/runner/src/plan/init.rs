@@ -21,9 +21,7 @@ const BOTTLE_NAME: &str = "claude-bottle.json";
 #[derive(Debug, thiserror::Error)]
 pub enum StartingError {
     #[error("`{path}` already exists")]
-    Exists {
-        path: AbsPath,
-    },
+    Exists { path: AbsPath },
     /// Writing failed; no partial file is left.
     #[error("cannot write `{path}`")]
     Write {

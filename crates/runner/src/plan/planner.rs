@@ -36,10 +36,7 @@ pub enum PlanningError {
     },
     /// The manifests, or files that they refer to, are invalid.
     #[error("the manifest is not valid")]
-    Invalid {
-        sources: Sources,
-        diagnostics: Vec<Diagnostic>,
-    },
+    Invalid { sources: Sources, diagnostics: Vec<Diagnostic> },
     /// The named agent does not exist, or an agent must be named.
     #[error("{}", .0.message)]
     Selection(SelectionError),

@@ -232,7 +232,8 @@ impl Collected {
         let below = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
         let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
         let arguments = members.get("args").and_then(Value::as_array).into_iter().flatten();
-        let arguments_of_command = text("command").split_whitespace().map(|part| part.trim_matches(['"', '\'']));
+        let arguments_of_command =
+            text("command").split_whitespace().map(|part| part.trim_matches(['"', '\'']));
         for (name, parts) in [
             ("args", texts::of_arguments(arguments.filter_map(Value::as_str))),
             ("command", texts::of_arguments(arguments_of_command)),

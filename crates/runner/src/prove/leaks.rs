@@ -175,7 +175,8 @@ impl User {
         command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
         command.current_dir(self.project()).env_clear();
         command.env("HOME", self.home()).env("PATH", path);
-        for (name, directory) in [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
+        for (name, directory) in
+            [("STATE", "state"), ("DATA", "data"), ("CONFIG", "config"), ("CACHE", "cache")]
         {
             command.env(format!("XDG_{name}_HOME"), self.root.join(directory));
         }

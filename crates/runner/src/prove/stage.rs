@@ -48,7 +48,8 @@ pub(super) fn run(
     let file = scene.project.join(ATTEMPTS);
     let failed = |cause| ProveError::Scene { path: file.clone(), cause };
     fs::write(&file, serde_json::json!(requests).to_string()).map_err(failed)?;
-    let mut arguments = vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
+    let mut arguments =
+        vec!["probe".to_owned(), "--attempts".to_owned(), file.to_string_lossy().into_owned()];
     arguments.extend(context(side, scene));
     let mut command = side.command(scene, &arguments, stage);
     if let (ProbeStage::Egress, Ok(outside)) = (stage, &scene.outside) {
@@ -114,8 +115,12 @@ pub(super) fn tried(side: &Side<'_>, scene: &Scene, rows: &[&Row]) -> Result<Sta
     let finding = |row: &&Row| {
         let detail = match row.id.as_str() {
             stranger::REPOSITORY => refused.contains(".gitignore").then_some("belljar read the repository"),
-            stranger::SCENARIO if stranger::recorded(&scene.home, &scene.secret) => Some("the agent read the file"),
-            stranger::SCENARIO => asked.contains("id_ed25519").then_some("belljar named the file that it asks for"),
+            stranger::SCENARIO if stranger::recorded(&scene.home, &scene.secret) => {
+                Some("the agent read the file")
+            }
+            stranger::SCENARIO => {
+                asked.contains("id_ed25519").then_some("belljar named the file that it asks for")
+            }
             _ => stranger::recorded(&scene.home, stranger::HONEST).then_some("the agent ran"),
         };
         let outcome = belljar_contract::ProbeOutcome::Open;

@@ -102,7 +102,10 @@ impl FindingsStore {
             fs::File::open(&entry.path)?.take(LARGEST).read_to_string(&mut text)?;
             let found: Findings = serde_json::from_str(&text)?;
             if found.format != FINDINGS_FORMAT {
-                return Err(std::io::Error::other(format!("its format {} is not supported by this version of belljar", found.format)));
+                return Err(std::io::Error::other(format!(
+                    "its format {} is not supported by this version of belljar",
+                    found.format
+                )));
             }
             Ok(found)
         };

@@ -43,17 +43,10 @@ pub enum InstanceError {
     },
     /// Something else exists at this path. A link, for example, could lead the sandbox anywhere.
     #[error("`{path}` is {found}, but the run needs {wanted}")]
-    Kind {
-        path: AbsPath,
-        found: &'static str,
-        wanted: &'static str,
-    },
+    Kind { path: AbsPath, found: &'static str, wanted: &'static str },
     /// The plan names a path outside the instance.
     #[error("`{path}` is not part of the instance `{directory}`")]
-    Outside {
-        path: AbsPath,
-        directory: AbsPath,
-    },
+    Outside { path: AbsPath, directory: AbsPath },
     #[error("the instance `{directory}` belongs to the project `{root}`")]
     OtherProject {
         directory: AbsPath,

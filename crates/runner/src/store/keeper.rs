@@ -123,7 +123,13 @@ fn reported_failure(error_reader: &OwnedFd) -> Option<String> {
 }
 
 /// The keeper process. The end of its caller arrives as a signal.
-fn keep(caller: Pid, rest: Rest, error_writer: &OwnedFd, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> u8 {
+fn keep(
+    caller: Pid,
+    rest: Rest,
+    error_writer: &OwnedFd,
+    work: impl FnOnce() -> u8,
+    tidy: impl FnOnce(),
+) -> u8 {
     let (signals, birth) = match ready() {
         Ok(ready) => ready,
         Err((step, cause)) => return report_failure(error_writer, step, cause),

@@ -138,10 +138,7 @@ fn read_holder(path: &AbsPath) -> Option<Holder> {
 #[derive(Debug, thiserror::Error)]
 pub enum SessionLockError {
     #[error("the session {session:?} is in use by {}", who(.holder.as_ref()))]
-    Taken {
-        session: String,
-        holder: Option<Holder>,
-    },
+    Taken { session: String, holder: Option<Holder> },
     /// The lock cannot be made.
     #[error("cannot lock `{path}`")]
     Lock {

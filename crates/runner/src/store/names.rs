@@ -33,14 +33,9 @@ pub enum NameWish<'a> {
 pub enum NameClaimError {
     /// The pinned name belongs to another run.
     #[error("the name `{name}` is taken by {}", who(.holder.as_ref()))]
-    Taken {
-        name: RunName,
-        holder: Option<Holder>,
-    },
+    Taken { name: RunName, holder: Option<Holder> },
     #[error("{MOST} runs of `{agent}` are running")]
-    TooMany {
-        agent: AgentName,
-    },
+    TooMany { agent: AgentName },
     /// The file for the name cannot be created.
     #[error("cannot claim `{path}`")]
     Claim {

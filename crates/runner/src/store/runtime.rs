@@ -34,15 +34,10 @@ pub enum RuntimeError {
         user: u32,
     },
     #[error("`{path}` has mode {mode:o}: other users can enter it; `chmod 700` it")]
-    Open {
-        path: AbsPath,
-        mode: u32,
-    },
+    Open { path: AbsPath, mode: u32 },
     /// It is a link or a file.
     #[error("`{path}` is not a directory")]
-    NotADirectory {
-        path: AbsPath,
-    },
+    NotADirectory { path: AbsPath },
 }
 
 /// Creates a directory for the user alone under a temporary name, to be renamed when it is complete.

@@ -69,13 +69,9 @@ pub enum SweptKind {
     /// A conversation that could be continued.
     Conversation,
     /// A container whose supervisor has ended.
-    Container {
-        id: String,
-    },
+    Container { id: String },
     /// An image whose build failed or was interrupted.
-    Image {
-        id: String,
-    },
+    Image { id: String },
     /// The list of a run's findings.
     Findings,
     /// Something whose creation or removal was interrupted.

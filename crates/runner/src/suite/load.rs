@@ -35,10 +35,7 @@ pub enum LoadError {
     },
     /// The files are not valid.
     #[error("the scenario or its session is not valid")]
-    Invalid {
-        sources: Sources,
-        diagnostics: Vec<Diagnostic>,
-    },
+    Invalid { sources: Sources, diagnostics: Vec<Diagnostic> },
     /// A path that the files name is not what it should be.
     #[error("{what} `{path}` {why}")]
     Named {
@@ -246,7 +243,7 @@ pub(super) fn find(
     let resolve = |path: &PathText| path.resolve(&environment.home, beside);
     let mut found = NamedFiles::default();
     let mut named = Vec::new();
-    for directory in &session.directorys {
+    for directory in &session.folders {
         let path = resolve(&directory.from)?;
         named.push((PathUse::Folder, path.clone()));
         found.directories.push((path, super::stage::DirectoryAccess::of(directory.mode)));

@@ -68,9 +68,7 @@ pub enum TrialError {
     Run(#[from] Box<RunError>),
     /// The command could not be executed.
     #[error("the agent's program `{what}` cannot be executed")]
-    NotExecuted {
-        what: String,
-    },
+    NotExecuted { what: String },
     #[error("cannot read the record of the run")]
     Record(#[from] ReadError),
     #[error("the run left no record")]
@@ -352,7 +350,10 @@ impl Trial {
             Conversation::Resumed(name) => arguments.extend(["--resume".to_owned(), name.uuid()]),
         }
         arguments.extend(agent_arguments(&self.session));
-        Ok(arguments.into_iter().map(|argument| OsText::new(argument.into_bytes())).collect::<Result<_, _>>()?)
+        Ok(arguments
+            .into_iter()
+            .map(|argument| OsText::new(argument.into_bytes()))
+            .collect::<Result<_, _>>()?)
     }
 
     fn deciders(&self, answering: Answering) -> Deciders {

@@ -56,22 +56,15 @@ pub enum StageError {
     },
     /// Another run uses it.
     #[error("another run continues the conversation in `{path}`")]
-    Taken {
-        path: AbsPath,
-    },
+    Taken { path: AbsPath },
     /// The agent replaced a directory by something else.
     #[error(
         "`{path}` is not a directory any more: an earlier part of the conversation replaced it; begin a new conversation"
     )]
-    Replaced {
-        path: AbsPath,
-    },
+    Replaced { path: AbsPath },
     /// The name is not valid.
     #[error("`{name}` cannot be the name of {what}")]
-    Name {
-        what: &'static str,
-        name: String,
-    },
+    Name { what: &'static str, name: String },
 }
 
 /// The directory of stages that are removed with their run.
@@ -362,7 +355,8 @@ mod tests {
         let refused = stage.upload((&given, &|_| true)).unwrap_err();
         assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
         fs::create_dir(top.child("directory")).unwrap();
-        let refused = stage.add_directory((&top.child("directory"), &|_| true), DirectoryAccess::ReadOnly).unwrap_err();
+        let refused =
+            stage.add_directory((&top.child("directory"), &|_| true), DirectoryAccess::ReadOnly).unwrap_err();
         assert!(matches!(refused, StageError::Replaced { .. }), "{refused}");
         assert_eq!(
             fs::read_dir(top.child("hooks")).unwrap().count(),

@@ -42,8 +42,17 @@ pub fn load_subject(
     subject: Subject,
     permit: Permit<'_>,
 ) -> Result<Trial, LoadError> {
-    let Subject { folder: directory, plugins, mut marketplaces, enabled, uploads, folders: directories, hosts, model, prompt } =
-        subject;
+    let Subject {
+        folder: directory,
+        plugins,
+        mut marketplaces,
+        enabled,
+        uploads,
+        folders: directories,
+        hosts,
+        model,
+        prompt,
+    } = subject;
     if prompt.trim().is_empty() {
         return Err(LoadError::Unfit("the prompt is empty".to_owned()));
     }
@@ -108,8 +117,9 @@ pub fn load_subject(
         requires_capabilities: Vec::new(),
         allow_host_writes: false,
     };
-    let checks = parse_checks(&scenario.assert, &[], Lane::Local)
-        .map_err(|_faults| LoadError::Unfit("an empty list of checks was refused; this is a bug in belljar".to_owned()))?;
+    let checks = parse_checks(&scenario.assert, &[], Lane::Local).map_err(|_faults| {
+        LoadError::Unfit("an empty list of checks was refused; this is a bug in belljar".to_owned())
+    })?;
     named.extend(reading.permitted());
     let trial = Trial {
         scenario,

@@ -16,8 +16,7 @@ use belljar_session::{By, Echo, MachineConfig, StateEvents};
 use serde_json::{Map, Value, json};
 
 /// A fact that no cassette contains.
-pub const UNSAID: &str =
-    "a cassette does not record the agent's exit status; after a result, 0 is assumed";
+pub const UNSAID: &str = "a cassette does not record the agent's exit status; after a result, 0 is assumed";
 
 /// The recorded scenario, as the text of a file.
 #[must_use]

@@ -28,10 +28,7 @@ pub enum FindError {
     },
     /// The scenario does not exist.
     #[error("the scenario `{file}` of the tape `{tape}` does not exist")]
-    NoScenario {
-        tape: AbsPath,
-        file: String,
-    },
+    NoScenario { tape: AbsPath, file: String },
 }
 
 /// The path of the tape for a scenario: beside it, or in another directory.

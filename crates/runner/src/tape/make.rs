@@ -22,9 +22,7 @@ const TAKEN: [&str; 2] = ["egress.jsonl", "files.json"];
 pub enum MakeError {
     /// The exchanges were not recorded completely.
     #[error("the exchanges with the model were not recorded: {why}")]
-    Exchanges {
-        why: String,
-    },
+    Exchanges { why: String },
     /// The scenario cannot be read again.
     #[error("cannot read `{path}`")]
     Read {

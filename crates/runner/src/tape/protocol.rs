@@ -30,20 +30,12 @@ pub enum ProtocolError {
     #[error("cannot read the frames on the tape")]
     Frames(#[source] io::Error),
     #[error("the tape has no {what}: it cannot be verified")]
-    Missing {
-        what: &'static str,
-    },
+    Missing { what: &'static str },
     #[error("frames.jsonl:{line}: not a valid frame: {why}")]
-    Line {
-        line: usize,
-        why: String,
-    },
+    Line { line: usize, why: String },
     /// A recorded answer does not match its question.
     #[error("the recorded answer to `{request}` does not match the question: {why}")]
-    Answer {
-        request: String,
-        why: String,
-    },
+    Answer { request: String, why: String },
 }
 
 /// The result of replaying a tape.

@@ -24,10 +24,7 @@ const LONGEST: u64 = 1 << 20;
 pub enum DirectoryError {
     /// The directory contains questions of another run.
     #[error("`{path}` contains `{found}` of another run; name an empty directory")]
-    Used {
-        path: AbsPath,
-        found: String,
-    },
+    Used { path: AbsPath, found: String },
     /// The directory cannot be created, read or watched.
     #[error("cannot use `{path}` for questions")]
     Use {
@@ -132,15 +129,10 @@ pub struct Gates {
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     #[error("there is no open question {number} in `{directory}`")]
-    Absent {
-        number: u64,
-        directory: AbsPath,
-    },
+    Absent { number: u64, directory: AbsPath },
     /// The file is not a question of belljar.
     #[error("`{path}` is not a question")]
-    Foreign {
-        path: AbsPath,
-    },
+    Foreign { path: AbsPath },
     /// The answer does not match the question.
     #[error("{0}")]
     Unfit(String),

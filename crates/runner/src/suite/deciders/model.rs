@@ -61,7 +61,8 @@ impl ModelDecider {
             match question.read(&reply) {
                 Ok(chosen) => return Ok(chosen),
                 Err(fault) => {
-                    let again = format!("That is not a valid answer: {fault}. Reply in the form that was asked for.");
+                    let again =
+                        format!("That is not a valid answer: {fault}. Reply in the form that was asked for.");
                     messages.push(json!({"role": "assistant", "content": reply}));
                     messages.push(json!({"role": "user", "content": again}));
                     faults.push(fault.to_string());

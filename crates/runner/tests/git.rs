@@ -1,4 +1,4 @@
-//! The project around a directory, compared with what the real git says.
+//! Finds the project around a directory, and compares the result with the real git.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -16,7 +16,6 @@ struct Ground {
     directory: TempDir,
 }
 
-/// What was found about a directory.
 struct Found {
     root: PathBuf,
     canonical_root: PathBuf,
@@ -81,7 +80,7 @@ impl Ground {
         found
     }
 
-    /// The same where git believes a claim that nothing confirms.
+    /// Like [`Self::find`], for a claim that git believes although nothing confirms it.
     fn find_alone(&self, directory: &Path) -> Found {
         let facts = find_project(&AbsPath::new(directory).unwrap()).unwrap();
         Found {
@@ -92,7 +91,7 @@ impl Ground {
         }
     }
 
-    /// Asserts that a directory which claims another's repository gets nothing of it.
+    /// Asserts that a directory which claims another's repository does not get it.
     fn assert_alone(&self, directory: &Path, how: &str) {
         let found = self.find_alone(directory);
         assert_eq!(found.outside, None, "{how}");
@@ -101,7 +100,7 @@ impl Ground {
 }
 
 #[test]
-fn a_plain_repository_and_a_folder_in_it() {
+fn a_plain_repository_and_a_directory_in_it() {
     require!(Git);
     let ground = Ground::new();
     let main = ground.repository("main");
@@ -141,7 +140,7 @@ fn a_worktree_that_was_moved_is_still_known_after_a_repair() {
     ground.git(&main, &["worktree", "move", "../old", "../new"]);
     let found = ground.find(&ground.path("new"));
     assert_eq!((found.canonical_root, found.outside), (main.clone(), Some(main.join(".git"))));
-    // Moved behind git's back, the repository knows another place; nothing is shown to it.
+    // After a move without git's knowledge, the repository refers to another path, so it is not exposed.
     fs::rename(ground.path("new"), ground.path("stray")).unwrap();
     ground.assert_alone(&ground.path("stray"), "moved");
 }
@@ -158,7 +157,7 @@ fn a_worktree_of_a_bare_repository() {
     assert_eq!(found.root, ground.path("tree"));
     assert_eq!(found.canonical_root, ground.path(""));
     assert_eq!(found.outside, Some(bare.clone()));
-    // Many keep the bare repository and its worktrees in one folder.
+    // Many users keep the bare repository and its work trees in one directory.
     ground.make("hub");
     ground.git(&main, &["clone", "-q", "--bare", ".", "../hub/.bare"]);
     fs::write(ground.path("hub/.git"), "gitdir: ./.bare\n").unwrap();
@@ -198,8 +197,8 @@ fn a_git_directory_elsewhere() {
     let tree = ground.make("tree");
     ground.make("store");
     ground.git(&tree, &["init", "-q", "--separate-git-dir", "../store/repo.git"]);
-    // git writes no way back here unless `core.worktree` is set, so nothing confirms the claim.
-    ground.assert_alone(&tree, "no way back");
+    // git writes no reference back here unless `core.worktree` is set, so nothing confirms the claim.
+    ground.assert_alone(&tree, "no reference back");
     ground.git(&tree, &["config", "core.worktree", tree.to_str().unwrap()]);
     assert_eq!(ground.find(&tree).outside, Some(ground.path("store/repo.git")));
 }
@@ -213,7 +212,7 @@ fn no_repository() {
     assert_eq!((&found.root, &found.canonical_root, &found.outside), (&plain, &plain, &None));
 }
 
-/// A `.git` file travels with code; it must not bring a private repository into the sandbox.
+/// A `.git` file may come with code; it must not bring a private repository into the sandbox.
 #[test]
 fn a_git_file_cannot_claim_anothers_repository() {
     require!(Git);
@@ -226,20 +225,20 @@ fn a_git_file_cannot_claim_anothers_repository() {
         fs::write(stranger.join(".git"), format!("gitdir: {}\n", target.display())).unwrap();
         ground.assert_alone(&stranger, &target.display().to_string());
     }
-    // Nor by a git directory of its own that names the other as its common one.
+    // A git directory of its own that names the other as its common one is no better.
     fs::remove_file(stranger.join(".git")).unwrap();
     fs::create_dir(stranger.join(".git")).unwrap();
     fs::write(stranger.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
     fs::write(stranger.join(".git/commondir"), private.join(".git").to_str().unwrap()).unwrap();
     fs::write(stranger.join(".git/gitdir"), stranger.join(".git").to_str().unwrap()).unwrap();
-    ground.assert_alone(&stranger, "the way back is the stranger's own");
-    // Nor by a link.
+    ground.assert_alone(&stranger, "the reference back is not in the repository");
+    // Neither is a link.
     fs::remove_dir_all(stranger.join(".git")).unwrap();
     std::os::unix::fs::symlink(private.join(".git"), stranger.join(".git")).unwrap();
     ground.assert_alone(&stranger, "a link");
 }
 
-/// Where others can write, a repository of theirs around the project is not the project's.
+/// A repository of another user around the project does not belong to it.
 #[test]
 fn a_repository_of_a_third_user_is_not_ours() {
     require!(Git, Root);
@@ -248,8 +247,8 @@ fn a_repository_of_a_third_user_is_not_ours() {
     let mine = ground.make("shared/mine");
     assert_eq!(ground.find_alone(&mine).root, shared);
     std::os::unix::fs::chown(shared.join(".git"), Some(65534), None).unwrap();
-    ground.assert_alone(&mine, "planted");
-    // The owner of the project may well be another than who runs belljar.
+    ground.assert_alone(&mine, "another user's repository");
+    // The owner of the project may differ from the user who runs belljar.
     std::os::unix::fs::chown(&mine, Some(65534), None).unwrap();
     assert_eq!(ground.find_alone(&mine).root, shared);
 }

@@ -1,4 +1,4 @@
-//! The guest is unpacked once, whole, and not believed when it is not what was unpacked.
+//! The guest is unpacked once, completely, and replaced if the file is not what was unpacked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -38,7 +38,7 @@ fn it_is_unpacked_once() {
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
 }
 
-/// Each start mounts the file that it was told of, by its name: none may be pulled away by another.
+/// Each start mounts the file by its name, so no other start may replace it.
 #[test]
 fn starts_at_the_same_time_share_one_file() {
     for _ in 0..20 {
@@ -69,7 +69,7 @@ fn what_is_not_whole_is_replaced() {
     assert_eq!(fs::read(&path).unwrap(), IMAGE.bytes, "too short");
     replace(&path, &other, 0o755);
     program.unpack().unwrap();
-    assert_eq!(fs::read(&path).unwrap(), IMAGE.bytes, "somebody could have written to it");
+    assert_eq!(fs::read(&path).unwrap(), IMAGE.bytes, "it was writable");
     fs::remove_file(&path).unwrap();
     let elsewhere = world.path("elsewhere");
     fs::write(&elsewhere, &other).unwrap();

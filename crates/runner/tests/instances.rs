@@ -1,4 +1,5 @@
-//! What is kept for each project: made before a run, held during it, removed when the project is gone.
+//! The state that is kept for each project: created before a run, locked during it, removed when the project was
+//! deleted.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -52,7 +53,7 @@ fn everything_the_mounts_name_is_made_for_the_user_alone() {
         assert_eq!(mode(path.as_path()), if *is_dir { 0o700 } else { 0o600 }, "{path}");
         assert_eq!(path.as_path().is_dir(), *is_dir, "{path}");
     }
-    // What is there is left alone, but for the time of use.
+    // Existing files are not changed, except for the time of use.
     let file = sources.iter().find(|(_, is_dir)| !is_dir).unwrap().0.clone();
     fs::write(&file, "history").unwrap();
     let again = HeldInstance::prepare(&plan, now + DAY).unwrap();
@@ -195,7 +196,7 @@ fn the_sweep_takes_what_is_gone_and_nothing_else() {
     for name in ["gone", "used", "far"] {
         fs::remove_dir_all(world.path("project").join(name)).unwrap();
     }
-    let told = |list: &[Swept]| -> Vec<String> {
+    let shown = |list: &[Swept]| -> Vec<String> {
         let line = |swept: &Swept| {
             let SweptKind::Instance { root: Some(root) } = &swept.kind else { panic!("{swept:?}") };
             let name = root.relative_to(&abs(&world.path("project"))).unwrap().display().to_string();
@@ -212,17 +213,17 @@ fn the_sweep_takes_what_is_gone_and_nothing_else() {
     };
     let far = "far/away: kept: `project/far` does not exist either";
     let dry = swept(&world, SweepMode::DryRun, now);
-    assert_eq!(told(&dry), [far, "gone: WouldRemove", "used: kept: a run uses it"]);
+    assert_eq!(shown(&dry), [far, "gone: WouldRemove", "used: kept: a run uses it"]);
     assert!(dry.iter().all(|swept| swept.path.as_path().is_dir() && swept.bytes > 0));
     let wet = swept(&world, SweepMode::Remove, now);
-    assert_eq!(told(&wet), [far, "gone: Removed", "used: kept: a run uses it"]);
+    assert_eq!(shown(&wet), [far, "gone: Removed", "used: kept: a run uses it"]);
     for swept in &wet {
         let removed = matches!(swept.outcome, SweepOutcome::Removed);
         assert_eq!(swept.path.as_path().exists(), !removed);
     }
     drop(used);
-    assert_eq!(told(&swept(&world, SweepMode::Remove, now)), [far, "used: Removed"]);
-    assert_eq!(told(&swept(&world, SweepMode::Remove, now)), [far]);
+    assert_eq!(shown(&swept(&world, SweepMode::Remove, now)), [far, "used: Removed"]);
+    assert_eq!(shown(&swept(&world, SweepMode::Remove, now)), [far]);
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn old_runs_are_swept_but_never_under_a_writer() {
     assert_eq!(list.iter().filter(|swept| matches!(swept.outcome, SweepOutcome::Removed)).count(), 2);
     assert!(!kept(&ended) && !kept(&dead));
     assert!(kept(&young) && kept(running.directory()) && kept(&odd), "{list:?}");
-    // Without an age no run is touched.
+    // Without an age no run is removed.
     let environment = world.environment(&world.path("home"));
     let request =
         SweepRequest { environment: &environment, mode: SweepMode::Remove, runs_older_than: None, now };
@@ -289,7 +290,7 @@ fn runtime_directories_of_dead_runs_are_swept() {
     let ended_path = ended.path().clone();
     drop(ended);
     assert!(!ended_path.as_path().exists());
-    // As a power cut leaves it: the directory is there, the lock is not held.
+    // As after a power failure: the directory exists, the lock is not held.
     let orphan = runtime.path().child("0badc0de");
     fs::create_dir(&orphan).unwrap();
     fs::write(orphan.child("lock"), "").unwrap();

@@ -35,8 +35,8 @@ fn the_first_free_number_is_taken() {
     let names = names(&world);
     let claim = || names.claim(NameWish::Numbered(&agent()), 1).unwrap();
     let [first, second, third] = [claim(), claim(), claim()];
-    let told: Vec<&str> = [&first, &second, &third].map(|claimed| claimed.name().as_str()).to_vec();
-    assert_eq!(told, ["reviewer", "reviewer-2", "reviewer-3"]);
+    let names: Vec<&str> = [&first, &second, &third].map(|claimed| claimed.name().as_str()).to_vec();
+    assert_eq!(names, ["reviewer", "reviewer-2", "reviewer-3"]);
     drop(second);
     let again = claim();
     assert_eq!(again.name().as_str(), "reviewer-2");
@@ -81,12 +81,12 @@ fn twenty_threads_at_once() {
             let threads: Vec<_> = (0..COUNT).map(|_| scope.spawn(claim)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let told: BTreeSet<String> = claimed.iter().map(|claimed| claimed.name().to_string()).collect();
-        assert_eq!(told, expected());
+        let names: BTreeSet<String> = claimed.iter().map(|claimed| claimed.name().to_string()).collect();
+        assert_eq!(names, expected());
     }
 }
 
-/// Names come and go while others are claimed: no two hold one at the same time.
+/// Names are claimed and released concurrently: no two processes hold the same one at the same time.
 #[test]
 fn a_name_is_never_held_twice() {
     let world = World::new();
@@ -110,7 +110,7 @@ fn a_name_is_never_held_twice() {
     });
 }
 
-/// Not a test of its own: the next one starts this binary many times with this name.
+/// Not a test of its own: the next test starts this binary many times with this name.
 #[test]
 fn child_claims_until_its_input_ends() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -133,12 +133,12 @@ fn twenty_processes_at_once_and_a_kill_frees_a_name() {
             .unwrap()
     };
     let mut children: Vec<Child> = (0..COUNT).map(|_| start()).collect();
-    let told = |child: &mut Child| {
+    let claimed_name = |child: &mut Child| {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let claimed = |line: String| line.strip_prefix("claimed ").map(str::to_owned);
         lines.map_while(Result::ok).find_map(claimed).unwrap()
     };
-    let names: Vec<String> = children.iter_mut().map(told).collect();
+    let names: Vec<String> = children.iter_mut().map(claimed_name).collect();
     assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), expected());
 
     let killed = names.iter().position(|name| name == "reviewer-7").unwrap();
@@ -184,6 +184,7 @@ fn a_runtime_directory_of_another_user_is_refused() {
 #[test]
 fn ids_differ() {
     let ids: BTreeSet<_> = (0..1000).map(|_| fresh_run_id()).collect();
-    // Eight digits are four thousand million numbers: two equal ones among a thousand are one chance in ten thousand.
+    // Eight hex digits are about four billion numbers: two equal ones among a thousand have a chance of one in ten
+    // thousand.
     assert!(ids.len() >= 999, "{}", ids.len());
 }

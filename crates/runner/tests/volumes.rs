@@ -1,5 +1,5 @@
-//! Projects on disks that come and go. In a binary of its own: a program that is being started has, for a moment, the
-//! locks of the process that starts it, and other tests look at locks.
+//! Projects on disks that are mounted and unmounted. In a binary of its own: a program that is being started shares,
+//! for a moment, the locks of the process that starts it, and other tests check locks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

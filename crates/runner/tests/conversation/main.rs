@@ -1,5 +1,5 @@
-//! The conversation with the real agent: what is answered is what the agent does, and what the model is told. Each scene
-//! is played with the version that is pinned and with a newer one, and with the pinned one sealed in the sandbox.
+//! Conversations with the real agent: the answers decide what the agent does and what the model receives. Each scene is
+//! played with the pinned version and a newer one, and with the pinned one in the sandbox.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -51,7 +51,7 @@ macro_rules! scenes {
 
 scenes!(
     a_tool_that_is_allowed_runs,
-    a_tool_that_is_denied_does_not_run_and_the_model_is_told,
+    a_tool_that_is_denied_does_not_run_and_the_model_learns_it,
     a_denial_can_end_the_turn,
     an_edited_input_is_what_runs,
     a_suggestion_that_is_taken_holds,
@@ -67,15 +67,15 @@ scenes!(
     modes_and_models_change,
     an_error_of_the_model_is_no_success,
     a_killed_agent_is_no_success,
-    a_conversation_is_gone_on_with,
+    a_conversation_is_continued,
 );
 
 fn quiet() -> React {
     Box::new(|_| Vec::new())
 }
 
-fn nobody() -> Decide {
-    Box::new(|question| panic!("nobody should be asked: {question:?}"))
+fn no_questions() -> Decide {
+    Box::new(|question| panic!("unexpected question: {question:?}"))
 }
 
 fn allow() -> Decide {
@@ -91,7 +91,7 @@ fn object(value: Value) -> Map<String, Value> {
     object
 }
 
-/// A call of a tool, then a last word.
+/// A tool call, then a final message.
 fn one_call(tool: &str, input: Value) -> Script {
     Script::new().turn(Turn::tool_use(tool, input)).turn(Turn::text("done"))
 }
@@ -116,8 +116,8 @@ impl Seen {
         self.observations.iter().filter(|seen| wanted(seen)).count()
     }
 
-    /// What the tools returned to the model, over all its requests.
-    fn told_to_model(&self) -> String {
+    /// The results of tools that the model received, over all its requests.
+    fn results_for_model(&self) -> String {
         let results = self.transcript.requests.iter().flat_map(|request| request.tool_results());
         results.map(|(_, text)| text).collect::<Vec<_>>().join("\n")
     }
@@ -150,11 +150,11 @@ fn a_tool_that_is_allowed_runs(stage: &Stage) {
     assert_eq!(last.usage.unwrap().output_tokens, 10);
 }
 
-fn a_tool_that_is_denied_does_not_run_and_the_model_is_told(stage: &Stage) {
+fn a_tool_that_is_denied_does_not_run_and_the_model_learns_it(stage: &Stage) {
     let seen = play(stage, one_call("Bash", touch("made")), deny(AfterDeny::GoOn), "permission_deny");
     seen.assert_success();
     assert!(!stage.project().join("made").exists());
-    assert!(seen.told_to_model().contains("the test forbids it"), "{}", seen.told_to_model());
+    assert!(seen.results_for_model().contains("the test forbids it"), "{}", seen.results_for_model());
     assert_eq!(seen.ending.last.unwrap().denied_tools, ["Bash"]);
 }
 
@@ -195,7 +195,7 @@ fn a_suggestion_that_is_taken_holds(stage: &Stage) {
     assert!(stage.project().join("two").exists());
 }
 
-/// One question with one answer, one with several, one answered in words of one's own.
+/// One question with one answer, one with several, one answered with a free text.
 fn answers_reach_the_model(stage: &Stage) {
     let option = |label: &str| json!({"label": label, "description": "d"});
     let asked = |question: &str, header: &str, several: bool, labels: [&str; 2]| json!({"question": question, "header": header, "multiSelect": several, "options": labels.map(option)});
@@ -215,9 +215,9 @@ fn answers_reach_the_model(stage: &Stage) {
     };
     let seen = play(stage, one_call("AskUserQuestion", input), Box::new(answer), "ask_user_question");
     seen.assert_success();
-    let told = seen.told_to_model();
+    let results = seen.results_for_model();
     for wanted in ["\"Which colour?\"=\"Blue\"", "\"Which sizes?\"=\"S, L\"", "neither of the two"] {
-        assert!(told.contains(wanted), "{wanted}: {told}");
+        assert!(results.contains(wanted), "{wanted}: {results}");
     }
 }
 
@@ -265,7 +265,7 @@ fn hooks_are_called_back(stage: &Stage) {
     seen.assert_success();
     assert!(stage.project().join("changed").exists());
     assert!(!stage.project().join("one").exists() && !stage.project().join("two").exists());
-    assert!(seen.told_to_model().contains("the hook forbids it"));
+    assert!(seen.results_for_model().contains("the hook forbids it"));
     let requests: Vec<String> =
         seen.transcript.requests.iter().map(|one| one.json().unwrap().to_string()).collect();
     assert!(requests[0].contains("WORD-PROMPT") && requests[1].contains("WORD-AFTER"));
@@ -293,12 +293,12 @@ fn declared_tools_are_served(stage: &Stage) {
         config: MachineConfig { servers, ..MachineConfig::default() },
         flags: &["--allowedTools", "mcp__host"],
         messages: &["go"],
-        decide: nobody(),
+        decide: no_questions(),
         react: quiet(),
     });
     seen.assert_success();
-    let told = seen.told_to_model();
-    assert!(told.contains("VALUE-OF-KEY") && told.contains("IT-IS-BROKEN"), "{told}");
+    let results = seen.results_for_model();
+    assert!(results.contains("VALUE-OF-KEY") && results.contains("IT-IS-BROKEN"), "{results}");
     assert!(seen.has(|seen| matches!(seen, Observation::ToolReturned { is_error: true, .. })));
 }
 
@@ -324,8 +324,8 @@ fn a_sub_agent_is_seen(stage: &Stage) {
     assert_eq!(seen.ending.running_sub_agents, 0);
 }
 
-/// The newer agent runs sub-agents beside the conversation: a turn ends before they do, and another begins without a
-/// message when they have. Nothing is idle in between.
+/// The newer agent runs sub-agents in the background: a turn ends before they do, and another begins without a message
+/// when they have ended. The agent is not idle in between.
 #[test]
 fn a_sub_agent_in_the_background_is_waited_for() {
     belljar_testkit::require!(AgentNext, Bwrap, Guest);
@@ -368,7 +368,7 @@ fn an_interrupt_ends_the_turn_and_not_the_conversation(stage: &Stage) {
         config: MachineConfig::default(),
         flags: &["--allowedTools", "Bash"],
         messages: &["go", "again"],
-        decide: nobody(),
+        decide: no_questions(),
         react: Box::new(react),
     });
     seen.assert_success();
@@ -401,7 +401,7 @@ fn an_interrupt_withdraws_a_question(stage: &Stage) {
     );
 }
 
-/// Two messages, one result: the second is known to have been taken up all the same.
+/// Two messages, one result: the second message was taken up as well.
 fn a_message_into_a_running_turn_is_absorbed(stage: &Stage) {
     let fifo = stage.project().join("fifo");
     let script = Script::new()
@@ -409,7 +409,7 @@ fn a_message_into_a_running_turn_is_absorbed(stage: &Stage) {
         .turn(Turn::text("both heard"));
     let react = move |seen: &Observation| match seen {
         Observation::ToolCalled { .. } => vec![Command::Say(message(90, "one thing more"))],
-        // The command waits for this line, so the message is there before it ends.
+        // The command waits for this line, so that the message arrives before it ends.
         Observation::MessageSent { message, .. } if message.as_str().ends_with("90") => {
             let fifo = fifo.clone();
             std::thread::spawn(move || {
@@ -428,7 +428,7 @@ fn a_message_into_a_running_turn_is_absorbed(stage: &Stage) {
         config: MachineConfig::default(),
         flags: &["--allowedTools", "Bash"],
         messages: &["go"],
-        decide: nobody(),
+        decide: no_questions(),
         react: Box::new(react),
     });
     seen.assert_success();
@@ -444,7 +444,7 @@ fn a_cleared_conversation_is_another(stage: &Stage) {
         config: MachineConfig::default(),
         flags: &[],
         messages: &["go", "/clear", "again"],
-        decide: nobody(),
+        decide: no_questions(),
         react: quiet(),
     });
     seen.assert_success();
@@ -453,20 +453,23 @@ fn a_cleared_conversation_is_another(stage: &Stage) {
 }
 
 fn skills_are_seen_by_each_way(stage: &Stage) {
-    let folder = stage.project().join(".claude/skills/notes");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("SKILL.md"), "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n")
-        .unwrap();
-    fs::write(folder.join("run.sh"), "echo ran\n").unwrap();
-    let folder = stage.inside(".claude/skills/notes");
+    let directory = stage.project().join(".claude/skills/notes");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(
+        directory.join("SKILL.md"),
+        "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n",
+    )
+    .unwrap();
+    fs::write(directory.join("run.sh"), "echo ran\n").unwrap();
+    let directory = stage.inside(".claude/skills/notes");
     let place = SkillPlace {
         name: "notes".into(),
-        directories: vec![folder.to_str().unwrap().into(), ".claude/skills/notes".into()],
+        directories: vec![directory.to_str().unwrap().into(), ".claude/skills/notes".into()],
     };
     let script =
         Script::new()
             .turn(Turn::tool_use("Skill", json!({"skill": "notes"})))
-            .turn(Turn::tool_use("Read", json!({"file_path": folder.join("SKILL.md")})))
+            .turn(Turn::tool_use("Read", json!({"file_path": directory.join("SKILL.md")})))
             .turn(Turn::reply(Reply::new().tool_use(
                 "Bash",
                 json!({"command": "cat .claude/skills/notes/SKILL.md", "description": "r"}),
@@ -484,7 +487,7 @@ fn skills_are_seen_by_each_way(stage: &Stage) {
         config: MachineConfig { skills: vec![place], ..MachineConfig::default() },
         flags: &["--allowedTools", "Bash", "Skill"],
         messages: &["go", "/notes now"],
-        decide: nobody(),
+        decide: no_questions(),
         react: quiet(),
     });
     seen.assert_success();
@@ -520,7 +523,7 @@ fn modes_and_models_change(stage: &Stage) {
         config: MachineConfig::default(),
         flags: &[],
         messages: &["go"],
-        decide: nobody(),
+        decide: no_questions(),
         react: Box::new(react),
     });
     seen.assert_success();
@@ -537,12 +540,12 @@ fn modes_and_models_change(stage: &Stage) {
 
 fn an_error_of_the_model_is_no_success(stage: &Stage) {
     let script = Script::new().turn(Turn::error(belljar_egress::script::ErrorReply::new(400, "no")));
-    let seen = play(stage, script, nobody(), "model_error");
+    let seen = play(stage, script, no_questions(), "model_error");
     let Some(ConversationFailure::ResultIsError { subtype, api_error_status, .. }) = &seen.ending.failure
     else {
         panic!("{:?}", seen.ending)
     };
-    // The word is the one of a success; the flag is not.
+    // The subtype is that of a success, but the flag is not.
     assert_eq!((subtype.as_str(), *api_error_status), ("success", Some(400)));
 }
 
@@ -556,7 +559,7 @@ fn a_killed_agent_is_no_success(stage: &Stage) {
         config: MachineConfig::default(),
         flags: &["--allowedTools", "Bash"],
         messages: &["go", "again"],
-        decide: nobody(),
+        decide: no_questions(),
         react: quiet(),
     });
     let expected = ConversationFailure::TurnUnfinished { exit: GuestEnd::Signal(9) };
@@ -564,8 +567,8 @@ fn a_killed_agent_is_no_success(stage: &Stage) {
     assert_eq!((seen.ending.results, seen.ending.failed_results), (1, 0));
 }
 
-/// Two processes, one conversation: the second knows what was said to the first.
-fn a_conversation_is_gone_on_with(stage: &Stage) {
+/// Two processes, one conversation: the second knows the messages to the first.
+fn a_conversation_is_continued(stage: &Stage) {
     let id = "11111111-2222-4333-8444-555555555555";
     let part = |name, flags: &[&str], message| {
         stage.play(Play {
@@ -574,7 +577,7 @@ fn a_conversation_is_gone_on_with(stage: &Stage) {
             config: MachineConfig::default(),
             flags,
             messages: &[message],
-            decide: nobody(),
+            decide: no_questions(),
             react: quiet(),
         })
     };
@@ -585,7 +588,7 @@ fn a_conversation_is_gone_on_with(stage: &Stage) {
     assert!(asked.contains("my name is Quill") && asked.contains("who am I?"), "{asked}");
 }
 
-/// A program in the agent's place that takes a message up, and calls itself idle without having answered it.
+/// A program in place of the agent that accepts a message, and reports to be idle without having answered it.
 const STALLS: &str = r#"#!/usr/bin/python3
 import json, sys, time
 def out(frame):
@@ -601,8 +604,8 @@ sys.stdin.read()
 #[test]
 fn an_agent_that_stalls_is_not_waited_for_without_end() {
     belljar_testkit::require!(Bwrap, Guest, Python);
-    let folder = tempfile::tempdir().unwrap();
-    let agent = folder.path().join("claude");
+    let directory = tempfile::tempdir().unwrap();
+    let agent = directory.path().join("claude");
     fs::write(&agent, STALLS).unwrap();
     fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let play = Play {
@@ -611,7 +614,7 @@ fn an_agent_that_stalls_is_not_waited_for_without_end() {
         config: MachineConfig::default(),
         flags: &[],
         messages: &["go"],
-        decide: nobody(),
+        decide: no_questions(),
         react: quiet(),
     };
     let times =
@@ -621,18 +624,21 @@ fn an_agent_that_stalls_is_not_waited_for_without_end() {
     assert_eq!(seen.ending.failure, Some(expected), "{:#?}{}", seen.observations, seen.stderr);
 }
 
-/// Whether a skill is used is known at its first use; nothing more need be paid for.
+/// The use of a skill is known at its first use, so the rest of the conversation need not be paid for.
 #[test]
 fn the_first_use_of_a_skill_can_end_a_conversation() {
     belljar_testkit::require!(Agent, Bwrap, Guest);
     let stage = Stage::new(belljar_testkit::agent::real().unwrap(), Place::Sealed);
-    let folder = stage.project().join(".claude/skills/notes");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("SKILL.md"), "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n")
-        .unwrap();
+    let directory = stage.project().join(".claude/skills/notes");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(
+        directory.join("SKILL.md"),
+        "---\nname: notes\ndescription: Takes notes\n---\nWrite it down.\n",
+    )
+    .unwrap();
     let place =
         SkillPlace { name: "notes".into(), directories: vec!["/workspace/.claude/skills/notes".into()] };
-    // The second answer comes long after the end.
+    // The second answer would come long after the end.
     let script = Script::new()
         .turn(Turn::tool_use("Skill", json!({"skill": "notes"})))
         .turn(Turn { delay_ms: 60_000, ..Turn::text("never said") });
@@ -647,7 +653,7 @@ fn the_first_use_of_a_skill_can_end_a_conversation() {
         config: MachineConfig { skills: vec![place], ..MachineConfig::default() },
         flags: &["--allowedTools", "Skill"],
         messages: &["go"],
-        decide: nobody(),
+        decide: no_questions(),
         react: Box::new(react),
     });
     assert!(began.elapsed().as_secs() < 50, "it was not waited for");

@@ -1,15 +1,15 @@
-//! Frames in both directions, kept as fixtures of the session crate when they are wanted: what a replay looks at, and
-//! nothing of the machine or the day.
+//! Writes the frames in both directions, as fixtures of the session crate: everything that a replay needs, without
+//! facts about the machine or the day.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-/// Names a folder into which the frames of each conversation are written.
+/// The variable with the directory for the frames of each conversation.
 const RECORD_VAR: &str = "BELLJAR_RECORD_FRAMES";
 
-/// Members that say nothing about the protocol, or something else each time.
+/// Members without meaning for the protocol, or with a different value each time.
 const DROPPED: [&str; 30] = [
     "account",
     "analytics_disabled",
@@ -43,7 +43,7 @@ const DROPPED: [&str; 30] = [
     "ttft_stream_ms",
 ];
 
-/// Lists that are long; their first entries stand for them.
+/// Long lists, which are cut to their first entries.
 const SHORTENED: [&str; 5] = ["agents", "commands", "models", "skills", "tools"];
 
 /// Texts are cut here.
@@ -57,14 +57,14 @@ pub struct Recording {
 
 impl Recording {
     pub fn new(name: &str, place: &Path) -> Self {
-        let to =
-            std::env::var_os(RECORD_VAR).map(|folder| PathBuf::from(folder).join(format!("{name}.jsonl")));
+        let to = std::env::var_os(RECORD_VAR)
+            .map(|directory| PathBuf::from(directory).join(format!("{name}.jsonl")));
         Self { lines: String::new(), to, place: place.canonicalize().unwrap().to_str().unwrap().to_owned() }
     }
 
     pub fn line(&mut self, direction: &str, frame: &Value) {
         if self.to.is_some() {
-            // What belljar says is kept whole: a replay must say the same.
+            // Frames of belljar are kept in full: a replay must send the same.
             let frame = if direction == "in" { reduced(frame) } else { frame.clone() };
             let line = json!({direction: frame}).to_string();
             self.lines.push_str(&line.replace(&self.place, "/stage"));
@@ -99,7 +99,7 @@ fn reduced(value: &Value) -> Value {
     }
 }
 
-/// Of an entry, what it is called by.
+/// The name of an entry.
 fn named(item: &Value) -> Value {
     match item {
         Value::Object(members) => {

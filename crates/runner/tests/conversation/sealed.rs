@@ -1,4 +1,4 @@
-//! The same conversation with the agent in its sandbox: planned, launched and talked to by belljar.
+//! The same conversations with the agent in its sandbox: planned, launched and driven by belljar.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use belljar_session::{Answer, By, Question};
 
 use crate::stage::{Decide, Play, Seen, Stage};
 
-/// The user's own manifest: the project has none. What the agent keeps of a conversation lasts.
+/// The user's own manifest: the project has none. The agent's conversations are kept.
 const MANIFEST: &str = r#"[agents.under-test]
 home = "project"
 workspace = "direct"
@@ -34,15 +34,15 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
     let environment = environment(stage);
     let planner = Planner::new(environment.clone()).unwrap();
     let planned = planner.plan(None, Purpose::Test).unwrap_or_else(|error| panic!("{error:?}"));
-    let words = planned.conversation_arguments.iter().map(String::as_str).chain(flags.iter().copied());
-    let errand = Errand::Agent(words.map(|word| OsText::new(word).unwrap()).collect());
+    let arguments = planned.conversation_arguments.iter().map(String::as_str).chain(flags.iter().copied());
+    let errand = Errand::Agent(arguments.map(|argument| OsText::new(argument).unwrap()).collect());
     let questions = Rc::new(RefCell::new(Vec::new()));
-    let told = Told { decide: RefCell::new(decide), questions: Rc::clone(&questions) };
+    let decider = SceneDecider { decide: RefCell::new(decide), questions: Rc::clone(&questions) };
     let talk = ConversationRequest {
         config,
         messages: messages.iter().map(|text| (*text).to_owned()).collect(),
         then: Then::End,
-        deciders: Deciders { chain: Chain::default().then(told), outside: Some(Box::new(Silent)) },
+        deciders: Deciders { chain: Chain::default().then(decider), outside: Some(Box::new(Silent)) },
         react: Some(react),
         times,
     };
@@ -69,24 +69,24 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
     })
     .unwrap();
     assert_eq!(report.record_errors, [""; 0]);
-    let folder = report.directory.unwrap();
-    assert_vouched(&folder);
+    let directory = report.directory.unwrap();
+    assert_vouched(&directory);
     Seen {
         observations,
         questions: questions.take(),
         ending: ending.unwrap(),
         transcript: report.transcript.unwrap(),
-        stderr: fs::read_to_string(folder.as_path().join("agent.stderr")).unwrap_or_default(),
+        stderr: fs::read_to_string(directory.as_path().join("agent.stderr")).unwrap_or_default(),
     }
 }
 
-/// What the agent said is what the gateway served, whatever happened.
-fn assert_vouched(folder: &AbsPath) {
-    let (_, evidence) = belljar_runner::suite::evidence(folder, Lane::Local).unwrap();
+/// The agent's frames match what the gateway served, in every scene.
+fn assert_vouched(directory: &AbsPath) {
+    let (_, evidence) = belljar_runner::suite::evidence(directory, Lane::Local).unwrap();
     assert!(matches!(evidence.model, ModelEvidence::Kept { .. }), "{:?}", evidence.model);
     let checks = belljar_verdict::parse_checks(&serde_json::json!([]), &[], Lane::Local).unwrap();
     let signals = checks.judge(&evidence).signals;
-    let frames = || fs::read_to_string(folder.as_path().join("frames.jsonl")).unwrap();
+    let frames = || fs::read_to_string(directory.as_path().join("frames.jsonl")).unwrap();
     assert!(signals.iter().all(|signal| signal.code != "frames_differ"), "{signals:#?}\n{}", frames());
 }
 
@@ -100,7 +100,7 @@ fn environment(stage: &Stage) -> HostEnvironment {
     let digest = Digest::of(&bytes).hex();
     let search = format!("{}:/usr/bin:/bin", stage.agent.parent().unwrap().display());
     HostEnvironment {
-        // For as long as the test lives, which is what the program does too.
+        // Leaked, because the program needs it for as long as it runs.
         guest: GuestProgram::new(&data, GuestImage { bytes: bytes.leak(), digest: digest.leak() }),
         directory: abs(&stage.project()),
         config: abs(&home.join(".config/belljar")),
@@ -113,12 +113,12 @@ fn environment(stage: &Stage) -> HostEnvironment {
 }
 
 /// The decider of a scene.
-struct Told {
+struct SceneDecider {
     decide: RefCell<Decide>,
     questions: Rc<RefCell<Vec<Question>>>,
 }
 
-impl Decider for Told {
+impl Decider for SceneDecider {
     fn decide(&self, question: &Question) -> Decision {
         self.questions.borrow_mut().push(question.clone());
         match (*self.decide.borrow_mut())(question) {
@@ -133,7 +133,7 @@ impl Decider for Told {
     }
 }
 
-/// Somebody who never answers: what the scene leaves open stays open.
+/// A decider that never answers: open questions stay open.
 struct Silent;
 
 impl ExternalDecider for Silent {

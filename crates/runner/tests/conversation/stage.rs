@@ -1,5 +1,5 @@
-//! A stage for a conversation with the real agent: its process as it is, its pipes and the machine between them; or
-//! sealed, by way of belljar.
+//! A stage for a conversation with the real agent: a plain process with pipes and the state machine, or in the sandbox,
+//! run by belljar.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -26,30 +26,29 @@ use crate::sealed;
 /// A conversation takes about two seconds on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// Where the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// As any process, which shows what the agent itself does.
+    /// As an ordinary process, which shows what the agent itself does.
     Bare,
     /// In the sandbox, which shows that it does the same there.
     Sealed,
 }
 
-/// A project and a home of one run, gone afterwards.
+/// The project and the home directory of one run, removed afterwards.
 pub struct Stage {
     directory: TempDir,
     pub agent: PathBuf,
     pub place: Place,
-    /// Messages that were sent. A conversation that is gone on with ignores one whose id it has seen.
+    /// The number of messages so far. A continued conversation ignores a message whose id it has seen.
     said: Cell<u64>,
 }
 
-/// Called for each question; none leaves it open.
+/// Called for each question; `None` leaves it open.
 pub type Decide = Box<dyn FnMut(&Question) -> Option<AnswerValue>>;
-/// Called for each observation; commands are carried out at once.
+/// Called for each observation; the returned commands are executed at once.
 pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
 
-/// What is said, and by whom questions are answered.
+/// The messages of a scene, and the functions that answer and react.
 pub struct Play<'a> {
     pub name: &'a str,
     pub script: Script,
@@ -61,7 +60,6 @@ pub struct Play<'a> {
     pub react: React,
 }
 
-/// What one conversation left.
 pub struct Seen {
     pub observations: Vec<Observation>,
     pub questions: Vec<Question>,
@@ -83,12 +81,12 @@ impl Stage {
         self.directory.path().canonicalize().unwrap().join(name)
     }
 
-    /// The project, for the test.
+    /// The project, as the test sees it.
     pub fn project(&self) -> PathBuf {
         self.path("project")
     }
 
-    /// Something in the project, as the agent calls it.
+    /// A path in the project, as the agent sees it.
     pub fn inside(&self, name: &str) -> PathBuf {
         match self.place {
             Place::Bare => self.project().join(name),
@@ -96,7 +94,7 @@ impl Stage {
         }
     }
 
-    /// Plays to the end of the process.
+    /// Runs the scene until the process has ended.
     pub fn play(&self, play: Play<'_>) -> Seen {
         match self.place {
             Place::Bare => self.play_bare(play),
@@ -104,7 +102,7 @@ impl Stage {
         }
     }
 
-    /// The environment of the agent, whole: nothing of the machine's configuration reaches it.
+    /// The complete environment of the agent: no configuration of the machine reaches it.
     fn environment(&self, model: &ScriptedModel) -> Vec<(&'static str, OsString)> {
         vec![
             ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
@@ -173,7 +171,7 @@ impl Stage {
     }
 }
 
-/// A message with an id of its own; the agent wants a UUID.
+/// A message with its own id; the agent expects a UUID.
 pub fn message(number: u64, text: &str) -> UserMessage {
     let id = MessageId::new(format!("00000000-0000-4000-8000-{number:012}")).unwrap();
     UserMessage { id, text: text.to_owned() }
@@ -236,7 +234,7 @@ impl Talk {
             match output {
                 Output::Send(frame) => {
                     self.record.line("out", &frame.to_json());
-                    // The agent may be gone; its exit will say so.
+                    // The agent may have ended; its exit is reported separately.
                     self.input.as_mut().unwrap().write_all(&encode(&frame)).ok();
                 }
                 Output::Ask { request, question } => {
@@ -279,7 +277,7 @@ impl Talk {
 }
 
 impl Drop for Talk {
-    /// A test that failed leaves no agent behind.
+    /// A failed test must not leave an agent behind.
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
@@ -290,7 +288,7 @@ fn exit(status: ExitStatus) -> GuestEnd {
     status.code().map_or_else(|| GuestEnd::Signal(status.signal().unwrap()), GuestEnd::Code)
 }
 
-/// What comes out of a pipe, as it comes.
+/// The output of a pipe as it arrives.
 fn pieces(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

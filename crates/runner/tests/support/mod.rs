@@ -1,4 +1,4 @@
-//! A user with a home, a project and nothing else.
+//! A user with a home directory and a project.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
